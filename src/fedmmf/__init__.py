@@ -1,0 +1,43 @@
+"""fedmmf: federated recommendations from ratings that never leave the people who gave them."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fedmmf.config import Settings
+    from fedmmf.data import ItemFeatures, Ratings, load
+    from fedmmf.errors import FedMMFError
+    from fedmmf.model import FedMMF
+    from fedmmf.scale import RatingScale
+
+# Imported when first used: a party on a phone imports this package too, and needs numpy alone.
+_HOMES = {
+    "FedMMF": "fedmmf.model",
+    "FedMMFError": "fedmmf.errors",
+    "ItemFeatures": "fedmmf.data",
+    "RatingScale": "fedmmf.scale",
+    "Ratings": "fedmmf.data",
+    "Settings": "fedmmf.config",
+    "load": "fedmmf.data",
+}
+__all__ = [
+    "FedMMF",
+    "FedMMFError",
+    "ItemFeatures",
+    "RatingScale",
+    "Ratings",
+    "Settings",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedmmf' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,140 @@
+"""Options that several commands share; every default comes from `Settings` or `load`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedmmf.config import Mask, Settings, Solver, Step
+from fedmmf.data import Ratings, load
+from fedmmf.data.frames import Duplicates
+from fedmmf.data.lastfm import EDGES
+from fedmmf.errors import SettingsError
+from fedmmf.scale import RatingScale
+
+DEFAULTS = Settings()
+
+
+def number_or_auto(text: str) -> float | Literal["auto"]:
+    """Read `auto` or a number."""
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number or auto; got {text!r}") from None
+
+
+def parse_scale(text: str) -> RatingScale:
+    """Read MIN:MAX or MIN:MAX:STEP."""
+    try:
+        parts = [float(part) for part in text.split(":")]
+        low, high = parts[0], parts[1]
+    except (ValueError, IndexError):
+        raise typer.BadParameter(
+            f"must be MIN:MAX or MIN:MAX:STEP, such as 1:5:1; got {text!r}"
+        ) from None
+    try:
+        return RatingScale(low, high, parts[2] if len(parts) > 2 else min(1.0, high - low))
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def parse_edges(text: str) -> tuple[float, ...]:
+    """Read edges such as 200,400,600,800."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"must be numbers with commas between; got {text!r}") from None
+
+
+def _help(setting: str) -> str:
+    return f"{Settings.model_fields[setting].description}."
+
+
+DataOption = Annotated[
+    str,
+    typer.Option("--data", help="Name of a data set (see `fedmmf data list`) or a ratings file."),
+]
+FeaturesOption = Annotated[
+    Path | None, typer.Option("--features", help="File with item_id and columns of item features.")
+]
+ScaleOption = Annotated[
+    Any,
+    typer.Option(
+        "--scale", metavar="MIN:MAX[:STEP]", parser=parse_scale, help="Rating scale; else found."
+    ),
+]
+DuplicatesOption = Annotated[
+    Duplicates, typer.Option("--duplicates", help="What to do with a repeated (user, item) pair.")
+]
+EdgesOption = Annotated[
+    Any,
+    typer.Option(
+        "--edges", metavar="N,N,...", parser=parse_edges, help="lastfm: plays per rating."
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help=_help("seed"))]
+UnusedSeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help="Accepted by every command; nothing here is random.")
+]
+MaskOption = Annotated[Mask, typer.Option("--mask", help=_help("mask"))]
+NumberOrAuto = typer.Option(metavar="NUMBER|auto", parser=number_or_auto)
+MaskStrengthOption = Annotated[
+    Any,
+    typer.Option(
+        "--mask-strength",
+        metavar="NUMBER|auto",
+        parser=number_or_auto,
+        help=_help("mask_strength"),
+        show_default="the mask's own",
+    ),
+]
+CrossFitOption = Annotated[
+    bool, typer.Option("--cross-fit/--no-cross-fit", help=_help("cross_fit"))
+]
+FoldsOption = Annotated[int, typer.Option("--folds", help=_help("folds"))]
+ThresholdOption = Annotated[float, typer.Option("--threshold-j", help=_help("threshold_j"))]
+SolverOption = Annotated[Solver, typer.Option("--solver", help=_help("solver"))]
+FactorsOption = Annotated[int, typer.Option("--factors", help=_help("factors"))]
+RoundsOption = Annotated[int, typer.Option("--rounds", help=_help("rounds"))]
+StepOption = Annotated[Step, typer.Option("--step", help=_help("step"))]
+LearningRateOption = Annotated[
+    Any,
+    typer.Option(
+        "--learning-rate", metavar="NUMBER|auto", parser=number_or_auto, help=_help("learning_rate")
+    ),
+]
+RegularizationOption = Annotated[
+    Any,
+    typer.Option(
+        "--regularization",
+        metavar="NUMBER|auto",
+        parser=number_or_auto,
+        help=_help("regularization"),
+    ),
+]
+UserPriorOption = Annotated[float, typer.Option("--user-prior", help=_help("user_prior"))]
+HeldOutOption = Annotated[float, typer.Option("--held-out", help=_help("held_out"))]
+PatienceOption = Annotated[int, typer.Option("--patience", help=_help("patience"))]
+
+
+def load_ratings(
+    data: str,
+    *,
+    features: Path | None = None,
+    scale: RatingScale | None = None,
+    duplicates: Duplicates = "refuse",
+    edges: tuple[float, ...] | None = None,
+) -> Ratings:
+    """Load what the options describe."""
+    return load(
+        data,
+        scale=scale,
+        duplicates=duplicates,
+        features=features,
+        edges=EDGES if edges is None else edges,
+    )

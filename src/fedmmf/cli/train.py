@@ -1,0 +1,167 @@
+"""`fedmmf train`: masks, federated rounds, accuracy on held-back ratings."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedmmf import __version__
+from fedmmf.cli import options as o
+from fedmmf.cli.output import print_json, progress_bar, results, table
+from fedmmf.data import Ratings, read_split
+from fedmmf.model import FedMMF
+
+EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
+D = o.DEFAULTS
+
+
+def train(
+    data: o.DataOption = "synthetic",
+    test: Annotated[
+        float, typer.Option("--test", min=0, max=1, help="Share of ratings to test on; 0: none.")
+    ] = 0.2,
+    test_file: Annotated[
+        Path | None, typer.Option("--test-file", help="Test on this file instead, as in u1.test.")
+    ] = None,
+    split: Annotated[
+        Literal["random", "time"], typer.Option("--split", help="Test at random or on the latest.")
+    ] = "random",
+    features: o.FeaturesOption = None,
+    scale: o.ScaleOption = None,
+    duplicates: o.DuplicatesOption = "refuse",
+    edges: o.EdgesOption = None,
+    mask: o.MaskOption = D.mask,
+    mask_strength: o.MaskStrengthOption = None,
+    cross_fit: o.CrossFitOption = D.cross_fit,
+    folds: o.FoldsOption = D.folds,
+    threshold_j: o.ThresholdOption = D.threshold_j,
+    solver: o.SolverOption = D.solver,
+    factors: o.FactorsOption = D.factors,
+    rounds: o.RoundsOption = D.rounds,
+    step: o.StepOption = D.step,
+    learning_rate: o.LearningRateOption = D.learning_rate,
+    regularization: o.RegularizationOption = D.regularization,
+    user_prior: o.UserPriorOption = D.user_prior,
+    held_out: o.HeldOutOption = D.held_out,
+    patience: o.PatienceOption = D.patience,
+    seed: o.SeedOption = D.seed,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Write the model to this file.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint", help="Write progress here, and continue from it after a stop."
+        ),
+    ] = None,
+    json: o.JsonOption = False,
+) -> None:
+    """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
+    began = time.perf_counter()
+    model = FedMMF(
+        mask=mask,
+        mask_strength=mask_strength,
+        cross_fit=cross_fit,
+        folds=folds,
+        threshold_j=threshold_j,
+        solver=solver,
+        factors=factors,
+        rounds=rounds,
+        step=step,
+        learning_rate=learning_rate,
+        regularization=regularization,
+        user_prior=user_prior,
+        held_out=held_out,
+        patience=patience,
+        seed=seed,
+    )
+    given = {"features": features, "scale": scale, "duplicates": duplicates, "edges": edges}
+    training, testing = _parts(data, test_file, test, split, seed, given)
+    with progress_bar(training.name) as progress:
+        model.fit(training, progress=progress, checkpoint=checkpoint)
+    accuracy = model.evaluate(testing) if testing is not None else {"rmse": None, "mae": None}
+    if save is not None:
+        model.save(save)
+    n_test = 0 if testing is None else len(testing)
+    report = summary(model, training, n_test, accuracy, time.perf_counter() - began)
+    if json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _parts(
+    data: str,
+    test_file: Path | None,
+    test: float,
+    split: str,
+    seed: int,
+    given: dict[str, Any],
+) -> tuple[Ratings, Ratings | None]:
+    if test_file is not None:
+        return read_split(data, test_file, scale=given["scale"], features=given["features"])
+    ratings = o.load_ratings(data, **given)
+    if test == 0:
+        return ratings, None
+    return ratings.split_by_time(test) if split == "time" else ratings.split(test, seed=seed)
+
+
+def summary(
+    model: FedMMF,
+    training: Ratings,
+    n_test: int,
+    accuracy: dict[str, Any],
+    total_seconds: float,
+) -> dict[str, Any]:
+    """Everything that a training run reports; the keys are a contract."""
+    learned, settings = model.learned, model.get_params()
+    seconds = {**learned.seconds, "total": total_seconds}
+    return {
+        **accuracy,
+        "test_fraction": n_test / (n_test + len(training)),
+        "data": training.name,
+        "synthetic": training.synthetic,
+        "n_users": training.n_users,
+        "n_items": training.n_items,
+        "n_ratings": n_test + len(training),
+        "seed": settings["seed"],
+        "mask": settings["mask"],
+        "solver": settings["solver"],
+        "factors": settings["factors"],
+        "rounds": learned.rounds,
+        "best_round": learned.best_round,
+        "seconds": {name: round(value, 4) for name, value in seconds.items()},
+        "privacy": model.privacy(),
+        "traffic": model.traffic(),
+        "plan": vars(learned.plan),
+        "settings": settings,
+        "version": __version__,
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    privacy, traffic, seconds = report["privacy"], report["traffic"], report["seconds"]
+    kind = " (synthetic)" if report["synthetic"] else ""
+    rows = [
+        ["ratings", f"{report['n_ratings']:,}"],
+        ["users, items", f"{report['n_users']:,}, {report['n_items']:,}"],
+        ["test share", f"{report['test_fraction']:.3f}"],
+        ["RMSE", _number(report["rmse"])],
+        ["MAE", _number(report["mae"])],
+        ["rounds (best)", f"{report['rounds']} ({report['best_round']})"],
+        ["mean J (out of fold)", f"{privacy['mean_j']:.4f} ({privacy['mean_j_out_of_fold']:.4f})"],
+        [f"users with J <= {privacy['threshold_j']:g}", f"{privacy['secure_users']:,}"],
+        ["up, per user and round", f"{traffic['up_bytes_per_user_round'] / 1e3:,.1f} kB"],
+        ["down, per user and round", f"{traffic['down_bytes_per_user_round'] / 1e3:,.1f} kB"],
+        [
+            "seconds: masks, rounds, all",
+            f"{seconds['mask']:.2f}, {seconds['train']:.2f}, {seconds['total']:.2f}",
+        ],
+    ]
+    title = f"{report['data']}{kind}, mask {report['mask']}, solver {report['solver']}"
+    results.print(table(title, ["", "value"], rows))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,70 @@
+"""Settings: frozen, validated, unknown keys refused, stored with every result."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedmmf.errors import SettingsError
+
+Mask = Literal["none", "mean", "lr", "fm", "nn"]
+Solver = Literal["sgd"]
+Step = Literal["sum", "mean", "adam"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """Everything that decides the result of a training run, given the ratings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    mask: Mask = Field("lr", description="private model of each party")
+    mask_strength: Positive | Literal["auto"] | None = Field(
+        None,
+        description="regularisation of the mask; auto: each party picks by its held-out error",
+    )
+    cross_fit: bool = Field(False, description="mask each rating by a model that did not see it")
+    folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
+    threshold_j: float = Field(0.05, ge=0, le=1, description="secure iff J <= threshold_j")
+    solver: Solver = Field("sgd", description="how the factors are learned")
+    factors: int = Field(20, ge=1, le=1024, description="length k of a factor vector")
+    rounds: int = Field(200, ge=1, le=1_000_000, description="federated rounds at most (T)")
+    step: Step = Field("adam", description="sum: the paper's SGD; mean: count-normalised; adam")
+    learning_rate: Positive | Literal["auto"] = Field("auto", description="gamma")
+    regularization: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
+        "auto", description="lambda, once per rating; auto: span/4 / sqrt(ratings per user)"
+    )
+    user_prior: float = Field(
+        1.0,
+        allow_inf_nan=False,
+        description="what the first user factor is shrunk to; 0: the paper",
+    )
+    held_out: float = Field(
+        0.05, ge=0, le=0.5, description="share of each party's ratings kept for early stopping"
+    )
+    patience: int = Field(50, ge=1, description="rounds without improvement before stopping")
+    seed: int = Field(0, ge=0, description="seed of every random stream")
+
+    @classmethod
+    def checked(cls, **values: Any) -> Self:
+        """Build settings; a mistake raises `SettingsError` that names the field, value and rule."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise SettingsError(_explain(error, cls)) from None
+
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with some values replaced, validated anew."""
+        return self.checked(**{**self.model_dump(), **values})
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+    lines = dict.fromkeys(_explain_one(dict(detail), model) for detail in error.errors())
+    return "; ".join(lines)
+
+
+def _explain_one(detail: dict[str, Any], model: type[BaseModel]) -> str:
+    name = str(detail["loc"][0])
+    if detail["type"] == "extra_forbidden":
+        return f"unknown setting {name!r}; the settings are {', '.join(model.model_fields)}"
+    rule = detail["msg"].removeprefix("Input ")
+    return f"{name} {rule}; got {detail['input']!r} ({model.model_fields[name].description})"

@@ -1,0 +1,19 @@
+"""Ratings and item features: public sets, people's own files, and made-up ones."""
+
+from fedmmf.data.features import ItemFeatures
+from fedmmf.data.ratings import ItemIndex, Ratings
+from fedmmf.data.registry import DatasetInfo, datasets, get, load
+from fedmmf.data.splits import read_split
+from fedmmf.scale import RatingScale
+
+__all__ = [
+    "DatasetInfo",
+    "ItemFeatures",
+    "ItemIndex",
+    "RatingScale",
+    "Ratings",
+    "datasets",
+    "get",
+    "load",
+    "read_split",
+]

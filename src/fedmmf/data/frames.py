@@ -1,0 +1,218 @@
+"""Frames that people bring, checked and turned into codes.
+
+A frame goes through two stages: `checked` refuses what is wrong and names the place of the first
+offence; `encode` turns ids into codes, settles duplicates and sorts.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from fedmmf.errors import DataError, SettingsError
+from fedmmf.scale import RatingScale
+
+Duplicates = Literal["refuse", "last", "mean"]
+REQUIRED_COLUMNS = ("user_id", "item_id", "rating")
+COLUMNS = (*REQUIRED_COLUMNS, "timestamp")
+
+_DATE_TYPES = (pl.Date, pl.Datetime)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A frame as it arrived, and how to point at one of its rows."""
+
+    frame: pl.DataFrame
+    label: str
+    unit: Literal["line", "row"] = "row"
+    first: int = 0
+
+    def at(self, place: int) -> str:
+        """Return words for a place, e.g. `ratings.csv, line 7`."""
+        return f"{self.label}, {self.unit} {place}"
+
+
+class Columns(NamedTuple):
+    """Ratings as codes, sorted by (user, item), each pair once."""
+
+    user_codes: npt.NDArray[np.int32]  # (n,)
+    item_codes: npt.NDArray[np.int32]  # (n,)
+    values: npt.NDArray[np.float32]  # (n,)
+    timestamps: npt.NDArray[np.int64] | None  # (n,)
+    user_ids: npt.NDArray[Any]  # (n_users,)
+    item_ids: npt.NDArray[Any]  # (n_items,)
+    rows: npt.NDArray[np.intp]  # (n,) row of the encoded frame that each rating came from
+
+
+def to_polars(frame: Any) -> pl.DataFrame:
+    """Return a polars frame from a polars or pandas one."""
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    if hasattr(frame, "columns") and hasattr(frame, "isna"):
+        return pl.DataFrame([_from_pandas(str(name), frame[name]) for name in frame.columns])
+    raise DataError(
+        f"Ratings and features come as a polars or pandas data frame; got {type(frame).__name__}."
+    )
+
+
+def _from_pandas(name: str, series: Any) -> pl.Series:
+    # Column by column, because polars' own conversion needs pyarrow, which we do not depend on.
+    values = series.to_numpy()
+    if values.dtype.kind in "iufbM":
+        return pl.Series(name, values, nan_to_null=True)
+    missing = series.isna().to_numpy()
+    known = [None if gone else value for value, gone in zip(values, missing, strict=True)]
+    return pl.Series(name, known, strict=False)
+
+
+def checked(table: Table, scale: RatingScale | None = None) -> pl.DataFrame:
+    """Return the table's ratings with clean types, or raise DataError at the first bad row.
+
+    Ids become integers where every one of them is written as one, and text otherwise.
+    """
+    _require_columns(table)
+    present = [name for name in COLUMNS if name in table.frame.columns]
+    frame = table.frame.select(present).with_row_index("place", offset=table.first)
+    if table.unit == "line":
+        frame = _tidy_text(frame, present)
+    if frame.is_empty():
+        raise DataError(f"{table.label} holds no ratings; at least one row is needed.")
+    for name in ("user_id", "item_id"):
+        frame = frame.with_columns(_ids(frame, name, table))
+    for name in present[2:]:
+        frame = frame.with_columns(_numbers(frame, name, table))
+    if scale is not None:
+        outside = (pl.col("rating") < scale.min) | (pl.col("rating") > scale.max)
+        _refuse(
+            frame, outside, "rating", table, f"is outside the scale {scale}. Fix it or the scale."
+        )
+    return frame.drop("place")
+
+
+def _require_columns(table: Table) -> None:
+    missing = [name for name in REQUIRED_COLUMNS if name not in table.frame.columns]
+    if missing:
+        raise DataError(
+            f"{table.label} needs the columns {', '.join(REQUIRED_COLUMNS)}, timestamp if known; "
+            f"missing: {', '.join(missing)}; arrived: {', '.join(table.frame.columns) or 'none'}. "
+            "Rename the columns."
+        )
+
+
+def _tidy_text(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """Strip spaces, treat empty text as missing, and drop blank lines."""
+    stripped = frame.with_columns(pl.col(names).str.strip_chars().replace("", None))
+    return stripped.filter(~pl.all_horizontal(pl.col(names).is_null()))
+
+
+def _refuse(frame: pl.DataFrame, bad: pl.Expr, column: str, table: Table, what: str) -> None:
+    """Raise DataError for the first row where `bad` holds."""
+    offenders = frame.filter(bad)
+    if offenders.is_empty():
+        return
+    first = offenders.row(0, named=True)
+    shown = "nothing" if first[column] is None else repr(first[column])
+    more = f" ({offenders.height - 1:,} more such rows.)" if offenders.height > 1 else ""
+    raise DataError(f"{table.at(first['place'])}: {column} {shown} {what}{more}")
+
+
+def _ids(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
+    _refuse(
+        frame, pl.col(name).is_null(), name, table, "where an id belongs. Fill or drop the row."
+    )
+    ids = frame[name]
+    if ids.dtype.is_integer():
+        return ids.cast(pl.Int64)
+    if isinstance(ids.dtype, pl.Categorical | pl.Enum | pl.String):
+        text = ids.cast(pl.String)
+        return text.cast(pl.Int64) if table.unit == "line" and _all_integers(text) else text
+    raise DataError(f"{table.label}: {name} must be integers or text; got {ids.dtype}. Convert it.")
+
+
+def _all_integers(text: pl.Series) -> bool:
+    # "007" stays text: as a number it would fall together with "7".
+    return bool(text.unique().str.contains(r"^(0|-?[1-9]\d{0,17})$").all())
+
+
+def _numbers(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
+    """Return a column as finite numbers: Float64, or Int64 for timestamps."""
+    column = frame[name]
+    if isinstance(column.dtype, _DATE_TYPES):
+        column = column.dt.epoch("s")
+    if not (column.dtype.is_numeric() or isinstance(column.dtype, pl.String | pl.Null)):
+        raise DataError(f"{table.label}: {name} must be numbers; got {column.dtype}. Convert it.")
+    wanted = pl.Int64 if name == "timestamp" and column.dtype.is_integer() else pl.Float64
+    numbers = column.cast(wanted, strict=False)
+    asked = "whole seconds since 1970" if name == "timestamp" else "a finite number"
+    bad = ~numbers.is_finite().fill_null(value=False)
+    _refuse(frame, pl.lit(bad), name, table, f"where {asked} is needed. Fix or drop the row.")
+    return numbers.cast(pl.Int64) if name == "timestamp" else numbers
+
+
+def encode(frame: pl.DataFrame, duplicates: Duplicates = "refuse") -> Columns:
+    """Turn a checked frame into codes in canonical order, with duplicate pairs settled."""
+    if duplicates not in get_args(Duplicates):
+        raise SettingsError(
+            f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}."
+        )
+    user_ids, user_codes = _vocabulary(frame["user_id"])
+    item_ids, item_codes = _vocabulary(frame["item_id"])
+    timestamps = frame["timestamp"].to_numpy() if "timestamp" in frame.columns else None
+    values = frame["rating"].to_numpy()
+    pairs = user_codes.astype(np.int64) * len(item_ids) + item_codes  # (n,)
+    rows = np.argsort(pairs, kind="stable")
+    repeats = rows[1:][np.diff(pairs[rows]) == 0]
+    if len(repeats) == 0:
+        values = values[rows]
+    elif duplicates == "refuse":
+        raise _duplicate_error(frame, repeats)
+    else:
+        rows, values = _settle(pairs, values, timestamps, average=duplicates == "mean")
+    return Columns(
+        user_codes[rows],
+        item_codes[rows],
+        values.astype(np.float32),
+        None if timestamps is None else timestamps[rows],
+        user_ids,
+        item_ids,
+        rows,
+    )
+
+
+def _vocabulary(ids: pl.Series) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Return the sorted distinct ids and each row's position among them."""
+    distinct = ids.unique().sort().to_numpy()
+    codes = ids.rank("dense").cast(pl.Int32).to_numpy() - np.int32(1)
+    return (distinct.astype(str) if distinct.dtype == object else distinct), codes
+
+
+def _duplicate_error(frame: pl.DataFrame, repeats: npt.NDArray[np.intp]) -> DataError:
+    example = frame.row(int(repeats[0]), named=True)
+    return DataError(
+        f"Each user may rate an item once; {len(repeats):,} ratings repeat a (user, item) pair, "
+        f"for example user {example['user_id']} and item {example['item_id']}. "
+        "Choose what to keep: --duplicates last|mean (duplicates='last' in Python)."
+    )
+
+
+def _settle(
+    pairs: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float64],
+    timestamps: npt.NDArray[np.int64] | None,
+    *,
+    average: bool,
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """Return one row per pair, the latest, and its value or the average over the pair."""
+    keys = (pairs,) if timestamps is None else (timestamps, pairs)
+    order = np.lexsort(keys)  # the sort is stable: among equal times the last row stays last
+    starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))  # (n_pairs,) first of each pair
+    ends = np.append(starts[1:], len(order))
+    latest = order[ends - 1]
+    if average:
+        return latest, np.add.reduceat(values[order], starts) / (ends - starts)
+    return latest, values[latest]

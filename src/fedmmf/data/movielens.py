@@ -1,0 +1,116 @@
+"""The MovieLens sets of GroupLens, in the layouts they are published in."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmmf.data.features import ItemFeatures
+from fedmmf.data.files import parse_table
+from fedmmf.data.frames import checked, encode
+from fedmmf.data.ratings import Ratings
+from fedmmf.errors import DataError
+from fedmmf.scale import RatingScale
+
+Read = Callable[[str], bytes]
+"""Returns the content of a set's file, given its name."""
+
+WHOLE_STARS = RatingScale(1.0, 5.0, 1.0)
+HALF_STARS = RatingScale(0.5, 5.0, 0.5)
+
+_YEAR_IN_TITLE = re.compile(r"\((\d{4})\)\s*$")
+_NO_GENRES = "(no genres listed)"
+
+
+class Movie(NamedTuple):
+    """What a catalogue says about a movie."""
+
+    title: str
+    genres: tuple[str, ...] = ()
+    year: float | None = None
+
+
+def load_100k(read: Read) -> Ratings:
+    """Load ML-100K with genres and release year."""
+    ratings = _ratings(read, "u.data", WHOLE_STARS, "ml-100k")
+    genres = [line.split("|")[0] for line in _lines(read("u.genre"), "latin-1")]
+    catalogue = dict(_movie_100k(line, genres) for line in _lines(read("u.item"), "latin-1"))
+    return _described(ratings, catalogue)
+
+
+def load_1m(read: Read) -> Ratings:
+    """Load ML-1M with genres and release year."""
+    ratings = _ratings(read, "ratings.dat", WHOLE_STARS, "ml-1m")
+    return _described(ratings, _catalogue(read("movies.dat"), "latin-1"))
+
+
+def load_10m(read: Read) -> Ratings:
+    """Load ML-10M with genres, release year and users' tags."""
+    ratings = _ratings(read, "ratings.dat", HALF_STARS, "ml-10m")
+    assignments = [_fields(line, 4, "tags.dat") for line in _lines(read("tags.dat"), "latin-1")]
+    items = np.array([int(item) for _, item, _, _ in assignments], dtype=np.int64)
+    codes, rated = positions(ratings.item_ids, items)
+    texts = [fields[2] for fields, keep in zip(assignments, rated, strict=True) if keep]
+    tags = ItemFeatures.tags(codes, texts, ratings.n_items)
+    return _described(ratings, _catalogue(read("movies.dat"), "utf-8"), tags)
+
+
+def positions(
+    sorted_ids: npt.NDArray[Any], wanted: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Return the codes of those `wanted` that are known, and the mask that says which are."""
+    codes = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
+    known = sorted_ids[codes] == wanted
+    return codes[known], known
+
+
+def _ratings(read: Read, member: str, scale: RatingScale, name: str) -> Ratings:
+    columns = encode(checked(parse_table(read(member), member), scale))
+    return Ratings.from_columns(columns, scale=scale, features=None, name=name)
+
+
+def _lines(content: bytes, encoding: str) -> list[str]:
+    # Not splitlines(): latin-1 text may hold 0x85, which that takes for the end of a line.
+    return [line.rstrip("\r") for line in content.decode(encoding).split("\n") if line.strip()]
+
+
+def _fields(line: str, count: int, member: str) -> list[str]:
+    fields = line.split("::")
+    if len(fields) > count:  # a '::' inside the text, which is the last field but one
+        head, tail = fields[: count - 2], fields[-1:]
+        fields = [*head, "::".join(fields[count - 2 : -1]), *tail]
+    if len(fields) < count:
+        raise DataError(f"{member} needs {count} fields separated by '::'; got {line!r}.")
+    return fields
+
+
+def _movie_100k(line: str, genres: list[str]) -> tuple[int, Movie]:
+    number, title, released, _, _, *flags = line.split("|")
+    chosen = tuple(genre for genre, flag in zip(genres, flags, strict=True) if flag == "1")
+    return int(number), Movie(title, chosen, float(released[-4:]) if released else None)
+
+
+def _catalogue(content: bytes, encoding: str) -> dict[int, Movie]:
+    movies = {}
+    for line in _lines(content, encoding):
+        number, title, listed = _fields(line, 3, "movies.dat")
+        genres = () if listed == _NO_GENRES else tuple(listed.split("|"))
+        year = _YEAR_IN_TITLE.search(title)
+        movies[int(number)] = Movie(title, genres, float(year[1]) if year else None)
+    return movies
+
+
+def _described(ratings: Ratings, catalogue: dict[int, Movie], *more: ItemFeatures) -> Ratings:
+    """Add titles, genres, release years and any further features of the rated movies."""
+    ids = ratings.item_ids.tolist()
+    movies = [catalogue.get(number) or Movie(title=str(number)) for number in ids]
+    features = ItemFeatures.joined(
+        ItemFeatures.genres([movie.genres for movie in movies]),
+        ItemFeatures.release_years([movie.year for movie in movies]),
+        *more,
+    )
+    titles = np.array([movie.title for movie in movies], dtype=np.str_)
+    return replace(ratings, features=features, item_titles=titles)

@@ -1,0 +1,300 @@
+"""Ratings: who gave what to which item, in columns that cannot change."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from fedmmf import rng
+from fedmmf.data.features import ItemFeatures, read_features
+from fedmmf.data.files import read_table
+from fedmmf.data.frames import Columns, Duplicates, Table, checked, encode, to_polars
+from fedmmf.errors import DataError, SettingsError, UnknownNameError
+from fedmmf.scale import RatingScale
+
+FeaturesLike = ItemFeatures | str | Path | Any
+"""Item features ready-made, or a path or frame to make them from."""
+
+
+@dataclass(frozen=True)
+class ItemIndex:
+    """Where each item's ratings are: those of item i are at `order[indptr[i]:indptr[i + 1]]`."""
+
+    indptr: npt.NDArray[np.int64]  # (n_items + 1,)
+    order: npt.NDArray[np.int64]  # (n,) positions in the columns, sorted by (item, user)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Ratings:
+    """A set of ratings, each (user, item) pair once, sorted by user code and then item code.
+
+    Arrays handed to the constructor are taken over, not copied, and become read-only views.
+
+    Attributes:
+        user_codes: Position in `user_ids` of each rating's user, (n,).
+        item_codes: Position in `item_ids` of each rating's item, (n,).
+        values: The ratings on their own scale, (n,).
+        timestamps: Seconds since 1970, (n,), or None.
+        user_ids: Sorted ids, integers or text, (n_users,).
+        item_ids: Sorted ids, integers or text, (n_items,).
+        scale: The scale of `values`.
+        features: Public attributes of the items, or None.
+        item_titles: What to call each item, (n_items,), or None.
+        name: The data set's name.
+        synthetic: Whether the ratings were made up by a generator.
+    """
+
+    user_codes: npt.NDArray[np.int32]
+    item_codes: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float32]
+    timestamps: npt.NDArray[np.int64] | None = None
+    user_ids: npt.NDArray[Any]
+    item_ids: npt.NDArray[Any]
+    scale: RatingScale
+    features: ItemFeatures | None = None
+    item_titles: npt.NDArray[np.str_] | None = None
+    name: str = "ratings"
+    synthetic: bool = False
+
+    def __post_init__(self) -> None:
+        self._freeze("user_codes", np.int32, self.n_ratings)
+        self._freeze("item_codes", np.int32, self.n_ratings)
+        self._freeze("values", np.float32, self.n_ratings)
+        self._freeze("timestamps", np.int64, self.n_ratings)
+        self._freeze("user_ids", None, self.n_users)
+        self._freeze("item_ids", None, self.n_items)
+        self._freeze("item_titles", None, self.n_items)
+        self._check_codes()
+        if self.features is not None and len(self.features) != self.n_items:
+            raise DataError(
+                f"Features need one row per item, {self.n_items}; got {len(self.features)}."
+            )
+
+    def _freeze(self, field: str, dtype: type[np.generic] | None, length: int) -> None:
+        array = getattr(self, field)
+        if array is None:
+            return
+        view = np.ascontiguousarray(array, dtype=dtype).view()
+        if view.shape != (length,):
+            raise DataError(f"Ratings.{field} must have shape ({length},); got {view.shape}.")
+        view.flags.writeable = False
+        object.__setattr__(self, field, view)
+
+    def _check_codes(self) -> None:
+        if self.n_ratings == 0:
+            raise DataError("Ratings need at least one rating; got none.")
+        for codes, size in ((self.user_codes, self.n_users), (self.item_codes, self.n_items)):
+            if codes.min() < 0 or codes.max() >= size:
+                raise DataError(f"Codes must be in [0, {size}); got {codes.min()}..{codes.max()}.")
+        pairs = self.user_codes.astype(np.int64) * self.n_items + self.item_codes  # (n,)
+        if np.any(pairs[1:] <= pairs[:-1]):
+            raise DataError(
+                "Ratings must be sorted by (user code, item code), each pair once. "
+                "Use Ratings.from_frame, which sorts."
+            )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        scale: RatingScale | None = None,
+        features: FeaturesLike | None = None,
+        duplicates: Duplicates = "refuse",
+        name: str = "frame",
+    ) -> Self:
+        """Build ratings from a polars or pandas frame.
+
+        Args:
+            frame: Columns user_id, item_id, rating and, if wanted, timestamp.
+            scale: The rating scale; found in the ratings if not given.
+            features: Item features, or a frame or file to make them from.
+            duplicates: What to do with a repeated pair: refuse, keep the last, or average.
+            name: What to call the data.
+        """
+        table = Table(to_polars(frame), label=name)
+        columns = encode(checked(table, scale), duplicates)
+        return cls.from_columns(columns, scale=scale, features=features, name=name)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        scale: RatingScale | None = None,
+        features: FeaturesLike | None = None,
+        duplicates: Duplicates = "refuse",
+        name: str | None = None,
+    ) -> Self:
+        """Build ratings from a .csv, .tsv, .parquet, '::'-separated or header-less file.
+
+        Files without a header hold user, item, rating and, if there is a fourth column, timestamp.
+        The other arguments are those of `from_frame`.
+        """
+        columns = encode(checked(read_table(path), scale), duplicates)
+        return cls.from_columns(
+            columns, scale=scale, features=features, name=name or Path(path).stem
+        )
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Columns,
+        *,
+        scale: RatingScale | None,
+        features: FeaturesLike | None,
+        name: str,
+    ) -> Self:
+        """Build ratings from encoded columns; meant for loaders."""
+        made = cls(
+            user_codes=columns.user_codes,
+            item_codes=columns.item_codes,
+            values=columns.values,
+            timestamps=columns.timestamps,
+            user_ids=columns.user_ids,
+            item_ids=columns.item_ids,
+            scale=scale or RatingScale.found_in(columns.values),
+            name=name,
+        )
+        return made if features is None else made.with_features(features)
+
+    @property
+    def n_users(self) -> int:
+        """How many users the vocabulary holds."""
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        """How many items the vocabulary holds."""
+        return len(self.item_ids)
+
+    @property
+    def n_ratings(self) -> int:
+        """How many ratings there are."""
+        return len(self.values)
+
+    def __len__(self) -> int:
+        return self.n_ratings
+
+    def __repr__(self) -> str:
+        kind = "synthetic ratings" if self.synthetic else "ratings"
+        return (
+            f"<Ratings {self.name!r}: {self.n_ratings:,} {kind} {self.scale}, "
+            f"{self.n_users:,} users, {self.n_items:,} items>"
+        )
+
+    @cached_property
+    def by_user(self) -> npt.NDArray[np.int64]:
+        """Bounds of each user's ratings: user u has the columns' rows `[u]:[u + 1]` of this."""
+        return _bounds(self.user_codes, self.n_users)
+
+    @cached_property
+    def by_item(self) -> ItemIndex:
+        """Where each item's ratings are."""
+        order = np.argsort(self.item_codes, kind="stable").astype(np.int64, copy=False)
+        order.flags.writeable = False
+        return ItemIndex(_bounds(self.item_codes, self.n_items), order)
+
+    def user_code(self, user_id: int | str) -> int:
+        """Return a user's code; an integer id may also be given as text."""
+        return _code(self.user_ids, user_id, "user", self.name)
+
+    def item_code(self, item_id: int | str) -> int:
+        """Return an item's code; an integer id may also be given as text."""
+        return _code(self.item_ids, item_id, "item", self.name)
+
+    def select(self, keep: npt.NDArray[np.bool_]) -> Self:
+        """Return the ratings where the mask `keep`, (n,), holds, with the same users and items."""
+        if keep.dtype != np.bool_ or keep.shape != (self.n_ratings,):
+            raise SettingsError(
+                f"select needs a boolean mask of shape ({self.n_ratings},); "
+                f"got {keep.dtype} of shape {keep.shape}."
+            )
+        return replace(
+            self,
+            user_codes=self.user_codes[keep],
+            item_codes=self.item_codes[keep],
+            values=self.values[keep],
+            timestamps=None if self.timestamps is None else self.timestamps[keep],
+        )
+
+    def split(self, test: float = 0.2, seed: int = 0) -> tuple[Self, Self]:
+        """Return a random (train, test) split with a fraction `test` of all ratings held out."""
+        held_out = rng.stream(seed, "split").permutation(self.n_ratings)[: self._n_test(test)]
+        return self._part(held_out)
+
+    def split_by_time(self, test: float = 0.2) -> tuple[Self, Self]:
+        """Return a (train, test) split whose test part is the latest fraction of all ratings.
+
+        Ratings given in the same second are ordered by user and item, so the split is reproducible.
+        """
+        if self.timestamps is None:
+            raise DataError(
+                f"A split by time needs timestamps and {self.name!r} has none. Use a random split."
+            )
+        latest = np.argsort(self.timestamps, kind="stable")[self.n_ratings - self._n_test(test) :]
+        return self._part(latest)
+
+    def _n_test(self, test: float) -> int:
+        if not 0 < test < 1:
+            raise SettingsError(f"The test fraction must be between 0 and 1; got {test}.")
+        n_test = round(test * self.n_ratings)
+        if n_test in (0, self.n_ratings):
+            raise SettingsError(
+                f"A test fraction of {test} puts {n_test} of {self.n_ratings} ratings into the "
+                "test part and leaves one side empty. Choose another fraction or add ratings."
+            )
+        return n_test
+
+    def _part(self, held_out: npt.NDArray[np.intp]) -> tuple[Self, Self]:
+        is_test = np.zeros(self.n_ratings, dtype=np.bool_)
+        is_test[held_out] = True
+        return self.select(~is_test), self.select(is_test)
+
+    def with_features(self, features: FeaturesLike) -> Self:
+        """Return the same ratings with item features, given ready-made or as a frame or file.
+
+        A frame's `title` or `name` column becomes `item_titles`.
+        """
+        if isinstance(features, ItemFeatures):
+            return replace(self, features=features)
+        made, titles = read_features(features, self.item_ids)
+        return replace(
+            self, features=made, item_titles=self.item_titles if titles is None else titles
+        )
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars frame: user_id, item_id, rating and, if known, timestamp."""
+        columns = {
+            "user_id": self.user_ids[self.user_codes],
+            "item_id": self.item_ids[self.item_codes],
+            "rating": self.values,
+        }
+        if self.timestamps is not None:
+            columns["timestamp"] = self.timestamps
+        return pl.DataFrame(columns)
+
+
+def _bounds(codes: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
+    indptr = np.zeros(size + 1, dtype=np.int64)  # (size + 1,)
+    np.cumsum(np.bincount(codes, minlength=size), out=indptr[1:])
+    indptr.flags.writeable = False
+    return indptr
+
+
+def _code(ids: npt.NDArray[Any], wanted: int | str, kind: str, name: str) -> int:
+    try:
+        key = ids.dtype.type(wanted)
+    except (ValueError, OverflowError):
+        key = None
+    if key is not None:
+        code = int(np.searchsorted(ids, key))
+        if code < len(ids) and ids[code] == key:
+            return code
+    raise UnknownNameError(
+        f"{name!r} has no {kind} {wanted!r}; its {len(ids):,} {kind}s include {ids[0].item()!r}."
+    )

@@ -1,0 +1,257 @@
+"""The sets that have a name, and the one function that loads any ratings."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedmmf.data import cache, lastfm, movielens, sources
+from fedmmf.data.download import Progress, fetch
+from fedmmf.data.frames import Duplicates
+from fedmmf.data.ratings import FeaturesLike, Ratings
+from fedmmf.errors import DataError, FedMMFError, SettingsError, UnknownNameError
+from fedmmf.scale import RatingScale
+
+_GROUPLENS = "https://files.grouplens.org/datasets"
+_MOVIELENS_TERMS = "GroupLens terms: research use, no redistribution, no commercial use"
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known about a named set before it is loaded."""
+
+    name: str
+    title: str
+    url: str | None
+    sha256: str | None
+    n_ratings: int
+    n_users: int
+    n_items: int
+    scale: RatingScale
+    licence: str
+    synthetic: bool = False
+    local: Path | None = None
+
+
+@dataclass(frozen=True)
+class _Published:
+    """Where a published set's files are called what, and who parses them."""
+
+    info: DatasetInfo
+    folder: str
+    markers: tuple[str, ...]
+    parse: Callable[..., Ratings]
+
+    @property
+    def archive(self) -> str:
+        return str(self.info.url).rsplit("/", 1)[-1]
+
+    def find(self) -> Path | None:
+        return sources.find(self.archive, self.folder, self.markers)
+
+
+_PUBLISHED = {
+    entry.info.name: entry
+    for entry in (
+        _Published(
+            DatasetInfo(
+                "ml-100k",
+                "MovieLens 100K",
+                f"{_GROUPLENS}/movielens/ml-100k.zip",
+                "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
+                n_ratings=100_000,
+                n_users=943,
+                n_items=1_682,
+                scale=movielens.WHOLE_STARS,
+                licence=_MOVIELENS_TERMS,
+            ),
+            folder="ml-100k",
+            markers=("u.data", "u.item"),
+            parse=movielens.load_100k,
+        ),
+        _Published(
+            DatasetInfo(
+                "ml-1m",
+                "MovieLens 1M",
+                f"{_GROUPLENS}/movielens/ml-1m.zip",
+                "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
+                n_ratings=1_000_209,
+                n_users=6_040,
+                n_items=3_706,
+                scale=movielens.WHOLE_STARS,
+                licence=_MOVIELENS_TERMS,
+            ),
+            folder="ml-1m",
+            markers=("ratings.dat", "users.dat"),
+            parse=movielens.load_1m,
+        ),
+        _Published(
+            DatasetInfo(
+                "ml-10m",
+                "MovieLens 10M",
+                f"{_GROUPLENS}/movielens/ml-10m.zip",
+                "813c411ccb6122564edfe752e7f80c4dcc5aa25fa94c93622f6877a7ba252862",
+                n_ratings=10_000_054,
+                n_users=69_878,
+                n_items=10_677,
+                scale=movielens.HALF_STARS,
+                licence=_MOVIELENS_TERMS,
+            ),
+            folder="ml-10M100K",
+            markers=("ratings.dat", "tags.dat"),
+            parse=movielens.load_10m,
+        ),
+        _Published(
+            DatasetInfo(
+                "lastfm",
+                "Last.fm listening counts (HetRec 2011), binned",
+                f"{_GROUPLENS}/hetrec2011/hetrec2011-lastfm-2k.zip",
+                "6738f48195667ff03caaab4d32ca9a3133d8cc026b7c3cdaf6ce1010e913c59c",
+                n_ratings=92_834,
+                n_users=1_892,
+                n_items=17_632,
+                scale=movielens.WHOLE_STARS,
+                licence="Last.fm and GroupLens terms: non-commercial use only",
+            ),
+            folder="hetrec2011-lastfm-2k",
+            markers=("user_artists.dat",),
+            parse=lastfm.load_lastfm,
+        ),
+    )
+}
+
+_SYNTHETIC = {
+    "synthetic": DatasetInfo(
+        "synthetic",
+        "A small made-up catalogue for the demo",
+        None,
+        None,
+        n_ratings=60_000,
+        n_users=600,
+        n_items=800,
+        scale=movielens.WHOLE_STARS,
+        licence="Apache-2.0",
+        synthetic=True,
+    ),
+    "synthetic:ml-10m": DatasetInfo(
+        "synthetic:ml-10m",
+        "Made-up ratings of the shape of MovieLens 10M",
+        None,
+        None,
+        n_ratings=10_000_054,
+        n_users=69_878,
+        n_items=10_677,
+        scale=movielens.HALF_STARS,
+        licence="Apache-2.0",
+        synthetic=True,
+    ),
+}
+
+
+def datasets() -> list[DatasetInfo]:
+    """Return every named set, with where its files are, if they are on this machine."""
+    published = [replace(entry.info, local=entry.find()) for entry in _PUBLISHED.values()]
+    return published + list(_SYNTHETIC.values())
+
+
+def get(name: str, *, progress: Progress | None = None) -> Path:
+    """Download a published set unless it is already here, and return where it is."""
+    if name in _SYNTHETIC:
+        raise SettingsError(f"{name!r} is made on the fly and needs no download. Just load it.")
+    if name not in _PUBLISHED:
+        raise _unknown(name)
+    entry = _PUBLISHED[name]
+    if (local := entry.find()) is not None:
+        return local
+    target = sources.download_folder() / entry.archive
+    return fetch(str(entry.info.url), str(entry.info.sha256), target, progress)
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    scale: RatingScale | None = None,
+    duplicates: Duplicates = "refuse",
+    features: FeaturesLike | None = None,
+    edges: Sequence[float] = lastfm.EDGES,
+) -> Ratings:
+    """Load a named set or a file of ratings.
+
+    Args:
+        name_or_path: A name from `datasets()`, or a path as `Ratings.from_file` reads it.
+        scale: The rating scale, instead of the set's own or the one found in the file.
+        duplicates: What to do with a repeated (user, item) pair of a file.
+        features: Item features, or a frame or file to make them from, instead of the set's own.
+        edges: Plays at which the next rating begins; for `lastfm` only.
+    """
+    name = str(name_or_path)
+    if name in _PUBLISHED:
+        options = {"edges": [float(edge) for edge in edges]} if name == "lastfm" else {}
+        return _adjusted(_load_published(_PUBLISHED[name], options), scale, features)
+    if name in _SYNTHETIC:
+        # Imported here, because its compiled kernel is slow to import and few sessions need it.
+        from fedmmf.data.synthetic import make
+
+        return _adjusted(make(name), scale, features)
+    if not _looks_like_path(name_or_path):
+        raise _unknown(name)
+    return Ratings.from_file(name_or_path, scale=scale, duplicates=duplicates, features=features)
+
+
+def _load_published(entry: _Published, options: dict[str, list[float]]) -> Ratings:
+    source = entry.find()
+    name = entry.info.name
+    if source is None:
+        raise DataError(
+            f"The files of {name!r} are not on this machine. Run `fedmmf data get {name}`, or set "
+            f"FEDMMF_DATA to the folder that holds {entry.archive}."
+        )
+    read = partial(sources.read_member, source)
+
+    def parse() -> Ratings:
+        try:
+            return entry.parse(read, **options)
+        except FedMMFError:
+            raise
+        except (ValueError, LookupError, pl.exceptions.PolarsError) as error:
+            raise DataError(
+                f"{source} does not have the layout of {name!r}: {error}. Get the original."
+            ) from error
+
+    return cache.cached(source, {"set": name, **options}, parse)
+
+
+def _adjusted(
+    ratings: Ratings, scale: RatingScale | None, features: FeaturesLike | None
+) -> Ratings:
+    if scale is not None:
+        low, high = float(np.min(ratings.values)), float(np.max(ratings.values))
+        if low < scale.min or high > scale.max:
+            raise DataError(
+                f"{ratings.name!r} has ratings from {low:g} to {high:g}, outside the scale {scale}."
+            )
+        ratings = replace(ratings, scale=scale)
+    return ratings if features is None else ratings.with_features(features)
+
+
+def _looks_like_path(name_or_path: str | Path) -> bool:
+    path = Path(name_or_path)
+    return (
+        isinstance(name_or_path, Path)
+        or path.exists()
+        or bool(path.suffix)
+        or path.name != str(path)
+    )
+
+
+def _unknown(name: str) -> UnknownNameError:
+    known = [*_PUBLISHED, *_SYNTHETIC]
+    near = difflib.get_close_matches(name, known, n=2)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return UnknownNameError(
+        f"There is no data set or file called {name!r}.{hint} Known sets: {', '.join(known)}."
+    )

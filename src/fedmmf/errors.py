@@ -1,0 +1,47 @@
+"""Everything this package raises on purpose, in one tree.
+
+A message says what was required, what arrived, and how to fix it. The command line shows the
+message alone, without a traceback, and exits with the class's `exit_code`.
+"""
+
+from typing import ClassVar
+
+
+class FedMMFError(Exception):
+    """Base of every error raised on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class SettingsError(FedMMFError):
+    """A setting is unknown, out of range, or does not fit the others."""
+
+    exit_code = 2
+
+
+class UnknownNameError(SettingsError):
+    """A data set, user or other name was asked for that does not exist."""
+
+
+class DataError(FedMMFError):
+    """Ratings or features are missing, malformed or contradictory."""
+
+
+class DownloadError(FedMMFError):
+    """A download failed or its checksum does not match."""
+
+
+class NotFittedError(FedMMFError):
+    """A model was used before `fit`."""
+
+
+class DivergenceError(FedMMFError):
+    """Training produced numbers that are not finite."""
+
+
+class CheckpointError(FedMMFError):
+    """A saved model or checkpoint cannot be read or does not belong to this run."""
+
+
+class WireError(FedMMFError):
+    """A message is malformed or arrived out of turn; the text names its sender."""

@@ -1,0 +1,1 @@
+"""Factorization of the masked ratings into user and item factors."""

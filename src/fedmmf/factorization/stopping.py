@@ -1,0 +1,28 @@
+"""When to stop: held-out error, summed over parties, and how long it has not improved."""
+
+import math
+from dataclasses import dataclass, field
+
+
+@dataclass
+class EarlyStop:
+    """Remembers the best round; without held-out ratings no round is ever the best."""
+
+    patience: int
+    best_round: int = 0
+    best_rmse: float = math.inf
+    history: list[float] = field(default_factory=list)  # held-out RMSE of each round
+
+    def observe(self, squared_error: float, n_held_out: int) -> bool:
+        """Take in one round's sums; return whether it is the best so far."""
+        rmse = math.sqrt(squared_error / n_held_out) if n_held_out else math.nan
+        self.history.append(rmse)
+        if not rmse < self.best_rmse:
+            return False
+        self.best_round, self.best_rmse = len(self.history), rmse
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `patience` rounds have passed since the best one."""
+        return self.best_round > 0 and len(self.history) - self.best_round >= self.patience

@@ -1,0 +1,190 @@
+"""What a run has learned, ready for prediction.
+
+Arrays by user and by item end in one row more: the stranger and the unknown item. Codes of unknown
+ids point there, so that prediction needs no special case.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from fedmmf import simulation
+from fedmmf.arrays import Array
+from fedmmf.data import Ratings
+from fedmmf.errors import DataError, UnknownNameError
+from fedmmf.factorization import sgd
+from fedmmf.masks import FAMILIES
+from fedmmf.masks.crowd import Compiled
+from fedmmf.masks.fitting import FittedMasks, Plain
+from fedmmf.scale import RatingScale
+from fedmmf.training import Trained
+
+_ARRAYS = [
+    "user_ids",
+    "item_ids",
+    "item_titles",
+    "theta",
+    "user_factors",
+    "item_factors",
+    "features",
+    "indptr",
+    "rated_items",
+    "j_train",
+    "j_out_of_fold",
+    "history",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Masks, factors and vocabularies of a finished run."""
+
+    mask: str
+    scale: RatingScale
+    plan: sgd.Plan
+    user_ids: Array  # (n_users,) sorted
+    item_ids: Array  # (n_items,) sorted
+    item_titles: Array | None
+    theta: Array  # (n_users + 1, n_parameters)
+    user_factors: Array  # (n_users + 1, k)
+    item_factors: Array  # (n_items + 1, k)
+    features: Array  # (n_items + 1, d)
+    indptr: Array  # (n_users + 1,) where each user's rated items begin
+    rated_items: Array  # (n,)
+    j_train: Array  # (n_users,)
+    j_out_of_fold: Array
+    history: Array  # (rounds,) held-out RMSE
+    n_training: int
+    rounds: int
+    best_round: int
+    seconds: dict[str, float]
+
+    @classmethod
+    def of(cls, trained: Trained, ratings: Ratings) -> Self:
+        """Gather the result of a run on `ratings`."""
+        masks, server = trained.masks, trained.server
+        stranger = sgd.user_prior(server.plan)
+        unknown = np.zeros(server.plan.factors, np.float32)
+        unknown[0] = server.level / sgd.START_LEVEL
+        features = simulation.feature_matrix(ratings)
+        return cls(
+            mask=masks.family.name,
+            scale=ratings.scale,
+            plan=server.plan,
+            user_ids=ratings.user_ids,
+            item_ids=ratings.item_ids,
+            item_titles=ratings.item_titles,
+            theta=np.vstack((masks.theta, np.zeros(masks.theta.shape[1]))),
+            user_factors=np.vstack((trained.user_factors, stranger)),
+            item_factors=np.vstack((server.item_factors, unknown)),
+            features=np.vstack((features, np.zeros(features.shape[1]))),
+            indptr=ratings.by_user,
+            rated_items=ratings.item_codes,
+            j_train=masks.j_train,
+            j_out_of_fold=masks.j_out_of_fold,
+            history=np.array(server.stop.history),
+            n_training=len(masks.unit_ratings),
+            rounds=server.round,
+            best_round=server.stop.best_round or server.round,
+            seconds={"mask": trained.mask_seconds, "train": trained.train_seconds},
+        )
+
+    @property
+    def n_users(self) -> int:
+        """Users known from training."""
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        """Items known from training."""
+        return len(self.item_ids)
+
+    def user_codes(self, ids: Array) -> Array:
+        """Codes of user ids; n_users for unknown ones. (n,)."""
+        return _codes(self.user_ids, ids)
+
+    def item_codes(self, ids: Array) -> Array:
+        """Codes of item ids; n_items for unknown ones. (n,)."""
+        return _codes(self.item_ids, ids)
+
+    def known_user_code(self, user: int | str) -> int:
+        """Code of one user, who must be known."""
+        code = int(self.user_codes(np.atleast_1d(user))[0])
+        if code == self.n_users:
+            raise UnknownNameError(
+                f"the model knows no user {user!r}; it knows {self.n_users:,}, such as "
+                f"{self.user_ids[0].item()!r}. Give a newcomer's ratings instead."
+            )
+        return code
+
+    def rated_by(self, code: int) -> Array:
+        """Items that a user has rated."""
+        return self.rated_items[self.indptr[code] : self.indptr[code + 1]]
+
+    def predict(self, users: Array, items: Array) -> Array:
+        """q_i . p_u + f_u(i) for pairs of codes, clipped to the scale. (n,)."""
+        order = np.argsort(users, kind="stable")
+        users, items = users[order], items[order]
+        indptr = np.searchsorted(users, np.arange(self.n_users + 2))
+        mask = self._masks().predict(indptr, items, self.features, Compiled())
+        scores = simulation.pair_scores(users, items, self.user_factors, self.item_factors)
+        out = np.empty(len(users), np.float32)
+        out[order] = self.scale.clip(scores + mask)
+        return out
+
+    def predict_all(self, user: int) -> Array:
+        """Predictions of one user for the whole catalogue. (n_items,)."""
+        items = np.arange(self.n_items)
+        masks = self._masks(slice(user, user + 1))
+        mask = masks.predict(np.array([0, self.n_items]), items, self.features, Plain())
+        return self.scale.clip(self.item_factors[:-1] @ self.user_factors[user] + mask)
+
+    def check_on_scale(self, values: Array) -> None:
+        """Refuse ratings that are not finite or not on the scale."""
+        is_off = ~((values >= self.scale.min) & (values <= self.scale.max))
+        if is_off.any():
+            raise DataError(f"ratings must be on the scale {self.scale}; got {values[is_off][0]}")
+
+    def _masks(self, users: slice = slice(None)) -> FittedMasks:
+        empty = np.zeros(0)
+        family, theta = FAMILIES[self.mask], self.theta[users]
+        return FittedMasks(family, self.scale, theta, empty, self.indptr, empty, empty, empty)
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """What a file has to hold: arrays, and a description for JSON."""
+        values = {name: getattr(self, name) for name in _ARRAYS}
+        about = {
+            "mask": self.mask,
+            "scale": vars(self.scale),
+            "plan": vars(self.plan),
+            "n_training": self.n_training,
+            "rounds": self.rounds,
+            "best_round": self.best_round,
+            "seconds": self.seconds,
+        }
+        return {name: value for name, value in values.items() if value is not None}, about
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], about: dict[str, Any]) -> Self:
+        """Read back what `to_arrays` gave."""
+        plain = ("mask", "n_training", "rounds", "best_round", "seconds")
+        rest: dict[str, Any] = {name: about[name] for name in plain}
+        rest |= {name: arrays.get(name) for name in _ARRAYS}
+        return cls(
+            scale=RatingScale(**about["scale"]),
+            plan=sgd.Plan(**about["plan"]),
+            **rest,
+        )
+
+
+def _codes(known: Array, ids: Array) -> Array:
+    if ids is known:
+        return np.arange(len(known))
+    try:
+        wanted = ids.astype(known.dtype if known.dtype.kind != "U" else np.str_)
+    except ValueError:
+        return np.full(len(ids), len(known))
+    at = np.searchsorted(known, wanted)
+    found = known[np.minimum(at, len(known) - 1)] == wanted
+    return np.where(found, at, len(known))

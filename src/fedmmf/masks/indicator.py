@@ -1,0 +1,67 @@
+"""The privacy indicator J (Def. 3.1) and Theorem 1 as a calculator."""
+
+import math
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import SettingsError
+
+
+def privacy_indicator(unit_residuals: Array, indptr: Array) -> Array:
+    """J_u = mean of (r - f_u)^2 over user u's ratings, ratings mapped to [0, 1] (Def. 3.1).
+
+    A small J says that the mask predicts well. It bounds no adversary: a linear mask can be
+    inverted exactly at any J (errata 13). Users without ratings get NaN.
+
+    Args:
+        unit_residuals: r - f on the [0, 1] scale, ordered by user. (n,)
+        indptr: where each user's ratings begin. (n_users + 1,)
+    """
+    totals = np.concatenate(([0.0], np.cumsum(np.square(unit_residuals, dtype=np.float64))))
+    counts = np.diff(indptr)
+    sums = totals[indptr[1:]] - totals[indptr[:-1]]  # (n_users,)
+    j: Array = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return j
+
+
+def sample_complexity(epsilon: float, delta: float, log_class_size: float) -> int:
+    """Ratings after which J of the best fit is within epsilon of the best possible (Theorem 1).
+
+    n = ceil(2 (log 2 + log|F| - log delta) / epsilon^2); the paper prints half of it (errata 20).
+
+    This is agnostic PAC learnability of a finite class: it assumes independently drawn ratings, a
+    loss in [0, 1] and an exact minimiser of the training error. None of these holds for a person's
+    ratings and a regularised model. It says how well a mask generalises, and nothing about what an
+    attacker learns from masked ratings; it is neither differential privacy nor any other guarantee
+    of privacy.
+
+    Args:
+        epsilon: tolerated excess of J, in (0, 1).
+        delta: tolerated probability of failure, in (0, 1).
+        log_class_size: natural logarithm of the number of models |F|, e.g. 32 * log(2) per float32.
+    """
+    _check("epsilon", epsilon)
+    return math.ceil(2 * _log_term(delta, log_class_size) / epsilon**2)
+
+
+def epsilon_reached(n_ratings: int, delta: float, log_class_size: float) -> float:
+    """Epsilon that Theorem 1 gives for n ratings; above 1 it says nothing at all.
+
+    The same assumptions and the same silence on attackers as `sample_complexity`.
+    """
+    if n_ratings < 1:
+        raise SettingsError(f"n_ratings must be at least 1; got {n_ratings}")
+    return math.sqrt(2 * _log_term(delta, log_class_size) / n_ratings)
+
+
+def _log_term(delta: float, log_class_size: float) -> float:
+    _check("delta", delta)
+    if not 0 <= log_class_size < math.inf:
+        raise SettingsError(f"log_class_size must be finite and >= 0; got {log_class_size}")
+    return math.log(2) + log_class_size - math.log(delta)
+
+
+def _check(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise SettingsError(f"{name} must be in (0, 1); got {value}")

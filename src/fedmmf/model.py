@@ -1,0 +1,232 @@
+"""`FedMMF`: the estimator. Fit, predict, recommend, evaluate, save, load."""
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+
+from fedmmf import __version__, checkpoint, evaluation, simulation, wire
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.errors import DataError, NotFittedError, SettingsError
+from fedmmf.learned import Learned
+from fedmmf.party import Party
+from fedmmf.training import Progress, no_progress, train
+
+Id = int | str
+
+
+class FedMMF:
+    """Federated masked matrix factorization, simulated in one process.
+
+    Its settings are those of `fedmmf.config.Settings`; unknown ones are refused. A fitted model
+    holds every simulated party's mask and factors, so treat it and its file as you would treat the
+    ratings.
+
+    Example:
+        >>> from fedmmf import FedMMF, load
+        >>> train, test = load("synthetic").split(test=0.2, seed=0)
+        >>> model = FedMMF(mask="mean", rounds=50).fit(train)
+        >>> sorted(model.evaluate(test))
+        ['mae', 'rmse']
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = Settings.checked(**settings)
+        self._learned: Learned | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the settings; `FedMMF(**model.get_params())` is an unfitted copy."""
+        return self._settings.model_dump()
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings; what was learned with the old ones is forgotten."""
+        self._settings = self._settings.changed(**settings)
+        self._learned = None
+        return self
+
+    def __repr__(self) -> str:
+        defaults = Settings().model_dump()
+        changed = {key: value for key, value in self.get_params().items() if value != defaults[key]}
+        return f"FedMMF({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
+
+    @property
+    def learned(self) -> Learned:
+        """What fitting found."""
+        if self._learned is None:
+            raise NotFittedError("this FedMMF is not fitted yet; call fit(ratings) first")
+        return self._learned
+
+    @property
+    def item_factors(self) -> Array:
+        """q_i. (n_items, k)."""
+        return self.learned.item_factors[:-1]
+
+    @property
+    def user_factors(self) -> Array:
+        """p_u, each private to its party. (n_users, k)."""
+        return self.learned.user_factors[:-1]
+
+    def fit(
+        self,
+        ratings: Ratings,
+        *,
+        progress: Progress = no_progress,
+        checkpoint: str | Path | None = None,
+    ) -> Self:
+        """Train masks and factors on the ratings.
+
+        Args:
+            ratings: what to train on, with item features for the masks lr, fm and nn.
+            progress: called with (stage, done, total) as the work goes on.
+            checkpoint: a file to write now and then; where it exists, training continues from it.
+        """
+        path = None if checkpoint is None else Path(checkpoint)
+        trained = train(ratings, self._settings, progress=progress, checkpoint_file=path)
+        self._learned = Learned.of(trained, ratings)
+        return self
+
+    def predict(self, users: Any, items: Any) -> Array:
+        """Predict the rating of each (user, item) pair, clipped to the scale. (n,).
+
+        An unknown user is predicted as somebody at the start of training: the scale's midpoint plus
+        what the item factors say of the item. An unknown item is predicted by the user's mask for
+        an average item. Both unknown: the scale's midpoint.
+        """
+        users, items = np.atleast_1d(users), np.atleast_1d(items)
+        if users.shape != items.shape or users.ndim != 1:
+            raise SettingsError(
+                f"users and items must be lists of one length; got {users.shape} and {items.shape}"
+            )
+        return self.learned.predict(self.learned.user_codes(users), self.learned.item_codes(items))
+
+    def evaluate(self, test: Ratings) -> dict[str, float]:
+        """RMSE and MAE over the pairs of `test`."""
+        learned = self.learned
+        users = learned.user_codes(test.user_ids)[test.user_codes]
+        items = learned.item_codes(test.item_ids)[test.item_codes]
+        predicted = learned.predict(users, items)
+        return {
+            "rmse": evaluation.rmse(test.values, predicted),
+            "mae": evaluation.mae(test.values, predicted),
+        }
+
+    def recommend(self, user: Id, n: int = 10) -> pl.DataFrame:
+        """The n items, not yet rated by the user, with the highest predictions."""
+        learned = self.learned
+        code = learned.known_user_code(user)
+        scores = learned.predict_all(code)  # (n_items,)
+        return _best(learned, scores, learned.rated_by(code), n)
+
+    def join(self, ratings: Mapping[Id, float]) -> "Newcomer":
+        """Welcome a user after training: a mask from own ratings, p_u from the fixed item factors.
+
+        Args:
+            ratings: rating by item id.
+        """
+        learned, settings = self.learned, self._settings
+        ids = np.array(list(ratings))
+        codes = learned.item_codes(ids)
+        if not ratings or (codes == learned.n_items).any():
+            unknown = [
+                str(item) for item, code in zip(ids, codes, strict=True) if code == learned.n_items
+            ]
+            known = learned.item_ids[0].item()
+            raise DataError(
+                f"a newcomer needs ratings of known items (such as {known!r}); "
+                f"unknown: {', '.join(unknown[:5]) or 'none, but no rating was given'}"
+            )
+        order = np.argsort(codes)
+        values = np.array(list(ratings.values()), np.float32)[order]
+        learned.check_on_scale(values)
+        party = Party(
+            codes[order],
+            values,
+            learned.scale,
+            learned.features[:-1],
+            mask=settings.mask,
+            mask_strength=settings.mask_strength,
+            cross_fit=settings.cross_fit,
+            folds=settings.folds,
+            stream=simulation.mask_stream(settings.seed, "newcomer"),
+        )
+        party.join_late(self.item_factors, learned.plan)
+        return Newcomer(learned, party)
+
+    def traffic(self) -> dict[str, float]:
+        """Bytes that a party sends and receives per round, on average, as `wire` encodes them."""
+        learned = self.learned
+        up = wire.Update.n_bytes(learned.n_training / learned.n_users, learned.plan.factors)
+        down = wire.Round.n_bytes(learned.n_items, learned.plan.factors)
+        return {"up_bytes_per_user_round": round(up, 1), "down_bytes_per_user_round": down}
+
+    def privacy(self) -> dict[str, float | int]:
+        """The two groups of Algorithm 1: secure iff J <= threshold_j, J on the training ratings.
+
+        A small J is no protection: see docs/errata.md, 13.
+        """
+        j = self.learned.j_train
+        threshold = self._settings.threshold_j
+        secure = int(np.count_nonzero(j <= threshold))
+        return {
+            "threshold_j": threshold,
+            "secure_users": secure,
+            "insecure_users": len(j) - secure,
+            "mean_j": float(np.nanmean(j)),
+            "mean_j_out_of_fold": float(np.nanmean(self.learned.j_out_of_fold)),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file. It holds private parts of every simulated party."""
+        arrays, about = self.learned.to_arrays()
+        meta = {"kind": "model", "version": __version__, "settings": self.get_params(), **about}
+        checkpoint.save(Path(path), arrays, meta)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model that `save` wrote."""
+        arrays, meta = checkpoint.load(Path(path), "model")
+        model = cls(**meta["settings"])
+        model._learned = Learned.from_arrays(arrays, meta)
+        return model
+
+
+FedMMF.__signature__ = inspect.signature(Settings)  # type: ignore[attr-defined]
+
+
+class Newcomer:
+    """A user who joined after training."""
+
+    def __init__(self, learned: Learned, party: Party) -> None:
+        self._learned = learned
+        self.party = party
+
+    def predict(self, items: Any) -> Array:
+        """Predicted ratings of items, by id; unknown items are refused. (n,)."""
+        codes = self._learned.item_codes(np.atleast_1d(items))
+        if (codes == self._learned.n_items).any():
+            raise DataError("a newcomer's predictions are for items of the model; some are unknown")
+        return self.party.predict(codes)
+
+    def recommend(self, n: int = 10) -> pl.DataFrame:
+        """The n items, not yet rated, with the highest predictions."""
+        scores = self.party.predict(np.arange(self._learned.n_items))
+        return _best(self._learned, scores, self.party.items, n)
+
+
+def _best(learned: Learned, scores: Array, rated: Array, n: int) -> pl.DataFrame:
+    if n < 1:
+        raise SettingsError(f"n must be at least 1; got {n}")
+    is_open = np.ones(learned.n_items, bool)
+    is_open[rated] = False
+    candidates = np.flatnonzero(is_open)
+    # Ties (many, at the top of the scale) go to the lower code, so that the list is reproducible.
+    top = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
+    columns: dict[str, Array] = {"item_id": learned.item_ids[top]}
+    if learned.item_titles is not None:
+        columns["title"] = learned.item_titles[top]
+    return pl.DataFrame(columns | {"prediction": scores[top]})

@@ -1,0 +1,154 @@
+"""One device: its ratings, its mask and its factors p_u. numpy only, small enough for a phone.
+
+A party answers bytes with bytes. What it says is in `wire`; ratings, mask and p_u stay here.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from fedmmf import rng, wire
+from fedmmf.arrays import Array
+from fedmmf.errors import NotFittedError, WireError
+from fedmmf.factorization import sgd
+from fedmmf.masks.fitting import Plain, fit_masks
+from fedmmf.scale import RatingScale
+
+
+class Party:
+    """One user's side of the federation.
+
+    Args:
+        items: codes of the rated items, strictly increasing. (n,)
+        ratings: on `scale`. (n,)
+        scale: of the ratings.
+        features: public item features of the whole catalogue; no columns where there are none.
+        mask: family of the private model.
+        mask_strength: its regularisation; None: the default; "auto": chosen on held-out ratings.
+        cross_fit: mask each rating by a model that did not see it.
+        folds: of cross-fitting and of J out of fold.
+        held_out: which ratings to keep for early stopping instead of training. (n,) bool
+        stream: where the mask's random start comes from; None: the operating system.
+    """
+
+    def __init__(
+        self,
+        items: Array,
+        ratings: Array,
+        scale: RatingScale,
+        features: Array,
+        *,
+        mask: str = "lr",
+        mask_strength: float | Literal["auto"] | None = None,
+        cross_fit: bool = False,
+        folds: int = 5,
+        held_out: Array | None = None,
+        stream: np.random.Generator | None = None,
+    ) -> None:
+        train = np.ones(len(items), bool) if held_out is None else ~held_out
+        self.items = items[train]
+        self._scale = scale
+        self._features = np.asarray(features, np.float64)
+        self._held_out_items, self._held_out_ratings = items[~train], ratings[~train]
+        stream = stream or rng.stream(secrets.randbits(128), "mask")
+        self.mask = fit_masks(
+            mask,
+            np.array([0, len(self.items)]),
+            self.items,
+            ratings[train],
+            self._features,
+            scale,
+            strength=mask_strength,
+            folds=folds,
+            streams=[stream],
+            runner=Plain(),
+        )
+        self.masked_ratings = self.mask.masked_ratings(cross_fit)
+        self._held_out_mask = self._mask_of(self._held_out_items)
+        self._p: sgd.Factors | None = None
+        self._best: Array | None = None
+        self._item_factors: Array | None = None
+
+    @property
+    def privacy_indicator(self) -> float:
+        """J on the party's own training ratings; it never leaves the party."""
+        return float(self.mask.j_train[0])
+
+    def answer(self, message: bytes) -> bytes:
+        """Answer one message of the server."""
+        kind = wire.kind_of(message)
+        if kind == wire.Join.kind:
+            wire.Join.decode(message)
+            return wire.Joined(len(self.items)).encode()
+        if kind == wire.Round.kind:
+            return self._take_part(wire.Round.decode(message)).encode()
+        raise WireError(f"a party answers Join and Round; got a message of kind {kind}")
+
+    def _take_part(self, message: wire.Round) -> wire.Update:
+        """MaskedUpdate of Algorithm 1."""
+        if len(message.item_factors) != len(self._features):
+            expected, got = len(self._features), len(message.item_factors)
+            raise WireError(f"the server's catalogue must have {expected} items; got {got}")
+        if message.best_round == message.round - 1 and self._p is not None:
+            self._best = self._p.value.copy()
+        if message.is_last:
+            return self._finish(message)
+        if self._p is None:
+            start = sgd.start_user_factors(1, message.plan.factors)[0]
+            self._p = sgd.Factors.starting_at(start)
+        q = message.item_factors[self.items]  # (n, k)
+        gradients = sgd.party_update(self.masked_ratings, q, self._p, message.plan, message.round)
+        error = self._held_out_error(message.item_factors)
+        return wire.Update(message.round, self.items, gradients, len(self._held_out_items), error)
+
+    def _finish(self, message: wire.Round) -> wire.Update:
+        if message.best_round and self._best is not None and self._p is not None:
+            self._p.value[:] = self._best
+        self._item_factors = message.item_factors
+        empty = np.zeros((0, message.plan.factors), np.float32)
+        return wire.Update(message.round, np.zeros(0, np.int32), empty)
+
+    def join_late(self, item_factors: Array, plan: sgd.Plan) -> None:
+        """Take finished item factors and find p_u for them, without any training round."""
+        p = sgd.solve_user_factors(self.masked_ratings, item_factors[self.items], plan)
+        self._p = sgd.Factors.starting_at(p)
+        self._item_factors = item_factors
+
+    def predict(self, items: Array) -> Array:
+        """q_i . p_u + f_u(i), clipped to the scale. (n,)."""
+        if self._item_factors is None:
+            raise NotFittedError("a party predicts after its federation has finished training")
+        return self._predict(items, self._item_factors, self._mask_of(items))
+
+    @property
+    def user_factors(self) -> Array:
+        """p_u; private. (k,)."""
+        return self._learned().value
+
+    def state(self) -> dict[str, Array]:
+        """What changes from round to round, for a checkpoint on this device."""
+        p = self._learned()
+        best = p.value if self._best is None else self._best
+        return {"value": p.value, "first": p.first, "second": p.second, "best": best}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a checkpoint's state."""
+        parts = (state[part].copy() for part in ("value", "first", "second"))
+        self._p, self._best = sgd.Factors(*parts), state["best"].copy()
+
+    def _learned(self) -> sgd.Factors:
+        if self._p is None:
+            raise NotFittedError("a party has factors after its first round")
+        return self._p
+
+    def _held_out_error(self, item_factors: Array) -> float:
+        predicted = self._predict(self._held_out_items, item_factors, self._held_out_mask)
+        return float(np.sum((self._held_out_ratings - predicted) ** 2, dtype=np.float64))
+
+    def _predict(self, items: Array, item_factors: Array, mask: Array) -> Array:
+        return self._scale.clip(item_factors[items] @ self.user_factors + mask)
+
+    def _mask_of(self, items: Array) -> Array:
+        return self.mask.predict(np.array([0, len(items)]), items, self._features, Plain())

@@ -1,0 +1,69 @@
+"""The scale ratings live on, and its mapping to [0, 1]."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmmf.errors import SettingsError
+
+FloatArray = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class RatingScale:
+    """The smallest and largest rating and the step between neighbouring ones."""
+
+    min: float
+    max: float
+    step: float
+
+    def __post_init__(self) -> None:
+        if not np.all(np.isfinite([self.min, self.max, self.step])):
+            raise SettingsError(f"A rating scale needs finite numbers; got {self}.")
+        if self.max <= self.min:
+            raise SettingsError(
+                f"A rating scale needs min < max; got {self.min:g} and {self.max:g}. Swap them?"
+            )
+        if not 0 < self.step <= self.span:
+            raise SettingsError(
+                f"A rating scale needs a step in (0, max - min = {self.span:g}]; got {self.step:g}."
+            )
+
+    @classmethod
+    def found_in(cls, values: npt.ArrayLike) -> Self:
+        """Return the scale that data show: its extremes and its smallest gap.
+
+        Data with a single distinct value show no gap; the scale is then one to either side of it.
+        """
+        # float32 ratings such as 0.1 carry digits nobody wrote; six decimals drop them.
+        distinct = np.unique(np.round(np.asarray(values, dtype=np.float64), 6))
+        if distinct.size == 0:
+            raise SettingsError("A rating scale cannot be found in no ratings at all; give one.")
+        if distinct.size == 1:
+            only = float(distinct[0])
+            return cls(only - 1.0, only + 1.0, 1.0)
+        step = round(float(np.diff(distinct).min()), 6)
+        return cls(float(distinct[0]), float(distinct[-1]), step)
+
+    @property
+    def span(self) -> float:
+        """The width of the scale, `max - min`."""
+        return self.max - self.min
+
+    @property
+    def midpoint(self) -> float:
+        """The middle of the scale."""
+        return (self.min + self.max) / 2
+
+    def to_unit(self, values: FloatArray) -> FloatArray:
+        """Map the scale linearly onto [0, 1], so that a threshold means the same on every scale."""
+        return (values - self.min) / self.span
+
+    def clip(self, values: FloatArray) -> FloatArray:
+        """Return `values` with those off the scale moved to its nearest end."""
+        return np.clip(values, self.min, self.max)
+
+    def __str__(self) -> str:
+        return f"{self.min:g}..{self.max:g} in steps of {self.step:g}"

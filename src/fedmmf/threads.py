@@ -1,0 +1,57 @@
+"""Work shared between threads; the kernels release the GIL and every user's result is its own."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import SettingsError
+
+VARIABLE = "FEDMMF_THREADS"
+
+
+def n_threads() -> int:
+    """How many threads to use: FEDMMF_THREADS, or every core this process may run on."""
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        return len(os.sched_getaffinity(0))
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingsError(f"{VARIABLE} must be a whole number of at least 1; got {text!r}")
+    return int(text)
+
+
+def ranges(indptr: Array, n_ranges: int) -> list[tuple[int, int]]:
+    """Cut rows into at most `n_ranges` runs with about the same number of entries each."""
+    targets = np.linspace(indptr[0], indptr[-1], n_ranges + 1)
+    cuts = np.searchsorted(indptr, targets, side="left")
+    cuts[0], cuts[-1] = 0, len(indptr) - 1
+    return [(int(a), int(b)) for a, b in pairwise(cuts) if a < b]
+
+
+@cache
+def _pool(size: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(size, thread_name_prefix="fedmmf")
+
+
+def for_each(function: Callable[[int, int], None], parts: list[tuple[int, int]]) -> Iterator[int]:
+    """Call function(begin, end) for every part on the threads; yield each size as it ends."""
+    if len(parts) == 1:
+        function(*parts[0])
+        yield parts[0][1] - parts[0][0]
+        return
+    futures = {_pool(n_threads()).submit(function, *part): part for part in parts}
+    for future in as_completed(futures):
+        future.result()
+        yield futures[future][1] - futures[future][0]
+
+
+def frozen(array: Array, dtype: Any) -> Array:
+    """A read-only view of one type: a kernel is compiled anew for every kind of array it meets."""
+    view = np.ascontiguousarray(array, dtype).view()
+    view.flags.writeable = False
+    return view

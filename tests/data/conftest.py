@@ -1,0 +1,44 @@
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "../shared/data"
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path_factory, monkeypatch):
+    """Keep caches and downloads of the tests away from those of the person who runs them."""
+    folder = tmp_path_factory.mktemp("private")
+    monkeypatch.setenv("FEDMMF_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    return folder
+
+
+@pytest.fixture
+def public_data(monkeypatch):
+    """Point FEDMMF_DATA at the published sets, or skip."""
+    folder = Path(os.environ.get("FEDMMF_DATA") or BESIDE_THE_CHECKOUT)
+    if not (folder / "ml-100k.zip").is_file():
+        pytest.skip("the published sets are not here: set FEDMMF_DATA to a folder with their zips")
+    monkeypatch.setenv("FEDMMF_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_public_data(monkeypatch):
+    monkeypatch.delenv("FEDMMF_DATA", raising=False)
+
+
+@pytest.fixture
+def frame():
+    """Five ratings in no order, by three users of three items."""
+    return pl.DataFrame(
+        {
+            "user_id": [7, 3, 7, 3, 9],
+            "item_id": [20, 10, 10, 30, 20],
+            "rating": [4.0, 5.0, 1.0, 3.0, 2.0],
+            "timestamp": [50, 10, 40, 30, 20],
+        }
+    )

@@ -1,0 +1,137 @@
+"""Each kind of bad input is refused with a message that leads to the fix."""
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from fedmmf.data import Ratings, RatingScale, load
+from fedmmf.errors import DataError, SettingsError
+
+HEADER = "user_id,item_id,rating,timestamp\n"
+GOOD = "1,10,4,100\n"
+
+
+def refused(tmp_path, content, match, **options):
+    path = tmp_path / "ratings.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=match):
+        Ratings.from_file(path, **options)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match=r"no file .*none\.csv"):
+        Ratings.from_file(tmp_path / "none.csv")
+
+
+def test_folder(tmp_path):
+    with pytest.raises(DataError, match="is a folder"):
+        load(tmp_path)
+
+
+def test_missing_columns_are_named(tmp_path):
+    match = "missing: item_id, rating; arrived: user_id, movie, stars"
+    refused(tmp_path, "user_id,movie,stars\n1,2,3\n", match)
+    refused(tmp_path, "hello\nworld\n", "missing: user_id, item_id, rating; arrived: hello")
+
+
+def test_text_where_a_number_belongs(tmp_path):
+    refused(tmp_path, HEADER + GOOD + "1,11,four,100\n", r"line 3: rating 'four'")
+    refused(tmp_path, HEADER + GOOD + "\n1,11,4,noon\n", r"line 4: timestamp 'noon'")
+
+
+def test_line_numbers_without_a_header(tmp_path):
+    refused(tmp_path, "1\t10\t4\n2\t10\tbad\n", "line 2: rating 'bad'")
+
+
+def test_line_numbers_after_leading_blank_lines(tmp_path):
+    refused(tmp_path, "\n\n" + HEADER + GOOD + "2,10,bad,1\n", "line 5: rating 'bad'")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", ""])
+def test_ratings_that_are_not_finite(tmp_path, value):
+    refused(tmp_path, f"{HEADER}{GOOD}2,10,{value},100\n", r"line 3: rating .* finite number")
+
+
+def test_not_finite_in_frames():
+    frame = {"user_id": [1, 2], "item_id": [1, 2], "rating": [1.0, float("nan")]}
+    for make in (pl.DataFrame, pd.DataFrame):
+        with pytest.raises(DataError, match="frame, row 1: rating"):
+            Ratings.from_frame(make(frame))
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "  \n"])
+def test_empty_file(tmp_path, content):
+    refused(tmp_path, content, r"ratings\.csv is empty")
+
+
+def test_header_only(tmp_path):
+    refused(tmp_path, HEADER, "holds no ratings")
+    refused(tmp_path, HEADER + "\n\n", "holds no ratings")
+
+
+def test_duplicates_are_refused_with_an_example(tmp_path):
+    content = HEADER + "1,10,4,300\n1,11,4,5\n1,10,2,100\n1,10,3,200\n"
+    match = r"2 ratings repeat .* user 1 and item 10\. .*--duplicates last\|mean"
+    refused(tmp_path, content, match)
+
+
+def test_duplicates_settled(tmp_path):
+    content = HEADER + "1,10,4,300\n1,11,4,5\n1,10,2,100\n1,10,3,200\n"
+    path = tmp_path / "r.csv"
+    path.write_text(content)
+    last = Ratings.from_file(path, duplicates="last")
+    assert last.to_frame().rows() == [(1, 10, 4.0, 300), (1, 11, 4.0, 5)]
+    mean = Ratings.from_file(path, duplicates="mean")
+    assert mean.to_frame().rows() == [(1, 10, 3.0, 300), (1, 11, 4.0, 5)]
+
+
+def test_without_timestamps_the_last_row_counts():
+    frame = pl.DataFrame({"user_id": [1, 1, 1], "item_id": [2, 2, 2], "rating": [5.0, 1.0, 3.0]})
+    assert Ratings.from_frame(frame, duplicates="last").values.tolist() == [3.0]
+
+
+def test_unknown_way_with_duplicates(frame):
+    with pytest.raises(SettingsError, match="refuse, last, mean; got 'first'"):
+        Ratings.from_frame(frame, duplicates="first")
+
+
+def test_ratings_outside_a_given_scale(tmp_path):
+    content = HEADER + GOOD + "2,10,6,1\n3,10,0,1\n"
+    scale = RatingScale(1, 5, 1)
+    refused(tmp_path, content, r"line 3: rating 6\.0 is outside .*\(1 more", scale=scale)
+
+
+def test_null_ids(tmp_path):
+    refused(tmp_path, HEADER + GOOD + ",10,4,100\n", "line 3: user_id nothing where an id")
+    with pytest.raises(DataError, match="row 1: item_id nothing"):
+        Ratings.from_frame(
+            pl.DataFrame({"user_id": [1, 2], "item_id": [1, None], "rating": [1, 2]})
+        )
+    with pytest.raises(DataError, match="row 1: user_id nothing"):
+        Ratings.from_frame(
+            pd.DataFrame({"user_id": ["a", None], "item_id": [1, 2], "rating": [1, 2]})
+        )
+
+
+def test_short_and_long_lines(tmp_path):
+    refused(tmp_path, HEADER + GOOD + "2,10\n", "line 3: rating nothing")
+    refused(tmp_path, HEADER + GOOD + "2,10,3,4,5,6\n", "cannot be read as a table")
+
+
+def test_undecodable_text(tmp_path):
+    refused(tmp_path, (HEADER + GOOD).encode() + b"2,\xff\xfe,3,4\n", "line 3: not UTF-8")
+
+
+def test_not_parquet(tmp_path):
+    (tmp_path / "r.parquet").write_bytes(b"PAR1 no, not at all")
+    with pytest.raises(DataError, match=r"r\.parquet is not a Parquet file"):
+        Ratings.from_file(tmp_path / "r.parquet")
+
+
+def test_wrong_types_in_frames(frame):
+    with pytest.raises(DataError, match="user_id must be integers or text; got Float64"):
+        Ratings.from_frame(frame.cast({"user_id": pl.Float64}))
+    with pytest.raises(DataError, match="rating must be numbers; got Boolean"):
+        Ratings.from_frame(frame.cast({"rating": pl.Boolean}))
+    with pytest.raises(DataError, match="polars or pandas data frame; got list"):
+        Ratings.from_frame([1, 2, 3])

@@ -1,0 +1,167 @@
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from fedmmf.data import ItemFeatures, Ratings
+from fedmmf.errors import DataError, SettingsError
+
+ITEMS = np.array([10, 20, 30])
+
+
+def column(features, name):
+    return features.values[:, features.names.index(name)]
+
+
+def test_numbers_are_standardised_and_missing_ones_are_average():
+    frame = pl.DataFrame({"item_id": [30, 10, 20, 99], "length": [3.0, 1.0, None, 77.0]})
+    features = ItemFeatures.from_frame(frame, ITEMS)
+    assert features.names == ("length",)
+    np.testing.assert_allclose(column(features, "length"), [-1, 0, 1])
+
+
+def test_text_and_booleans_become_indicators():
+    frame = pl.DataFrame(
+        {"item_id": [10, 20, 30], "country": ["fr", "de", "fr"], "award": [True, False, False]}
+    )
+    features = ItemFeatures.from_frame(frame, ITEMS)
+    assert features.names == ("country=de", "country=fr", "award=false", "award=true")
+    np.testing.assert_allclose(column(features, "country=fr"), [1 / 3, -2 / 3, 1 / 3], atol=1e-6)
+    np.testing.assert_allclose(column(features, "award=true"), [2 / 3, -1 / 3, -1 / 3], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "genres", [["war|love", "love", None], [["war", "love"], ["love"], None]], ids=["bars", "lists"]
+)
+@pytest.mark.parametrize("library", [pl, pd])
+def test_lists_become_indicators(genres, library):
+    frame = library.DataFrame({"item_id": [10, 20, 30], "genre": genres})
+    features = ItemFeatures.from_frame(frame, ITEMS)
+    assert features.names == ("genre=love", "genre=war")
+    np.testing.assert_allclose(column(features, "genre=war"), [0.5, -0.5, 0.0])
+    np.testing.assert_allclose(column(features, "genre=love"), 0.0)
+
+
+def test_missing_items_are_average():
+    frame = pl.DataFrame({"item_id": ["10", "30"], "kind": ["a", "b"], "size": [2, 4]})
+    features = ItemFeatures.from_frame(frame, ITEMS)
+    np.testing.assert_allclose(features.values[1], 0.0)
+    np.testing.assert_allclose(features.values[0], [0.5, -0.5, -1.0])
+
+
+def test_constant_and_empty_columns_are_zero():
+    frame = pl.DataFrame({"item_id": ITEMS, "one": [5, 5, 5], "none": [None] * 3})
+    np.testing.assert_array_equal(ItemFeatures.from_frame(frame, ITEMS).values, 0.0)
+
+
+def test_genres():
+    features = ItemFeatures.genres([("war",), (), ("love", "war"), ("love",)])
+    assert features.names == ("genre=love", "genre=war")
+    np.testing.assert_allclose(column(features, "genre=war"), [0.5, -0.5, 0.5, -0.5])
+
+
+def test_release_years_form_a_smooth_basis():
+    years = [float(year) for year in range(1950, 2011)]
+    features = ItemFeatures.release_years([*years, None])
+    assert features.values.shape == (62, 4)
+    np.testing.assert_allclose(features.values.mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(features.values[61], features.values[30])  # the median, 1980
+    steps = np.abs(np.diff(features.values[:61], axis=0))
+    assert 0 < steps.max() < 0.15
+
+
+@pytest.mark.parametrize("years", [[None, None], [1990, 1990], [1990, None, 1990]])
+def test_years_that_say_nothing_give_no_columns(years):
+    assert ItemFeatures.release_years(years).values.shape == (len(years), 0)
+
+
+def test_few_distinct_years_work():
+    assert ItemFeatures.release_years([1990] * 20 + [1991] * 3).values.std() > 0
+
+
+def test_tags_bring_similar_items_together():
+    generator = np.random.default_rng(0)
+    item_codes = np.repeat(np.arange(60), 8)
+    vocabulary = np.array([[f"Rock {n}" for n in range(12)], [f"jazz {n}" for n in range(12)]])
+    tags = [vocabulary[item % 2, generator.integers(12)] for item in item_codes]
+    features = ItemFeatures.tags(item_codes, tags, n_items=61)  # the last item has no tags
+    assert features.values.shape == (61, 20)
+    np.testing.assert_allclose(features.values.mean(axis=0), 0.0, atol=1e-5)
+    spread = features.values.std(axis=0)
+    assert spread[0] == pytest.approx(1.0, abs=1e-5)
+    assert (np.diff(spread) <= 1e-6).all()
+    first = features.values[:60, 0]
+    assert (np.sign(first[::2]) == -np.sign(first[1::2])).all()
+    shouted = [f" {tag.upper()} " for tag in tags]
+    again = ItemFeatures.tags(item_codes, shouted, n_items=61)
+    np.testing.assert_array_equal(again.values, features.values)
+
+
+def test_too_few_tags_give_no_columns():
+    assert ItemFeatures.tags(np.array([0]), ["x"], n_items=3).values.shape == (3, 0)
+    assert ItemFeatures.tags(np.array([], dtype=int), [], n_items=3).values.shape == (3, 0)
+
+
+def test_take_and_join():
+    features = ItemFeatures.genres([("a",), ("b",), ("a", "b")])
+    np.testing.assert_array_equal(features.take(np.array([2, 0])).values, features.values[[2, 0]])
+    mask = np.array([False, True, True])
+    np.testing.assert_array_equal(features.take(mask).values, features.values[1:])
+    years = ItemFeatures.release_years([1990, 2000, 2010])
+    both = ItemFeatures.joined(features, years)
+    assert both.names == features.names + years.names
+    assert len(both) == 3
+
+
+def test_read_only():
+    with pytest.raises(ValueError, match="read-only"):
+        ItemFeatures(("a",), np.zeros((2, 1))).values[0, 0] = 1
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(DataError, match="finite"):
+        ItemFeatures(("a",), np.array([[np.nan]]))
+    with pytest.raises(DataError, match="one column per name"):
+        ItemFeatures(("a", "b"), np.zeros((2, 1)))
+    with pytest.raises(DataError, match="must differ"):
+        ItemFeatures(("a", "a"), np.zeros((2, 2)))
+
+
+def test_bad_frames_are_refused():
+    cases = [
+        ({"id": [1], "x": [1]}, "need a column item_id; arrived: id, x"),
+        ({"item_id": [10, 10], "x": [1, 2]}, "item 10 appears more often"),
+        ({"item_id": [1], "x": [1]}, "same ids; the ratings have 10, the features '1'"),
+        ({"item_id": [10], "title": ["A"]}, "at least one column besides"),
+        ({"item_id": [10], "day": [datetime.date(2020, 1, 1)]}, "day must be numbers"),
+    ]
+    for columns, match in cases:
+        with pytest.raises(DataError, match=match):
+            ItemFeatures.from_frame(pl.DataFrame(columns), ITEMS)
+
+
+def test_an_identifier_is_not_an_attribute():
+    items = np.arange(1500)
+    frame = pl.DataFrame({"item_id": items, "url": [f"u{n}" for n in items]})
+    with pytest.raises(SettingsError, match="url has 1,500 distinct values"):
+        ItemFeatures.from_frame(frame, items)
+
+
+def test_features_file_brings_titles(tmp_path, frame):
+    path = tmp_path / "items.csv"
+    path.write_text("item_id,title,genre\n10,Ten,war|love\n30,Thirty,love\n")
+    ratings = Ratings.from_frame(frame, features=path)
+    assert ratings.item_titles.tolist() == ["Ten", "20", "Thirty"]
+    assert ratings.features.names == ("genre=love", "genre=war")
+    assert ratings.split(0.4)[1].item_titles.tolist() == ["Ten", "20", "Thirty"]
+
+
+def test_features_file_that_is_wrong(tmp_path, frame):
+    path = tmp_path / "items.csv"
+    path.write_text("movie,genre\n10,war\n")
+    with pytest.raises(DataError, match="need a column item_id; arrived: movie, genre"):
+        Ratings.from_frame(frame, features=path)
+    with pytest.raises(DataError, match="no file"):
+        Ratings.from_frame(frame, features=tmp_path / "none.csv")
