@@ -17,25 +17,30 @@ _META = "meta.json"
 
 def save(path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
     """Write arrays and a JSON description; a crash leaves the old file as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".part")
     text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    with partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **{_META: text}, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            np.savez(file, allow_pickle=False, **{_META: text}, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read what `save` wrote; `kind` must be the description's own."""
+    if not path.exists():
+        raise CheckpointError(f"there is no {kind} at {path}")
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError(f"{path} is not a fedmmf {kind}")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays.pop(_META).tobytes())
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no {kind} at {path}") from None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path} is not a fedmmf {kind}: {error}") from None
     if meta.get("kind") != kind:
         raise CheckpointError(f"{path} must be a fedmmf {kind}; it is a {meta.get('kind')!r}")

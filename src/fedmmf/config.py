@@ -58,13 +58,18 @@ class Settings(BaseModel):
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
-    lines = dict.fromkeys(_explain_one(dict(detail), model) for detail in error.errors())
-    return "; ".join(lines)
+    """One sentence per field; the alternatives of a field are joined by `or`."""
+    rules: dict[str, list[str]] = {}
+    given: dict[str, Any] = {}
+    for detail in error.errors():
+        name = str(detail["loc"][0])
+        rules.setdefault(name, []).append(detail["msg"].removeprefix("Input "))
+        given[name] = detail["input"]
+    return "; ".join(_explain_field(name, rules[name], given[name], model) for name in rules)
 
 
-def _explain_one(detail: dict[str, Any], model: type[BaseModel]) -> str:
-    name = str(detail["loc"][0])
-    if detail["type"] == "extra_forbidden":
+def _explain_field(name: str, rules: list[str], given: Any, model: type[BaseModel]) -> str:
+    if name not in model.model_fields:
         return f"unknown setting {name!r}; the settings are {', '.join(model.model_fields)}"
-    rule = detail["msg"].removeprefix("Input ")
-    return f"{name} {rule}; got {detail['input']!r} ({model.model_fields[name].description})"
+    meaning = model.model_fields[name].description
+    return f"{name} {' or '.join(rules)}; got {given!r} ({meaning})"

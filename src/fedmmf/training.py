@@ -52,9 +52,9 @@ def train(
     masked = time.perf_counter()
 
     def after_round(server: Server) -> None:
-        progress("rounds", server.round, server.rounds)
         if keeper is not None:
             keeper.keep(server, crowd)
+        progress("rounds", server.round, server.rounds)
 
     if keeper is not None:
         keeper.resume(server, crowd)

@@ -8,8 +8,8 @@ import typer
 
 from fedmmf.cli import options as o
 from fedmmf.cli.output import print_json, progress_bar, results, table
-from fedmmf.data.files import read_table
-from fedmmf.errors import DataError, SettingsError
+from fedmmf.data import read_own_ratings
+from fedmmf.errors import SettingsError
 from fedmmf.model import FedMMF
 
 EXAMPLE = "Example: fedmmf recommend --model model.fedmmf --user 42 --n 10"
@@ -39,7 +39,7 @@ def recommend(
         raise SettingsError("give either --user ID or --ratings FILE")
     fitted = _model(model, data, mask, seed)
     if ratings is not None:
-        best, who = fitted.join(_own_ratings(ratings)).recommend(n), "newcomer"
+        best, who = fitted.join(read_own_ratings(ratings)).recommend(n), "newcomer"
     else:
         best, who = fitted.recommend(str(user), n), str(user)
     if json:
@@ -66,13 +66,3 @@ def _model(path: Path | None, data: str | None, mask: str, seed: int) -> FedMMF:
     ratings = o.load_ratings(str(data))
     with progress_bar(ratings.name) as progress:
         return FedMMF(mask=mask, seed=seed).fit(ratings, progress=progress)
-
-
-def _own_ratings(path: Path) -> dict[int | str, float]:
-    frame = pl.read_csv(path) if path.suffix == ".csv" else read_table(path).frame
-    missing = {"item_id", "rating"} - set(frame.columns)
-    if missing:
-        raise DataError(
-            f"{path} needs the columns item_id and rating; it has {', '.join(frame.columns)}"
-        )
-    return dict(zip(frame["item_id"].to_list(), frame["rating"].to_list(), strict=True))

@@ -1,6 +1,7 @@
 """Ratings and item features: public sets, people's own files, and made-up ones."""
 
 from fedmmf.data.features import ItemFeatures
+from fedmmf.data.own import read_own_ratings
 from fedmmf.data.ratings import ItemIndex, Ratings
 from fedmmf.data.registry import DatasetInfo, datasets, get, load
 from fedmmf.data.splits import read_split
@@ -15,5 +16,6 @@ __all__ = [
     "datasets",
     "get",
     "load",
+    "read_own_ratings",
     "read_split",
 ]

@@ -182,16 +182,19 @@ def load(
     """Load a named set or a file of ratings.
 
     Args:
-        name_or_path: A name from `datasets()`, or a path as `Ratings.from_file` reads it.
+        name_or_path: A name from `datasets()`, the path of such a set's archive or folder, or a
+            path as `Ratings.from_file` reads it.
         scale: The rating scale, instead of the set's own or the one found in the file.
         duplicates: What to do with a repeated (user, item) pair of a file.
         features: Item features, or a frame or file to make them from, instead of the set's own.
         edges: Plays at which the next rating begins; for `lastfm` only.
     """
     name = str(name_or_path)
-    if name in _PUBLISHED:
-        options = {"edges": [float(edge) for edge in edges]} if name == "lastfm" else {}
-        return _adjusted(_load_published(_PUBLISHED[name], options), scale, features)
+    if (entry := _published(name_or_path)) is not None:
+        source = entry.find() if name in _PUBLISHED else Path(name_or_path)
+        is_binned = entry.info.name == "lastfm"
+        options = {"edges": [float(edge) for edge in edges]} if is_binned else {}
+        return _adjusted(_load_published(entry, source, options), scale, features)
     if name in _SYNTHETIC:
         # Imported here, because its compiled kernel is slow to import and few sessions need it.
         from fedmmf.data.synthetic import make
@@ -202,8 +205,18 @@ def load(
     return Ratings.from_file(name_or_path, scale=scale, duplicates=duplicates, features=features)
 
 
-def _load_published(entry: _Published, options: dict[str, list[float]]) -> Ratings:
-    source = entry.find()
+def _published(name_or_path: str | Path) -> _Published | None:
+    """Return the published set with this name, or whose archive or folder this path is."""
+    if (entry := _PUBLISHED.get(str(name_or_path))) is not None:
+        return entry
+    path = Path(name_or_path)
+    matching = (e for e in _PUBLISHED.values() if path.name in (e.archive, e.folder))
+    return next(matching, None) if path.exists() else None
+
+
+def _load_published(
+    entry: _Published, source: Path | None, options: dict[str, list[float]]
+) -> Ratings:
     name = entry.info.name
     if source is None:
         raise DataError(

@@ -12,7 +12,7 @@ import numpy as np
 from fedmmf.arrays import Array
 
 STEPS = ("sum", "mean", "adam")
-DEFAULT_RATES = {"sum": 0.001, "mean": 0.5, "adam": 0.02}
+DEFAULT_RATES = {"sum": 0.0005, "mean": 0.2, "adam": 0.02}
 ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-8
 START_LEVEL = 1.0  # the first user factor at the start; the others start at 0
 INITIAL_SPREAD = 0.1  # standard deviation of the item factors at the start

@@ -4,7 +4,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "../shared/data"
+from fedmmf import load
+from fedmmf.data.synthetic import synthetic
+
+BESIDE_THE_CHECKOUT = Path(__file__).parents[1] / "../shared/data"
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +27,17 @@ def public_data(monkeypatch):
         pytest.skip("the published sets are not here: set FEDMMF_DATA to a folder with their zips")
     monkeypatch.setenv("FEDMMF_DATA", str(folder))
     return folder
+
+
+@pytest.fixture
+def ml_100k(public_data):
+    return load("ml-100k")
+
+
+@pytest.fixture(scope="session")
+def small():
+    """A synthetic set that trains in a moment: 60 users, 90 items, with features."""
+    return synthetic(60, 90, 1800, seed=3)
 
 
 @pytest.fixture

@@ -1,0 +1,191 @@
+import inspect
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedmmf import FedMMF, Ratings, RatingScale, Settings
+from fedmmf.errors import (
+    CheckpointError,
+    DataError,
+    NotFittedError,
+    SettingsError,
+    UnknownNameError,
+)
+
+
+@pytest.fixture(scope="module")
+def model(small):
+    return FedMMF(mask="lr", factors=4, rounds=20).fit(small)
+
+
+def test_settings_come_and_go():
+    model = FedMMF(factors=7, mask="fm")
+    assert model.get_params()["factors"] == 7
+    assert FedMMF(**model.get_params()).get_params() == model.get_params()
+    assert model.set_params(factors=9) is model
+    assert repr(model) == "FedMMF(mask='fm', factors=9)"
+    with pytest.raises(SettingsError, match="unknown setting 'k'"):
+        model.set_params(k=3)
+    assert list(inspect.signature(FedMMF).parameters) == list(Settings.model_fields)
+
+
+def test_an_unfitted_model_says_so(small):
+    for use in (lambda m: m.evaluate(small), lambda m: m.recommend(1), lambda m: m.save("x")):
+        with pytest.raises(NotFittedError, match="call fit"):
+            use(FedMMF())
+
+
+def test_changing_settings_forgets_what_was_learned(small):
+    model = FedMMF(mask="mean", factors=2, rounds=2).fit(small)
+    with pytest.raises(NotFittedError):
+        model.set_params(factors=3).predict(1, 1)
+
+
+def test_predictions_are_the_formula(model, small):
+    """q_i . p_u + f_u(i), clipped, in whatever order the pairs come."""
+    learned = model.learned
+    users, items = np.array([5, 0, 5, 59]), np.array([3, 3, 80, 0])
+    slow = []
+    for u, i in zip(users, items, strict=True):
+        theta, x = learned.theta[u], learned.features[i]
+        f = 3.0 + 4.0 * (theta[0] + theta[1:] @ x)
+        slow.append(np.clip(model.item_factors[i] @ model.user_factors[u] + f, 1, 5))
+    predicted = model.predict(small.user_ids[users], small.item_ids[items])
+    np.testing.assert_allclose(predicted, slow, rtol=1e-5)
+
+
+def test_evaluation_is_over_pairs(model, small):
+    predicted = model.predict(small.user_ids[small.user_codes], small.item_ids[small.item_codes])
+    error = small.values - predicted
+    scores = model.evaluate(small)
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
+    assert scores["mae"] == pytest.approx(np.mean(np.abs(error)), rel=1e-6)
+
+
+def test_evaluation_finds_ids_in_other_vocabularies(model, small):
+    frame = small.to_frame().filter(pl.col("user_id") > 30)
+    part = Ratings.from_frame(frame, scale=small.scale)
+    direct = model.predict(frame["user_id"].to_numpy(), frame["item_id"].to_numpy())
+    expected = np.sqrt(np.mean((frame["rating"].to_numpy() - direct) ** 2))
+    assert model.evaluate(part)["rmse"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
+    known_user, known_item = small.user_ids[0], small.item_ids[0]
+    stranger = model.predict(10**6, known_item)[0]
+    assert stranger == pytest.approx(np.clip(3.0 + model.item_factors[0, 0], 1, 5), rel=1e-6)
+    average = model.predict(known_user, 10**6)[0]
+    assert average == pytest.approx(3.0 + 4.0 * model.learned.theta[0, 0], rel=1e-6)
+    assert model.predict("nobody", "nothing")[0] == 3.0
+
+
+def test_pairs_must_match(model):
+    with pytest.raises(SettingsError, match="lists of one length"):
+        model.predict([1, 2], [1])
+
+
+def test_recommendations_are_the_best_unrated_items(model, small):
+    user = small.user_ids[11]
+    best = model.recommend(user=int(user), n=10)
+    assert best.columns == ["item_id", "title", "prediction"]
+    rated = set(small.item_ids[small.item_codes[small.user_codes == 11]])
+    everything = model.predict(np.full(small.n_items, user), small.item_ids)
+    open_items = [i for i in range(small.n_items) if small.item_ids[i] not in rated]
+    expected = sorted(open_items, key=lambda i: (-everything[i], i))[:10]
+    assert best["item_id"].to_list() == small.item_ids[expected].tolist()
+    np.testing.assert_allclose(best["prediction"], everything[expected], rtol=1e-6)
+
+
+def test_recommending_too_much_gives_what_there_is(model, small):
+    n_rated = int(np.sum(small.user_codes == 0))
+    assert len(model.recommend(small.user_ids[0], n=10_000)) == small.n_items - n_rated
+    with pytest.raises(SettingsError, match="n must be at least 1"):
+        model.recommend(small.user_ids[0], n=0)
+
+
+def test_an_unknown_user_is_named(model):
+    with pytest.raises(UnknownNameError, match="knows no user 777"):
+        model.recommend(777)
+
+
+@pytest.mark.parametrize("mask", ["none", "mean", "lr", "fm", "nn"])
+def test_who_joins_later_is_served_like_the_others(mask):
+    """Fold in half of a user's ratings; predict the other half better than the user's mean does."""
+    from fedmmf import load
+
+    ratings = load("synthetic")
+    newcomers = np.arange(0, ratings.n_users, 12)
+    is_new = np.isin(ratings.user_codes, newcomers)
+    model = FedMMF(mask=mask).fit(ratings.select(~is_new))
+    model_errors, mean_errors = [], []
+    for user in newcomers:
+        mine = np.flatnonzero(ratings.user_codes == user)
+        known, hidden = mine[::2], mine[1::2]
+        given = dict(
+            zip(ratings.item_ids[ratings.item_codes[known]], ratings.values[known], strict=True)
+        )
+        newcomer = model.join(given)
+        predicted = newcomer.predict(ratings.item_ids[ratings.item_codes[hidden]])
+        model_errors.extend(ratings.values[hidden] - predicted)
+        mean_errors.extend(ratings.values[hidden] - ratings.values[known].mean())
+        assert not set(newcomer.recommend(5)["item_id"]) & set(given)
+    assert np.mean(np.square(model_errors)) < 0.9 * np.mean(np.square(mean_errors))
+
+
+def test_a_newcomers_mistakes_are_named(model, small):
+    item = int(small.item_ids[0])
+    with pytest.raises(DataError, match="unknown: 999999"):
+        model.join({item: 4.0, 999_999: 3.0})
+    with pytest.raises(DataError, match="no rating was given"):
+        model.join({})
+    for value in (9.0, float("nan")):
+        with pytest.raises(DataError, match="must be on the scale"):
+            model.join({item: value})
+
+
+def test_a_saved_model_predicts_the_same(model, small, tmp_path):
+    model.save(tmp_path / "model.fedmmf")
+    again = FedMMF.load(tmp_path / "model.fedmmf")
+    assert again.get_params() == model.get_params()
+    assert again.evaluate(small) == model.evaluate(small)
+    assert again.recommend(small.user_ids[3]).equals(model.recommend(small.user_ids[3]))
+    assert again.privacy() == model.privacy()
+    assert again.traffic() == model.traffic()
+
+
+def test_text_ids_work(tmp_path):
+    frame = pl.DataFrame(
+        {
+            "user_id": ["ann", "bob", "ann", "eve"],
+            "item_id": ["x", "x", "yy", "yy"],
+            "rating": [1, 5, 4, 2],
+        }
+    )
+    model = FedMMF(mask="mean", factors=2, rounds=3).fit(Ratings.from_frame(frame))
+    model.save(tmp_path / "m")
+    again = FedMMF.load(tmp_path / "m")
+    assert again.recommend("bob")["item_id"].to_list() == ["yy"]
+    assert again.predict(["ann", "anna"], ["x", "yyy"]).shape == (2,)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="there is no model at"):
+        FedMMF.load(tmp_path / "nothing")
+    (tmp_path / "noise").write_bytes(b"noise")
+    with pytest.raises(CheckpointError, match="is not a fedmmf model"):
+        FedMMF.load(tmp_path / "noise")
+
+
+def test_privacy_counts_the_two_groups(model, small):
+    j = model.learned.j_train
+    privacy = model.privacy()
+    assert privacy["secure_users"] == sum(value <= privacy["threshold_j"] for value in j)
+    assert privacy["secure_users"] + privacy["insecure_users"] == small.n_users
+    assert privacy["mean_j"] < privacy["mean_j_out_of_fold"]
+
+
+def test_one_rating_is_enough_to_train():
+    frame = pl.DataFrame({"user_id": [1], "item_id": [1], "rating": [4.0]})
+    model = FedMMF(mask="mean", rounds=2).fit(Ratings.from_frame(frame, scale=RatingScale(1, 5, 1)))
+    assert 1 <= model.predict(1, 1)[0] <= 5
