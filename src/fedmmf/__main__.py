@@ -1,0 +1,5 @@
+"""`python -m fedmmf`."""
+
+from fedmmf.cli import main
+
+main()

@@ -1,0 +1,207 @@
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+COMMANDS = [["demo"], ["data", "list"], ["data", "get"], ["data", "info"], ["train"], ["recommend"]]
+
+
+def fedmmf(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "fedmmf", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", **environment},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def ratings_file(small, tmp_path):
+    path = tmp_path / "ratings.csv"
+    small.to_frame().write_csv(path)
+    return path
+
+
+@pytest.fixture
+def quick(ratings_file):
+    return ["--data", ratings_file, "--mask", "mean", "--rounds", "3", "--factors", "4"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example_a_seed_and_json(command):
+    done = fedmmf(*command, "--help")
+    assert done.returncode == 0
+    for part in (f"Example: fedmmf {' '.join(command)}", "--seed", "--json"):
+        assert part in done.stdout
+
+
+def test_train_json_keeps_its_contract(quick):
+    done = fedmmf("train", *quick, "--test", "0.25", "--seed", "5", "--json")
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    assert report["test_fraction"] == pytest.approx(0.25, abs=0.001)
+    wanted = {"seed": 5, "mask": "mean", "solver": "sgd", "factors": 4, "rounds": 3}
+    assert wanted.items() <= report.items()
+    assert 0.3 < report["mae"] < report["rmse"] < 2
+    assert set(report["seconds"]) >= {"mask", "train", "total"}
+    privacy = report["privacy"]
+    assert set(privacy) >= {"threshold_j", "secure_users", "insecure_users", "mean_j"}
+    assert privacy["secure_users"] + privacy["insecure_users"] == report["n_users"] == 60
+    assert set(report["traffic"]) == {"up_bytes_per_user_round", "down_bytes_per_user_round"}
+    assert report["settings"]["rounds"] == 3
+
+
+def test_train_is_reproducible_and_the_seed_matters(quick):
+    def rmse(seed):
+        return json.loads(fedmmf("train", *quick, "--seed", seed, "--json").stdout)["rmse"]
+
+    assert rmse(1) == rmse(1) != rmse(2)
+
+
+def test_train_without_a_test_part(quick):
+    done = fedmmf("train", *quick, "--test", "0", "--json")
+    assert json.loads(done.stdout)["rmse"] is None
+
+
+def test_train_shows_a_table(quick):
+    done = fedmmf("train", *quick)
+    assert done.returncode == 0
+    assert "RMSE" in done.stdout
+    assert "mean J" in done.stdout
+
+
+def test_train_on_published_split_files(small, tmp_path):
+    train, test = small.split(0.2, seed=1)
+    for part, name in ((train, "u1.base"), (test, "u1.test")):
+        part.to_frame().write_csv(tmp_path / name, separator="\t", include_header=False)
+    files = ["--data", tmp_path / "u1.base", "--test-file", tmp_path / "u1.test"]
+    done = fedmmf("train", *files, "--mask", "mean", "--rounds", "3", "--json")
+    assert json.loads(done.stdout)["test_fraction"] == pytest.approx(0.2, abs=0.001)
+
+
+def test_a_saved_model_recommends_and_welcomes(quick, small, tmp_path):
+    model, mine = tmp_path / "model.fedmmf", tmp_path / "mine.csv"
+    assert fedmmf("train", *quick, "--test", "0", "--save", model).returncode == 0
+    user = int(small.user_ids[4])
+    done = fedmmf("recommend", "--model", model, "--user", user, "--n", "5", "--json")
+    answer = json.loads(done.stdout)
+    assert len(answer["recommendations"]) == 5
+    rated = small.item_ids[small.item_codes[small.user_codes == 4]]
+    assert not {row["item_id"] for row in answer["recommendations"]} & set(rated.tolist())
+    items = [int(item) for item in small.item_ids[:3]]
+    pl.DataFrame({"item_id": items, "rating": [5, 4, 1]}).write_csv(mine)
+    done = fedmmf("recommend", "--model", model, "--ratings", mine, "--json")
+    assert not {row["item_id"] for row in json.loads(done.stdout)["recommendations"]} & set(items)
+
+
+def test_recommend_trains_first_when_given_data(ratings_file, small):
+    user = int(small.user_ids[0])
+    done = fedmmf("recommend", "--data", ratings_file, "--mask", "mean", "--user", user, "-n", "3")
+    assert "3 items for" in done.stdout
+
+
+def test_a_killed_training_continues(quick, tmp_path):
+    """The checkpoint of a run is found by the same command; a foreign one is refused."""
+    file = tmp_path / "run.checkpoint"
+    file.write_bytes(b"noise")
+    done = fedmmf("train", *quick, "--checkpoint", file)
+    assert done.returncode == 1
+    assert "is not a fedmmf checkpoint" in done.stderr
+    file.unlink()
+    assert fedmmf("train", *quick, "--checkpoint", file).returncode == 0
+    assert not file.exists()
+
+
+def test_data_commands(ratings_file):
+    listed = json.loads(fedmmf("data", "list", "--json").stdout)["datasets"]
+    names = [entry["name"] for entry in listed]
+    assert names == ["ml-100k", "ml-1m", "ml-10m", "lastfm", "synthetic", "synthetic:ml-10m"]
+    facts = json.loads(fedmmf("data", "info", ratings_file, "--json").stdout)
+    assert (facts["n_users"], facts["n_ratings"]) == (60, 1800)
+    assert "ratings per user" in fedmmf("data", "info", ratings_file).stdout
+    assert "made here" in fedmmf("data", "list").stdout
+
+
+def test_features_from_a_file_feed_the_masks(small, tmp_path):
+    generator = np.random.default_rng(0)
+    features = tmp_path / "items.csv"
+    genres = generator.choice(["Drama", "Comedy", "Drama|Comedy"], small.n_items)
+    pl.DataFrame({"item_id": small.item_ids, "genres": genres}).write_csv(features)
+    ratings = tmp_path / "ratings.parquet"
+    small.to_frame().write_parquet(ratings)
+    done = fedmmf("train", "--data", ratings, "--features", features, "--rounds", "3", "--json")
+    assert json.loads(done.stdout)["mask"] == "lr"
+
+
+MEAN = ["--data", "{file}", "--mask", "mean"]
+MISTAKES = [
+    (["train", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
+    (["train", "--data", "ml-100"], 2, "Did you mean ml-100k"),
+    (["train", "--data", "{file}"], 2, "needs item features"),
+    (["train", "--mask", "ridge"], 2, "--mask"),
+    (["train", "--factors", "0"], 2, "factors should be greater than or equal to 1; got 0"),
+    (["train", "--learning-rate", "fast"], 2, "must be a number or auto; got 'fast'"),
+    (["train", "--scale", "5"], 2, "must be MIN:MAX or MIN:MAX:STEP"),
+    (["train", "--data", "{file}", "--scale", "1:3"], 1, "outside the scale 1..3"),
+    (["train", "--edges", "a"], 2, "must be numbers with commas between"),
+    (["train", *MEAN, "--save", "/proc/no/model"], 1, "cannot be written"),
+    (["recommend", "--user", "1"], 2, "give either --model FILE or --data NAME"),
+    (["recommend", "--data", "{file}"], 2, "give either --user ID or --ratings FILE"),
+    (["recommend", *MEAN, "--user", "77777"], 2, "knows no user '77777'"),
+    (["recommend", *MEAN, "--ratings", "no.csv"], 1, "no file no.csv"),
+    (["recommend", "--model", "{file}", "--user", "1"], 1, "is not a fedmmf model"),
+    (["data", "get", "netflix"], 2, "Known sets"),
+    (["data", "get", "synthetic"], 2, "needs no download"),
+    (["fly"], 2, "No such command"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"), MISTAKES, ids=lambda value: str(value)[:40]
+)
+def test_a_mistake_gets_a_message_and_no_traceback(arguments, code, message, ratings_file):
+    done = fedmmf(*(part.format(file=ratings_file) for part in arguments))
+    assert done.returncode == code
+    assert message in re.sub(r"[│╭╮╰╯─\s]+", " ", done.stderr)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_an_invalid_number_of_threads_is_a_mistake_too(quick):
+    done = fedmmf("train", *quick, FEDMMF_THREADS="many")
+    assert done.returncode == 2
+    assert "FEDMMF_THREADS must be a whole number of at least 1; got 'many'" in done.stderr
+
+
+def test_progress_is_shown_on_a_terminal(quick):
+    """Run under a pseudo-terminal: the bar goes to standard error, the JSON to standard output."""
+    terminal, child = pty.openpty()
+    command = [sys.executable, "-m", "fedmmf", "train", *map(str, quick), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=child, text=True) as process:
+        os.close(child)
+        output = process.stdout.read()
+    seen = os.read(terminal, 65536).decode()
+    os.close(terminal)
+    assert "rounds" in seen
+    assert json.loads(output)["rounds"] == 3
+
+
+def test_demo_shows_every_mask_and_ten_items():
+    done = fedmmf("demo", "--json")
+    answer = json.loads(done.stdout)
+    assert [run["mask"] for run in answer["runs"]] == ["none", "mean", "lr", "fm", "nn"]
+    assert len(answer["recommended"]["recommendations"]) == 10
+    by_mask = {run["mask"]: run for run in answer["runs"]}
+    assert by_mask["lr"]["rmse"] < by_mask["mean"]["rmse"]  # genres are worth something
+    assert all(run["synthetic"] for run in answer["runs"])
+
+
+def test_version():
+    assert re.fullmatch(r"fedmmf \d+\.\d+\.\d+\n", fedmmf("--version").stdout)
