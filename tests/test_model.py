@@ -71,6 +71,24 @@ def test_evaluation_finds_ids_in_other_vocabularies(model, small):
     assert model.evaluate(part)["rmse"] == pytest.approx(expected, rel=1e-6)
 
 
+def test_ranking_is_over_users_with_something_relevant(model, small):
+    train, test = small.split(0.3, seed=1)
+    fitted = FedMMF(mask="lr", factors=4, rounds=20).fit(train)
+    ndcgs, recalls = [], []
+    for user in range(small.n_users):
+        mine = test.user_codes == user
+        good = set(test.item_ids[test.item_codes[mine & (test.values >= 4)]].tolist())
+        if good:
+            best = fitted.recommend(small.user_ids[user], n=10)["item_id"].to_list()
+            hits = [item in good for item in best]
+            ideal = sum(1 / np.log2(rank + 2) for rank in range(min(10, len(good))))
+            ndcgs.append(sum(hit / np.log2(rank + 2) for rank, hit in enumerate(hits)) / ideal)
+            recalls.append(sum(hits) / len(good))
+    scores = fitted.evaluate(test, top=10)
+    assert scores["ndcg"] == pytest.approx(np.mean(ndcgs))
+    assert scores["recall"] == pytest.approx(np.mean(recalls))
+
+
 def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     known_user, known_item = small.user_ids[0], small.item_ids[0]
     stranger = model.predict(10**6, known_item)[0]

@@ -18,6 +18,7 @@ from fedmmf.party import Party
 from fedmmf.training import Progress, no_progress, train
 
 Id = int | str
+RELEVANT_FROM = 0.75  # of the way up the scale: 4 and 5 of 5 stars
 
 
 class FedMMF:
@@ -104,15 +105,37 @@ class FedMMF:
             )
         return self.learned.predict(self.learned.user_codes(users), self.learned.item_codes(items))
 
-    def evaluate(self, test: Ratings) -> dict[str, float]:
-        """RMSE and MAE over the pairs of `test`."""
+    def evaluate(self, test: Ratings, *, top: int | None = None) -> dict[str, float]:
+        """RMSE and MAE over the pairs of `test`.
+
+        With `top`, also NDCG and recall of that many recommendations, mean over the users who have
+        something relevant in `test`: a rating in the upper quarter of the scale.
+        """
         learned = self.learned
         users = learned.user_codes(test.user_ids)[test.user_codes]
         items = learned.item_codes(test.item_ids)[test.item_codes]
         predicted = learned.predict(users, items)
-        return {
+        scores = {
             "rmse": evaluation.rmse(test.values, predicted),
             "mae": evaluation.mae(test.values, predicted),
+        }
+        return scores if top is None else scores | self._evaluate_ranking(test, users, items, top)
+
+    def _evaluate_ranking(
+        self, test: Ratings, users: Array, items: Array, top: int
+    ) -> dict[str, float]:
+        learned = self.learned
+        is_good = self.learned.scale.to_unit(test.values) >= RELEVANT_FROM
+        is_good &= (users < learned.n_users) & (items < learned.n_items)
+        lists = []
+        for user in np.unique(users[is_good]):
+            relevant = np.zeros(learned.n_items)
+            relevant[items[is_good & (users == user)]] = 1.0
+            order = _ranked(learned.predict_all(user), learned.rated_by(user))
+            lists.append(relevant[order])
+        return {
+            "ndcg": float(np.mean([evaluation.ndcg(gains, top) for gains in lists])),
+            "recall": float(np.mean([evaluation.recall(gains, top) for gains in lists])),
         }
 
     def recommend(self, user: Id, n: int = 10) -> pl.DataFrame:
@@ -218,14 +241,18 @@ class Newcomer:
         return _best(self._learned, scores, self.party.items, n)
 
 
+def _ranked(scores: Array, rated: Array) -> Array:
+    """Items that are not rated, best first; ties (many, at the scale's top) by their code."""
+    is_open = np.ones(len(scores), bool)
+    is_open[rated] = False
+    candidates = np.flatnonzero(is_open)
+    return candidates[np.argsort(-scores[candidates], kind="stable")]
+
+
 def _best(learned: Learned, scores: Array, rated: Array, n: int) -> pl.DataFrame:
     if n < 1:
         raise SettingsError(f"n must be at least 1; got {n}")
-    is_open = np.ones(learned.n_items, bool)
-    is_open[rated] = False
-    candidates = np.flatnonzero(is_open)
-    # Ties (many, at the top of the scale) go to the lower code, so that the list is reproducible.
-    top = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
+    top = _ranked(scores, rated)[:n]
     columns: dict[str, Array] = {"item_id": learned.item_ids[top]}
     if learned.item_titles is not None:
         columns["title"] = learned.item_titles[top]

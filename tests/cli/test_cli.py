@@ -65,6 +65,12 @@ def test_train_is_reproducible_and_the_seed_matters(quick):
     assert rmse(1) == rmse(1) != rmse(2)
 
 
+def test_train_ranks_when_asked(quick):
+    report = json.loads(fedmmf("train", *quick, "--top", "10", "--json").stdout)
+    assert 0 < report["recall"] < 1
+    assert "NDCG" in fedmmf("train", *quick, "--top", "10").stdout
+
+
 def test_train_without_a_test_part(quick):
     done = fedmmf("train", *quick, "--test", "0", "--json")
     assert json.loads(done.stdout)["rmse"] is None

@@ -46,6 +46,9 @@ def train(
     held_out: o.HeldOutOption = D.held_out,
     patience: o.PatienceOption = D.patience,
     seed: o.SeedOption = D.seed,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="Also rank: NDCG and recall of the N best.")
+    ] = None,
     save: Annotated[
         Path | None, typer.Option("--save", help="Write the model to this file.")
     ] = None,
@@ -80,7 +83,9 @@ def train(
     training, testing = _parts(data, test_file, test, split, seed, given)
     with progress_bar(training.name) as progress:
         model.fit(training, progress=progress, checkpoint=checkpoint)
-    accuracy = model.evaluate(testing) if testing is not None else {"rmse": None, "mae": None}
+    accuracy: dict[str, Any] = {"rmse": None, "mae": None}
+    if testing is not None:
+        accuracy = dict(model.evaluate(testing, top=top))
     if save is not None:
         model.save(save)
     n_test = 0 if testing is None else len(testing)
@@ -149,6 +154,7 @@ def _show(report: dict[str, Any]) -> None:
         ["test share", f"{report['test_fraction']:.3f}"],
         ["RMSE", _number(report["rmse"])],
         ["MAE", _number(report["mae"])],
+        *([name.upper(), _number(report[name])] for name in ("ndcg", "recall") if name in report),
         ["rounds (best)", f"{report['rounds']} ({report['best_round']})"],
         ["mean J (out of fold)", f"{privacy['mean_j']:.4f} ({privacy['mean_j_out_of_fold']:.4f})"],
         [f"users with J <= {privacy['threshold_j']:g}", f"{privacy['secure_users']:,}"],
