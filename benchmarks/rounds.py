@@ -27,12 +27,15 @@ def measure(name: str) -> str:
     first, second = timed(lambda: load(name)), timed(lambda: load(name))
     ratings = load(name)
     settings = Settings(mask="mean", factors=20, held_out=0.0)
-    masks = simulation.fit_all_masks(ratings, settings)
-    crowd = simulation.Crowd(ratings, masks.masked_ratings(False), settings.factors)
+    features = simulation.feature_matrix(ratings, settings)
+    masked = simulation.fit_all_masks(ratings, features, settings).masked_ratings(False)
     server = simulation.make_server(ratings, settings)
+    sides = simulation.both_sides(ratings)
+    crowd = simulation.Crowd(settings.solver, settings.factors, sides, masked)
 
     def one_round() -> None:
-        server.advance(crowd.sums(server.next_message()))
+        message = server.next_message()
+        server.advance(message, crowd.sums(message))
 
     cold = timed(one_round)
     warm = statistics.median(timed(one_round) for _ in range(5 if len(ratings) > 5e6 else 50))

@@ -17,9 +17,9 @@ def test_settings_are_frozen():
         ({"factors": 0}, "factors should be greater than or equal to 1; got 0"),
         ({"mask": "ridge"}, "mask should be 'none', 'mean', 'lr', 'fm' or 'nn'; got 'ridge'"),
         ({"learning_rate": float("nan")}, "should be a finite number or should be 'auto'; got nan"),
-        ({"held_out": 0.9}, "held_out should be less than or equal to 0.5; got 0.9"),
+        ({"held_out": 0.9}, "less than or equal to 0.5 or should be 'auto'; got 0.9"),
         ({"cross_fit": "False"}, "cross_fit should be a valid boolean; got 'False'"),
-        ({"rounds": 2.5}, "rounds should be a valid integer; got 2.5"),
+        ({"rounds": 2.5}, "rounds should be a valid integer or should be 'auto'; got 2.5"),
     ],
 )
 def test_a_mistake_names_field_rule_and_value(values, expected):

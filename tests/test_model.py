@@ -127,15 +127,33 @@ def test_an_unknown_user_is_named(model):
         model.recommend(777)
 
 
-@pytest.mark.parametrize("mask", ["none", "mean", "lr", "fm", "nn"])
-def test_who_joins_later_is_served_like_the_others(mask):
+SGD = {"solver": "sgd"}
+VB = {"solver": "vb", "factors": 8}
+
+
+@pytest.mark.parametrize(
+    ("mask", "settings"),
+    [
+        ("none", SGD),
+        ("none", {"biases": True}),
+        ("mean", SGD),
+        ("lr", SGD),
+        ("fm", SGD),
+        ("nn", SGD),
+        ("none", VB),
+        ("mean", VB),
+        ("lr", {**VB, "ensemble": 2}),
+        ("lr", {"item_statistics": True}),
+    ],
+)
+def test_who_joins_later_is_served_like_the_others(mask, settings):
     """Fold in half of a user's ratings; predict the other half better than the user's mean does."""
     from fedmmf import load
 
     ratings = load("synthetic")
     newcomers = np.arange(0, ratings.n_users, 12)
     is_new = np.isin(ratings.user_codes, newcomers)
-    model = FedMMF(mask=mask).fit(ratings.select(~is_new))
+    model = FedMMF(mask=mask, **settings).fit(ratings.select(~is_new))
     model_errors, mean_errors = [], []
     for user in newcomers:
         mine = np.flatnonzero(ratings.user_codes == user)
@@ -160,6 +178,22 @@ def test_a_newcomers_mistakes_are_named(model, small):
     for value in (9.0, float("nan")):
         with pytest.raises(DataError, match="must be on the scale"):
             model.join({item: value})
+
+
+def test_an_ensemble_predicts_the_mean_of_its_runs(small):
+    ensemble = FedMMF(mask="mean", solver="vb", factors=3, rounds=5, ensemble=3).fit(small)
+    learned = ensemble.learned
+    f = 3.0 + 4.0 * learned.theta[2, 0]
+    scores = [member.public.item_factors[7] @ member.user_factors[2] for member in learned.members]
+    expected = np.clip(f + np.mean(scores), 1, 5)
+    predicted = ensemble.predict(small.user_ids[2], small.item_ids[7])[0]
+    assert predicted == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_saved_ensemble_predicts_the_same(small, tmp_path):
+    model = FedMMF(mask="lr", solver="vb", factors=3, rounds=5, ensemble=2).fit(small)
+    model.save(tmp_path / "model.fedmmf")
+    assert FedMMF.load(tmp_path / "model.fedmmf").evaluate(small) == model.evaluate(small)
 
 
 def test_a_saved_model_predicts_the_same(model, small, tmp_path):

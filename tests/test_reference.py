@@ -7,15 +7,17 @@ import pytest
 
 from fedmmf import coordinator, simulation, training, wire
 from fedmmf.config import Settings
-from fedmmf.coordinator import Remote, Server
+from fedmmf.coordinator import Remote
 from fedmmf.errors import DivergenceError, WireError
+from fedmmf.factorization.contract import Public
 from fedmmf.model import FedMMF
 from fedmmf.party import Party
 from fedmmf.transport import InProcess
 
 
 def make_parties(ratings, settings, held_out=None):
-    features = simulation.feature_matrix(ratings)
+    training = ratings if held_out is None else ratings.select(~held_out)
+    features = simulation.feature_matrix(training, settings)
     parties = {}
     for user, (begin, end) in enumerate(
         zip(ratings.by_user[:-1], ratings.by_user[1:], strict=True)
@@ -38,7 +40,8 @@ def make_parties(ratings, settings, held_out=None):
 
 def train_reference(ratings, settings):
     """Everything through bytes: what a federation does."""
-    parties = make_parties(ratings, settings, simulation.choose_held_out(ratings, settings))
+    held_out = simulation.choose_held_out(ratings, settings)
+    parties = make_parties(ratings, settings, held_out if held_out.any() else None)
     transport = InProcess(parties)
     remote = Remote(transport, sorted(parties))
     remote.join()
@@ -47,35 +50,74 @@ def train_reference(ratings, settings):
     return server, parties, transport
 
 
+def assert_same(server, parties, trained, atol):
+    (member,) = trained.members
+    np.testing.assert_allclose(
+        member.public.item_rows, server.result.item_rows, rtol=1e-4, atol=atol
+    )
+    np.testing.assert_allclose(member.public.parameters, server.result.parameters, rtol=1e-5)
+    user_factors = np.stack([party.user_factors for party in parties.values()])
+    np.testing.assert_allclose(member.user_factors, user_factors, rtol=1e-4, atol=atol)
+    np.testing.assert_allclose(member.history, server.history, rtol=1e-5)
+    assert member.best_round == server.best_round or server.best_round == 0
+
+
 @pytest.mark.parametrize("step", ["sum", "mean", "adam"])
 @pytest.mark.parametrize("mask", ["none", "lr"])
-def test_kernels_and_reference_agree_on_ml_100k(ml_100k, step, mask):
+def test_sgd_kernels_and_reference_agree_on_ml_100k(ml_100k, step, mask):
     settings = Settings(mask=mask, step=step, rounds=6, factors=8)
     server, parties, _ = train_reference(ml_100k, settings)
-    trained = training.train(ml_100k, settings)
-    np.testing.assert_allclose(
-        trained.server.item_factors, server.item_factors, rtol=1e-4, atol=1e-6
-    )
-    user_factors = np.stack([party.user_factors for party in parties.values()])
-    np.testing.assert_allclose(trained.user_factors, user_factors, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(trained.server.stop.history, server.stop.history, rtol=1e-5)
+    assert_same(server, parties, training.train(ml_100k, settings), atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", ["none", "mean", "lr"])
+def test_vb_kernels_and_reference_agree_on_ml_100k(ml_100k, mask):
+    settings = Settings(mask=mask, solver="vb", rounds=8, factors=5)
+    server, parties, _ = train_reference(ml_100k, settings)
+    assert_same(server, parties, training.train(ml_100k, settings), atol=2e-5)
 
 
 @pytest.mark.parametrize("mask", ["mean", "fm", "nn"])
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
 @pytest.mark.parametrize("cross_fit", [False, True])
-def test_kernels_and_reference_agree_with_early_stopping(small, mask, cross_fit):
+def test_kernels_and_reference_agree_with_early_stopping(small, mask, cross_fit, solver):
     settings = Settings(
-        mask=mask, cross_fit=cross_fit, rounds=90, factors=4, patience=3, held_out=0.2
+        mask=mask,
+        solver=solver,
+        cross_fit=cross_fit,
+        rounds=90,
+        factors=4,
+        patience=3,
+        held_out=0.2,
     )
     server, parties, _ = train_reference(small, settings)
     trained = training.train(small, settings)
-    assert trained.server.round == server.round < 90
-    assert trained.server.stop.best_round == server.stop.best_round > 0
-    np.testing.assert_allclose(
-        trained.server.item_factors, server.item_factors, rtol=1e-4, atol=1e-5
-    )
-    user_factors = np.stack([party.user_factors for party in parties.values()])
-    np.testing.assert_allclose(trained.user_factors, user_factors, rtol=1e-4, atol=1e-5)
+    assert 0 < server.best_round < server.round < 90
+    assert_same(server, parties, trained, atol=1e-4 if solver == "vb" else 1e-5)
+
+
+def test_biases_agree(small):
+    settings = Settings(mask="none", biases=True, rounds=20, factors=4)
+    server, parties, _ = train_reference(small, settings)
+    assert_same(server, parties, training.train(small, settings), atol=1e-5)
+
+
+def test_a_survey_gives_item_counts_and_means(small):
+    settings = Settings(mask="mean", held_out=0.0)
+    parties = make_parties(small, settings)
+    sums = Remote(InProcess(parties), sorted(parties)).survey(small.n_items)
+    expected = simulation.survey(small)
+    assert np.array_equal(sums.n_raters, expected.n_raters)
+    np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-5)
+    statistics = simulation.statistics_features(sums)
+    means = [small.values[small.item_codes == i].mean() for i in (0, 5)]
+    assert (statistics[0, 0] < statistics[5, 0]) == (means[0] < means[1])
+
+
+def test_item_statistics_leave_held_out_ratings_alone(small):
+    settings = Settings(mask="lr", item_statistics=True, rounds=3, factors=3, held_out=0.2)
+    server, parties, _ = train_reference(small, settings)
+    assert_same(server, parties, training.train(small, settings), atol=1e-5)
 
 
 def test_parties_predict_what_the_model_predicts(small):
@@ -87,12 +129,13 @@ def test_parties_predict_what_the_model_predicts(small):
         np.testing.assert_allclose(parties[f"{user:06}"].predict(np.arange(5)), expected, rtol=1e-4)
 
 
-def test_reported_traffic_is_what_crosses_the_wire(small):
-    settings = Settings(mask="mean", rounds=1, factors=4, held_out=0.1)
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_reported_traffic_is_what_crosses_the_wire(small, solver):
+    settings = Settings(mask="mean", solver=solver, rounds=1, factors=4, held_out=0.1)
     parties = make_parties(small, settings, simulation.choose_held_out(small, settings))
     transport = InProcess(parties)
     server = simulation.make_server(small, settings)
-    server.advance(Remote(transport, sorted(parties)).sums(server.next_message()))
+    Remote(transport, sorted(parties)).sums(server.next_message())
     traffic = FedMMF(**settings.model_dump()).fit(small).traffic()
     n = small.n_users
     assert traffic["down_bytes_per_user_round"] == transport.bytes_down / n
@@ -128,37 +171,59 @@ class Sends:
         return self._data
 
 
+def update(round_, items, width, totals=2):
+    rows = np.zeros((len(items), width), np.float32)
+    return wire.Update(round_, np.array(items, np.int32), rows, np.zeros(totals)).encode()
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (b"", "needs at least"),
         (b"x" * 100, "must begin with"),
-        (
-            wire.Update(1, np.array([999], np.int32), np.zeros((1, 4), np.float32)).encode(),
-            "within",
-        ),
-        (wire.Update(1, np.zeros(0, np.int32), np.zeros((0, 5), np.float32)).encode(), "4 factors"),
-        (wire.Update(7, np.zeros(0, np.int32), np.zeros((0, 4), np.float32)).encode(), "round 7"),
+        (update(1, [999], 4), "within"),
+        (update(1, [], 5), r"must have \(width, totals\) \(4, 2\); got \(5, 2\)"),
+        (update(1, [], 4, totals=3), r"got \(4, 3\)"),
+        (update(7, [], 4), "round 7"),
     ],
 )
 def test_a_bad_message_names_its_sender(small, data, reason):
-    settings = Settings(mask="mean", factors=4)
-    server = simulation.make_server(small, settings)
+    server = simulation.make_server(small, Settings(mask="mean", factors=4))
     remote = Remote(InProcess({"mallory": Sends(data)}), ["mallory"])
-    before = server.q.value.copy()
+    before = server.result.item_rows.copy()
+    message = server.next_message()
     with pytest.raises(WireError, match=reason) as caught:
-        server.advance(remote.sums(server.next_message()))
+        server.advance(message, remote.sums(message))
     assert "'mallory'" in str(caught.value)
-    assert np.array_equal(before, server.q.value)
+    assert np.array_equal(before, server.result.item_rows)
 
 
 def test_a_party_refuses_what_it_does_not_understand(small):
     party = make_parties(small, Settings(mask="mean"))["000000"]
-    other = Server(coordinator.make_plan(Settings(), 4.0, 10.0), Settings(), 3, 0.0)
+    public = Public(2, np.zeros(5), np.zeros((3, 2), np.float32))
     with pytest.raises(WireError, match="catalogue must have 90 items; got 3"):
-        party.answer(other.next_message().encode())
-    with pytest.raises(WireError, match="answers Join and Round"):
+        party.answer(wire.Round(1, 0, False, "sgd", public).encode())
+    with pytest.raises(WireError, match="answers Join, Survey and Round"):
         party.answer(wire.Joined(3).encode())
+
+
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_a_party_continues_from_its_own_checkpoint(small, solver):
+    settings = Settings(mask="mean", solver=solver, factors=3, held_out=0.0)
+    messages = []
+    server = simulation.make_server(small, settings)
+    parties = make_parties(small, settings)
+    remote = Remote(InProcess(parties), sorted(parties))
+    for _ in range(3):
+        messages.append(server.next_message())
+        server.advance(messages[-1], remote.sums(messages[-1]))
+    whole, torn, again = (make_parties(small, settings)["000007"] for _ in range(3))
+    for message in messages[:2]:
+        whole.answer(message.encode())
+        torn.answer(message.encode())
+    again.restore(solver, torn.state())
+    last = messages[2].encode()
+    assert again.answer(last) == whole.answer(last)
 
 
 def test_divergence_is_an_error_that_says_what_to_do(small):
@@ -167,8 +232,8 @@ def test_divergence_is_an_error_that_says_what_to_do(small):
         training.train(small, settings)
 
 
-def test_nothing_private_is_in_an_update():
+def test_what_leaves_a_party_is_this():
     """The fields of what leaves a party are these and no others."""
     update = [field.name for field in fields(wire.Update)]
-    assert update == ["round", "items", "gradients", "n_held_out", "squared_error"]
+    assert update == ["round", "items", "rows", "totals"]
     assert [field.name for field in fields(wire.Joined)] == ["n_ratings"]

@@ -8,6 +8,16 @@ from fedmmf.errors import CheckpointError
 SETTINGS = Settings(mask="lr", rounds=12, factors=4, held_out=0.1, patience=100)
 
 
+def assert_same(one, other):
+    assert len(one.members) == len(other.members)
+    for mine, theirs in zip(one.members, other.members, strict=True):
+        assert np.array_equal(mine.public.item_rows, theirs.public.item_rows)
+        assert np.array_equal(mine.public.parameters, theirs.public.parameters)
+        assert np.array_equal(mine.user_factors, theirs.user_factors)
+        assert np.array_equal(mine.history, theirs.history)
+        assert mine.best_round == theirs.best_round
+
+
 class KilledError(Exception):
     pass
 
@@ -28,24 +38,39 @@ def often(monkeypatch):
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("killed_in", [2, 7, 12])
-def test_a_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, killed_in):
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_a_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, killed_in, solver):
+    settings = SETTINGS.changed(solver=solver)
     file = tmp_path / "run.checkpoint"
-    whole = training.train(small, SETTINGS)
+    whole = training.train(small, settings)
     with pytest.raises(KilledError):
-        training.train(small, SETTINGS, checkpoint_file=file, progress=stop_after(killed_in))
+        training.train(small, settings, checkpoint_file=file, progress=stop_after(killed_in))
     assert file.exists()
     rounds = []
     resumed = training.train(
         small,
-        SETTINGS,
+        settings,
         checkpoint_file=file,
         progress=lambda stage, done, total: rounds.append(done) if stage == "rounds" else None,
     )
     assert rounds == list(range(killed_in + 1, 13))
-    assert np.array_equal(resumed.server.item_factors, whole.server.item_factors)
-    assert np.array_equal(resumed.user_factors, whole.user_factors)
-    assert resumed.server.stop == whole.server.stop
+    assert_same(resumed, whole)
     assert not file.exists()
+
+
+@pytest.mark.usefixtures("often")
+def test_an_ensemble_resumes_in_its_second_run(small, tmp_path):
+    settings = SETTINGS.changed(ensemble=3, rounds=4)
+    file = tmp_path / "run.checkpoint"
+
+    def progress(stage, done, total):
+        if stage == "rounds of run 2" and done == 2:
+            raise KilledError
+
+    whole = training.train(small, settings)
+    with pytest.raises(KilledError):
+        training.train(small, settings, checkpoint_file=file, progress=progress)
+    assert_same(training.train(small, settings, checkpoint_file=file), whole)
 
 
 @pytest.mark.usefixtures("often")
@@ -68,36 +93,43 @@ def test_a_broken_checkpoint_is_refused(small, tmp_path, content):
         training.train(small, SETTINGS, checkpoint_file=file)
 
 
-def test_the_number_of_threads_changes_nothing(small, monkeypatch):
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_the_number_of_threads_changes_nothing(small, monkeypatch, solver):
     results = []
     for threads in ("1", "3"):
         monkeypatch.setenv("FEDMMF_THREADS", threads)
-        results.append(training.train(small, SETTINGS))
-    assert np.array_equal(results[0].server.item_factors, results[1].server.item_factors)
-    assert np.array_equal(results[0].user_factors, results[1].user_factors)
+        results.append(training.train(small, SETTINGS.changed(solver=solver)))
+    assert_same(*results)
 
 
 def test_early_stopping_keeps_the_best_round(small):
     trained = training.train(small, SETTINGS.changed(rounds=300, patience=5, regularization=0.01))
-    stop = trained.server.stop
-    assert trained.server.round == stop.best_round + 5 < 300
-    assert stop.history[stop.best_round - 1] == min(stop.history) == stop.best_rmse
+    (member,) = trained.members
+    assert len(member.history) == member.best_round + 5 < 300
+    assert member.history[member.best_round - 1] == min(member.history)
 
 
-def test_more_rounds_without_held_out_ratings_fit_better(small):
-    def training_error(rounds):
-        trained = training.train(small, SETTINGS.changed(rounds=rounds, held_out=0.0))
-        scores = trained.user_factors @ trained.server.item_factors.T
+@pytest.mark.parametrize(("solver", "rounds"), [("sgd", (1, 10, 60)), ("vb", (1, 3, 30))])
+def test_more_rounds_without_held_out_ratings_fit_better(small, solver, rounds):
+    def training_error(n):
+        changed = SETTINGS.changed(rounds=n, held_out=0.0, solver=solver)
+        trained = training.train(small, changed)
+        (member,) = trained.members
+        scores = member.user_factors @ member.public.item_factors.T
         masked = trained.masks.masked_ratings(False)
         return np.mean((masked - scores[small.user_codes, small.item_codes]) ** 2)
 
-    errors = [training_error(rounds) for rounds in (1, 10, 60)]
+    errors = [training_error(n) for n in rounds]
     assert errors[0] > errors[1] > errors[2]
 
 
 def test_items_that_nobody_rated_are_left_to_the_mask(small):
     rated = small.select(small.item_codes != 4)
-    trained = training.train(rated, SETTINGS)
-    assert not trained.server.item_factors[4].any()
-    trained = training.train(rated, SETTINGS.changed(mask="none"))
-    assert trained.server.item_factors[4].tolist() == [3.0, 0.0, 0.0, 0.0]
+    for mask, level in (("lr", 0.0), ("none", 3.0)):
+        (member,) = training.train(rated, SETTINGS.changed(mask=mask)).members
+        assert member.public.item_factors[4].tolist() == [level, 0.0, 0.0, 0.0]
+
+
+def test_the_runs_of_an_ensemble_differ(small):
+    first, second = training.train(small, SETTINGS.changed(ensemble=2)).members
+    assert not np.array_equal(first.user_factors, second.user_factors)

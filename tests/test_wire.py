@@ -6,34 +6,51 @@ from hypothesis.extra import numpy as hnp
 
 from fedmmf import wire
 from fedmmf.errors import WireError
-from fedmmf.factorization.sgd import STEPS, Plan
+from fedmmf.factorization.contract import Public
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 
 
 @st.composite
 def rounds(draw):
-    n_items, k = draw(st.integers(0, 6)), draw(st.integers(1, 4))
-    factors = draw(hnp.arrays(np.float32, (n_items, k), elements=FINITE))
-    plan = Plan(k, draw(st.sampled_from(STEPS)), draw(FINITE), draw(FINITE), draw(FINITE))
-    return wire.Round(
-        draw(st.integers(1, 99)), draw(st.integers(0, 99)), draw(st.booleans()), plan, factors
+    n_items, factors, more = (
+        draw(st.integers(0, 6)),
+        draw(st.integers(1, 4)),
+        draw(st.integers(0, 3)),
     )
+    rows = draw(hnp.arrays(np.float32, (n_items, factors + more), elements=FINITE))
+    parameters = draw(hnp.arrays(np.float64, draw(st.integers(0, 4)), elements=st.floats(-9, 9)))
+    public = Public(factors, parameters, rows)
+    numbers = (draw(st.integers(1, 99)), draw(st.integers(0, 99)), draw(st.booleans()))
+    return wire.Round(*numbers, draw(st.sampled_from(wire.SOLVERS)), public)
 
 
 @st.composite
 def updates(draw):
     items = np.array(sorted(draw(st.sets(st.integers(0, 49)))), np.int32)
-    k = draw(st.integers(1, 4))
-    gradients = draw(hnp.arrays(np.float32, (len(items), k), elements=FINITE))
-    error = draw(st.floats(0, 1e9))
-    return wire.Update(draw(st.integers(1, 99)), items, gradients, draw(st.integers(0, 9)), error)
+    rows = draw(hnp.arrays(np.float32, (len(items), draw(st.integers(1, 4))), elements=FINITE))
+    totals = draw(hnp.arrays(np.float64, draw(st.integers(0, 4)), elements=st.floats(-9, 9)))
+    return wire.Update(draw(st.integers(1, 99)), items, rows, totals)
+
+
+def sizes(message):
+    return {"n_items": 50, "width": message.rows.shape[1], "n_totals": len(message.totals)}
+
+
+def small_update(items, value=0.0):
+    rows = np.full((len(items), 2), value, np.float32)
+    return wire.Update(1, np.array(items, np.int32), rows, np.zeros(1)).encode()
+
+
+SMALL = {"n_items": 5, "width": 2, "n_totals": 1}
 
 
 def same(a, b):
     for name, value in vars(a).items():
         if isinstance(value, np.ndarray):
             assert np.array_equal(value, getattr(b, name))
+        elif isinstance(value, Public):
+            same(value, getattr(b, name))
         else:
             assert value == getattr(b, name)
 
@@ -42,27 +59,28 @@ def same(a, b):
 def test_round_survives_the_wire(message):
     data = message.encode()
     same(message, wire.Round.decode(data))
-    assert len(data) == wire.Round.n_bytes(*message.item_factors.shape)
+    assert len(data) == wire.Round.n_bytes(message.public)
 
 
 @given(updates())
 def test_update_survives_the_wire(message):
     data = message.encode()
-    k = message.gradients.shape[1]
-    same(message, wire.Update.decode(data, n_items=50, factors=k))
-    assert len(data) == wire.Update.n_bytes(len(message.items), k)
+    same(message, wire.Update.decode(data, **sizes(message)))
+    n_totals = len(message.totals)
+    assert len(data) == wire.Update.n_bytes(len(message.items), message.rows.shape[1], n_totals)
 
 
 def test_joining_survives_the_wire():
     assert wire.Join.decode(wire.Join().encode()) == wire.Join()
     assert wire.Joined.decode(wire.Joined(17).encode()) == wire.Joined(17)
+    assert wire.Survey.decode(wire.Survey().encode()) == wire.Survey()
 
 
 DECODERS = [
     wire.Join.decode,
     wire.Joined.decode,
     wire.Round.decode,
-    lambda data: wire.Update.decode(data, n_items=50, factors=2),
+    lambda data: wire.Update.decode(data, **SMALL),
 ]
 
 
@@ -78,43 +96,35 @@ def test_a_changed_update_is_refused_or_still_valid(message, data):
     good = bytearray(message.encode())
     at = data.draw(st.integers(0, len(good) - 1))
     good[at] ^= data.draw(st.integers(1, 255))
-    k = message.gradients.shape[1]
     try:
-        read = wire.Update.decode(bytes(good), n_items=50, factors=k)
+        read = wire.Update.decode(bytes(good), **sizes(message))
     except WireError:
         return
-    assert np.isfinite(read.gradients).all()
+    assert np.isfinite(read.rows).all()
     assert (np.diff(read.items.astype(int)) > 0).all()
     assert ((read.items >= 0) & (read.items < 50)).all()
 
 
 @pytest.mark.parametrize("cut", [1, 5, 6, 20])
 def test_a_truncated_or_padded_message_is_refused(cut):
-    message = wire.Update(1, np.array([3], np.int32), np.ones((1, 2), np.float32)).encode()
+    message = small_update([3])
     for bad in (message[:-cut], message + b"x" * cut):
         with pytest.raises(WireError, match="malformed message"):
-            wire.Update.decode(bad, n_items=5, factors=2)
+            wire.Update.decode(bad, **SMALL)
 
 
 @pytest.mark.parametrize(
-    ("items", "gradient", "rule"),
+    ("items", "value", "rule"),
     [
         ([2, 1], 0.0, "increase"),
         ([1, 1], 0.0, "increase"),
         ([1, 9], 0.0, r"within \[0, 5\)"),
         ([-1, 2], 0.0, "increase"),
+        ([0, 2**31 - 1, -5, 3], 0.0, "increase"),  # a difference would overflow
         ([1, 2], np.nan, "finite"),
         ([1, 2], np.inf, "finite"),
     ],
 )
-def test_items_and_gradients_are_checked(items, gradient, rule):
-    bad = wire.Update(1, np.array(items, np.int32), np.full((2, 2), gradient, np.float32)).encode()
+def test_items_and_rows_are_checked(items, value, rule):
     with pytest.raises(WireError, match=rule):
-        wire.Update.decode(bad, n_items=5, factors=2)
-
-
-def test_items_that_overflow_a_difference_are_refused():
-    items = np.array([0, 2**31 - 1, -5, 3], np.int32)
-    bad = wire.Update(1, items, np.zeros((4, 2), np.float32)).encode()
-    with pytest.raises(WireError, match="increase"):
-        wire.Update.decode(bad, n_items=5, factors=2)
+        wire.Update.decode(small_update(items, value), **SMALL)

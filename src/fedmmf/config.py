@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedmmf.errors import SettingsError
 
 Mask = Literal["none", "mean", "lr", "fm", "nn"]
-Solver = Literal["sgd"]
+Solver = Literal["sgd", "vb"]
 Step = Literal["sum", "mean", "adam"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -26,8 +26,11 @@ class Settings(BaseModel):
     folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
     threshold_j: float = Field(0.05, ge=0, le=1, description="secure iff J <= threshold_j")
     solver: Solver = Field("sgd", description="how the factors are learned")
-    factors: int = Field(20, ge=1, le=1024, description="length k of a factor vector")
-    rounds: int = Field(200, ge=1, le=1_000_000, description="federated rounds at most (T)")
+    factors: int = Field(20, ge=1, le=1024, description="latent factors k")
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
+        "auto", description="federated rounds at most (T); auto: 200 for sgd, 30 for vb"
+    )
+    ensemble: int = Field(1, ge=1, le=100, description="runs from different starts, averaged")
     step: Step = Field("adam", description="sum: the paper's SGD; mean: count-normalised; adam")
     learning_rate: Positive | Literal["auto"] = Field("auto", description="gamma")
     regularization: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
@@ -38,11 +41,28 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="what the first user factor is shrunk to; 0: the paper",
     )
-    held_out: float = Field(
-        0.05, ge=0, le=0.5, description="share of each party's ratings kept for early stopping"
+    biases: bool = Field(False, description="sgd: learn user and item biases as well")
+    item_prior: bool = Field(True, description="vb: item features as the prior of item factors")
+    item_statistics: bool = Field(
+        False, description="item means and counts, summed over parties, as mask features"
+    )
+    held_out: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
+        "auto",
+        description="share of each party's ratings kept for early stopping; "
+        "auto: 0.05 for sgd, 0 for vb",
     )
     patience: int = Field(50, ge=1, description="rounds without improvement before stopping")
     seed: int = Field(0, ge=0, description="seed of every random stream")
+
+    @property
+    def max_rounds(self) -> int:
+        """`rounds`, or the solver's default."""
+        return {"sgd": 200, "vb": 30}[self.solver] if self.rounds == "auto" else self.rounds
+
+    @property
+    def held_out_share(self) -> float:
+        """`held_out`, or the solver's default."""
+        return {"sgd": 0.05, "vb": 0.0}[self.solver] if self.held_out == "auto" else self.held_out
 
     @classmethod
     def checked(cls, **values: Any) -> Self:

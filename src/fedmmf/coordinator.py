@@ -1,4 +1,4 @@
-"""The server: item factors, rounds, early stopping. It never sees ratings, features or masks.
+"""The server: item factors, rounds, early stopping. It never sees ratings or masks.
 
 `Server` holds the state and moves it by one round's sums. Where the sums come from is a
 `Participants`: `Remote` asks parties over a transport; the simulation computes the same sums in
@@ -15,18 +15,11 @@ from fedmmf import rng, wire
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.errors import DivergenceError, WireError
-from fedmmf.factorization import sgd
+from fedmmf.factorization import sgd, vb
+from fedmmf.factorization.contract import ItemSolver, ItemSums, Public
 from fedmmf.factorization.stopping import EarlyStop
 
-
-@dataclass(frozen=True, eq=False)
-class ItemSums:
-    """What a round's aggregation gives the server."""
-
-    gradients: Array  # (n_items, k) sum of eta_ui over the raters
-    n_raters: Array  # (n_items,)
-    n_held_out: int
-    squared_error: float
+HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
 
 
 class Participants(Protocol):
@@ -48,88 +41,123 @@ class Transport(Protocol):
         """Send each party its message; return the replies that came in time."""
 
 
-def make_plan(settings: Settings, span: float, ratings_per_user: float) -> sgd.Plan:
+@dataclass(frozen=True)
+class Catalogue:
+    """What is public about items and ratings before training."""
+
+    n_items: int
+    span: float  # of the rating scale
+    level: float  # the masked rating that an unknown user gives an unknown item
+    ratings_per_user: float
+    features: Array  # (n_items, d) regressors of the variational prior; d may be 0
+
+
+def make_solver(settings: Settings, catalogue: Catalogue, member: int = 0) -> ItemSolver:
+    """The server's half of the solver; `member` tells the runs of an ensemble apart."""
+    stream = rng.stream(settings.seed, "item factors", member)
+    n_items, factors, level = catalogue.n_items, settings.factors, catalogue.level
+    if settings.solver == "vb":
+        features = catalogue.features if settings.item_prior else catalogue.features[:, :0]
+        return vb.Server(stream, n_items, factors, level, catalogue.span / 4, features)
+    plan = make_plan(settings, catalogue)
+    return sgd.Server(plan, stream, n_items, factors + 2 * settings.biases, level)
+
+
+def make_plan(settings: Settings, catalogue: Catalogue) -> sgd.Plan:
     """Fill in what the settings leave to `auto`."""
     rate, regularization = settings.learning_rate, settings.regularization
     if rate == "auto":
         rate = sgd.DEFAULT_RATES[settings.step]
     if regularization == "auto":
-        regularization = sgd.auto_regularization(span, ratings_per_user)
-    return sgd.Plan(settings.factors, settings.step, rate, regularization, settings.user_prior)
+        regularization = sgd.auto_regularization(catalogue.span, catalogue.ratings_per_user)
+    step = sgd.STEPS.index(settings.step)
+    return sgd.Plan(step, rate, regularization, settings.user_prior, float(settings.biases))
 
 
 class Server:
-    """Item factors and their progress through the rounds.
+    """Item factors and their progress through the rounds."""
 
-    Args:
-        plan: what every party has to know.
-        settings: rounds, patience and seed.
-        n_items: size of the catalogue.
-        level: the masked rating that an unknown user gives an unknown item.
-    """
-
-    def __init__(self, plan: sgd.Plan, settings: Settings, n_items: int, level: float) -> None:
-        self.plan = plan
+    def __init__(self, settings: Settings, solver: ItemSolver) -> None:
+        self._settings = settings
+        self._solver = solver
+        self._stop = EarlyStop(settings.patience)
+        self._best: Public | None = None  # what was published in the best round
         self.round = 0
-        self.rounds = settings.rounds
-        self.level = level
-        self.stop = EarlyStop(settings.patience)
-        stream = rng.stream(settings.seed, "item factors")
-        start = sgd.start_item_factors(stream, n_items, plan.factors, level)
-        self.q = sgd.Factors.starting_at(start)
-        self.best = start.copy()  # the factors of the best round
+        self.rounds = settings.max_rounds
 
-    def next_message(self, *, is_last: bool = False) -> wire.Round:
-        """What the parties are sent for the coming round, or at the end."""
-        factors = self.item_factors if is_last else self.q.value
-        return wire.Round(self.round + 1, self.stop.best_round, is_last, self.plan, factors)
+    @property
+    def history(self) -> list[float]:
+        """Held-out RMSE of each round."""
+        return self._stop.history
 
-    def advance(self, sums: ItemSums) -> None:
-        """Finish a round with its sums: q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
-        self.round += 1
-        if self.stop.observe(sums.squared_error, sums.n_held_out):
-            self.best = self.q.value.copy()
-        raters = sums.n_raters[:, np.newaxis]  # (n_items, 1)
-        sgd.descend(self.q, sums.gradients, raters, self.plan, self.round)
-        if self.round == 1:
-            self._settle_unrated(sums.n_raters)
-        if not np.isfinite(self.q.value).all():
-            raise DivergenceError(diverged(self.plan, self.round))
-
-    def _settle_unrated(self, n_raters: Array) -> None:
-        """Take the starting noise from items that nobody rated: the mask alone predicts them."""
-        self.q.value[n_raters == 0] = 0.0
-        self.q.value[n_raters == 0, 0] = self.level / sgd.START_LEVEL
+    @property
+    def best_round(self) -> int:
+        """The round with the lowest held-out error; 0 where nothing was held out."""
+        return self._stop.best_round
 
     @property
     def is_finished(self) -> bool:
         """Whether all rounds are done or early stopping has called."""
-        return self.round >= self.rounds or self.stop.is_over
+        return self.round >= self.rounds or self._stop.is_over
 
     @property
-    def item_factors(self) -> Array:
-        """The factors to keep: of the best round, or the last where nothing was held out."""
-        return self.best if self.stop.best_round else self.q.value
+    def result(self) -> Public:
+        """What to keep: of the best round, or the last where nothing was held out."""
+        return self._solver.public() if self._best is None else self._best
+
+    def next_message(self, *, is_last: bool = False) -> wire.Round:
+        """What the parties are sent for the coming round, or at the end."""
+        public = self.result if is_last else self._solver.public()
+        return wire.Round(self.round + 1, self.best_round, is_last, self._settings.solver, public)
+
+    def advance(self, message: wire.Round, sums: ItemSums) -> None:
+        """Finish the round that `message` began."""
+        n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
+        is_best = self._stop.observe(float(squared_error), int(n_held_out))
+        if is_best:
+            rows = message.public.item_rows.copy()
+            self._best = Public(message.public.factors, message.public.parameters, rows)
+        solver_sums = ItemSums(sums.rows, sums.n_raters, sums.totals[HELD_OUT_TOTALS:])
+        self._solver.advance(solver_sums, message.round)
+        self.round = message.round
+        if not np.isfinite(self._solver.public().item_factors).all():
+            raise DivergenceError(self._explain_divergence())
+
+    def _explain_divergence(self) -> str:
+        settings = self._settings
+        return (
+            f"training diverged in round {self.round}: factors are no longer finite with "
+            f"--solver {settings.solver} --step {settings.step} "
+            f"--learning-rate {settings.learning_rate}. "
+            "Lower the learning rate or use --step adam."
+        )
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round, for a checkpoint."""
-        return {
-            "server/value": self.q.value,
-            "server/first": self.q.first,
-            "server/second": self.q.second,
-            "server/best": self.best,
-            "server/history": np.array(self.stop.history),
-        }
+        state = {f"solver/{name}": value for name, value in self._solver.state().items()}
+        state["history"] = np.array(self.history)
+        if self._best is not None:
+            state["best/rows"] = self._best.item_rows
+            state["best/parameters"] = self._best.parameters
+        return state
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a checkpoint's state."""
-        parts = ("value", "first", "second")
-        self.q = sgd.Factors(*(state[f"server/{part}"].copy() for part in parts))
-        self.best = state["server/best"].copy()
-        self.stop = EarlyStop(self.stop.patience)
-        for rmse in state["server/history"]:
-            self.stop.observe(rmse**2, int(np.isfinite(rmse)))
-        self.round = len(self.stop.history)
+        self._solver.restore(part_of(state, "solver/"))
+        self._stop = EarlyStop(self._settings.patience)
+        for rmse in state["history"]:
+            self._stop.observe(rmse**2, int(np.isfinite(rmse)))
+        if "best/rows" in state:
+            factors = self._solver.public().factors
+            self._best = Public(factors, state["best/parameters"], state["best/rows"])
+        self.round = len(self.history)
+
+
+def part_of(state: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """The entries under a prefix, without it."""
+    return {
+        name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
+    }
 
 
 def run(
@@ -139,18 +167,10 @@ def run(
 ) -> None:
     """Train until the server is finished, then hand out the final factors."""
     while not server.is_finished:
-        server.advance(participants.sums(server.next_message()))
+        message = server.next_message()
+        server.advance(message, participants.sums(message))
         after_round(server)
     participants.finish(server.next_message(is_last=True))
-
-
-def diverged(plan: sgd.Plan, round_: int) -> str:
-    """Explain numbers that are not finite."""
-    return (
-        f"training diverged in round {round_}: factors are no longer finite with "
-        f"--step {plan.step} --learning-rate {plan.learning_rate:g}. "
-        "Lower the learning rate or use --step adam."
-    )
 
 
 class Remote:
@@ -165,31 +185,43 @@ class Remote:
         """Ask everybody to take part; return the mean number of ratings of those who do."""
         replies = self._ask("join", wire.Join().encode())
         self.parties = sorted(replies)
-        joined = {
-            party: self._read(party, wire.Joined.decode, data) for party, data in replies.items()
-        }
-        return float(np.mean([reply.n_ratings for reply in joined.values()])) if joined else 0.0
+        joined = [self._read(name, wire.Joined.decode, data) for name, data in replies.items()]
+        return float(np.mean([reply.n_ratings for reply in joined])) if joined else 0.0
+
+    def survey(self, n_items: int) -> ItemSums:
+        """Sums that come before training: of each item's ratings, and how many there are.
+
+        The rows that parties send here hold their ratings. Run it through a transport that only
+        this process can read, or not at all, until sums are made by secure aggregation.
+        """
+        return self._sum("survey", wire.Survey().encode(), 0, n_items, width=1, n_totals=0)
 
     def sums(self, message: wire.Round) -> ItemSums:
         """Collect one round's updates and sum them; a party that does not answer is left out."""
-        n_items, factors = message.item_factors.shape
-        gradients = np.zeros((n_items, factors), np.float32)
-        n_raters = np.zeros(n_items, np.int64)
-        n_held_out, squared_error = 0, 0.0
-        for party, data in self._ask("round", message.encode()).items():
-            update = self._read(party, wire.Update.decode, data, n_items=n_items, factors=factors)
-            if update.round != message.round:
-                text = f"sent an update of round {update.round} in round {message.round}"
-                raise WireError(f"party {party!r} {text}")
-            gradients[update.items] += update.gradients
-            n_raters[update.items] += 1
-            n_held_out += update.n_held_out
-            squared_error += update.squared_error
-        return ItemSums(gradients, n_raters, n_held_out, squared_error)
+        n_items, width = message.public.item_rows.shape
+        solver_totals = vb.n_totals(message.public.factors) if message.solver == "vb" else 0
+        n_totals = HELD_OUT_TOTALS + solver_totals
+        return self._sum("round", message.encode(), message.round, n_items, width, n_totals)
 
     def finish(self, message: wire.Round) -> None:
         """Send the final factors to everybody."""
         self._ask("finish", message.encode())
+
+    def _sum(
+        self, stage: str, message: bytes, round_: int, n_items: int, width: int, n_totals: int
+    ) -> ItemSums:
+        rows = np.zeros((n_items, width), np.float32)
+        n_raters, totals = np.zeros(n_items, np.int64), np.zeros(n_totals)
+        sizes = {"n_items": n_items, "width": width, "n_totals": n_totals}
+        for party, data in self._ask(stage, message).items():
+            update = self._read(party, wire.Update.decode, data, **sizes)
+            if update.round != round_:
+                text = f"sent an update of round {update.round} in round {round_}"
+                raise WireError(f"party {party!r} {text}")
+            rows[update.items] += update.rows
+            n_raters[update.items] += 1
+            totals += update.totals
+        return ItemSums(rows, n_raters, totals)
 
     def _ask(self, stage: str, message: bytes) -> dict[str, bytes]:
         return self._transport.exchange(stage, dict.fromkeys(self.parties, message), self._timeout)

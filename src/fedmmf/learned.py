@@ -5,6 +5,7 @@ ids point there, so that prediction needs no special case.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,26 +14,22 @@ from fedmmf import simulation
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError, UnknownNameError
-from fedmmf.factorization import sgd
 from fedmmf.masks import FAMILIES
 from fedmmf.masks.crowd import Compiled
 from fedmmf.masks.fitting import FittedMasks, Plain
 from fedmmf.scale import RatingScale
-from fedmmf.training import Trained
+from fedmmf.training import Member, Trained, members_from_arrays, members_to_arrays
 
 _ARRAYS = [
     "user_ids",
     "item_ids",
     "item_titles",
     "theta",
-    "user_factors",
-    "item_factors",
     "features",
     "indptr",
     "rated_items",
     "j_train",
     "j_out_of_fold",
-    "history",
 ]
 
 
@@ -41,54 +38,69 @@ class Learned:
     """Masks, factors and vocabularies of a finished run."""
 
     mask: str
+    solver: str
     scale: RatingScale
-    plan: sgd.Plan
     user_ids: Array  # (n_users,) sorted
     item_ids: Array  # (n_items,) sorted
     item_titles: Array | None
     theta: Array  # (n_users + 1, n_parameters)
-    user_factors: Array  # (n_users + 1, k)
-    item_factors: Array  # (n_items + 1, k)
     features: Array  # (n_items + 1, d)
     indptr: Array  # (n_users + 1,) where each user's rated items begin
     rated_items: Array  # (n,)
     j_train: Array  # (n_users,)
     j_out_of_fold: Array
-    history: Array  # (rounds,) held-out RMSE
+    level: float  # the masked rating that an unknown user gives an unknown item
     n_training: int
-    rounds: int
-    best_round: int
+    members: list[Member]
     seconds: dict[str, float]
 
     @classmethod
-    def of(cls, trained: Trained, ratings: Ratings) -> Self:
+    def of(cls, trained: Trained, ratings: Ratings, solver: str) -> Self:
         """Gather the result of a run on `ratings`."""
-        masks, server = trained.masks, trained.server
-        stranger = sgd.user_prior(server.plan)
-        unknown = np.zeros(server.plan.factors, np.float32)
-        unknown[0] = server.level / sgd.START_LEVEL
-        features = simulation.feature_matrix(ratings)
+        masks, features = trained.masks, trained.features
         return cls(
             mask=masks.family.name,
+            solver=solver,
             scale=ratings.scale,
-            plan=server.plan,
             user_ids=ratings.user_ids,
             item_ids=ratings.item_ids,
             item_titles=ratings.item_titles,
             theta=np.vstack((masks.theta, np.zeros(masks.theta.shape[1]))),
-            user_factors=np.vstack((trained.user_factors, stranger)),
-            item_factors=np.vstack((server.item_factors, unknown)),
             features=np.vstack((features, np.zeros(features.shape[1]))),
             indptr=ratings.by_user,
             rated_items=ratings.item_codes,
             j_train=masks.j_train,
             j_out_of_fold=masks.j_out_of_fold,
-            history=np.array(server.stop.history),
+            level=0.0 if masks.family.is_centred else ratings.scale.midpoint,
             n_training=len(masks.unit_ratings),
-            rounds=server.round,
-            best_round=server.stop.best_round or server.round,
+            members=trained.members,
             seconds={"mask": trained.mask_seconds, "train": trained.train_seconds},
         )
+
+    @cached_property
+    def user_factors(self) -> Array:
+        """p_u of every member side by side; the stranger is (1, 0, ..., 0). (n_users + 1, k)."""
+        factors = np.hstack([member.user_factors for member in self.members])
+        return np.vstack((factors, self._first_of_members(1.0)))
+
+    @cached_property
+    def item_factors(self) -> Array:
+        """q_i of every member side by side, divided by their number: q.p is then the mean."""
+        factors = np.hstack([member.public.item_factors for member in self.members])
+        unknown = self._first_of_members(self.level)
+        return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
+
+    def _first_of_members(self, value: float) -> Array:
+        """A row with `value` in the first coordinate of each member."""
+        rows = [np.zeros(member.public.factors, np.float32) for member in self.members]
+        for row in rows:
+            row[0] = value
+        return np.concatenate(rows)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of all members."""
+        return sum(len(member.history) for member in self.members)
 
     @property
     def n_users(self) -> int:
@@ -156,24 +168,24 @@ class Learned:
         values = {name: getattr(self, name) for name in _ARRAYS}
         about = {
             "mask": self.mask,
+            "solver": self.solver,
             "scale": vars(self.scale),
-            "plan": vars(self.plan),
+            "level": self.level,
             "n_training": self.n_training,
-            "rounds": self.rounds,
-            "best_round": self.best_round,
             "seconds": self.seconds,
         }
-        return {name: value for name, value in values.items() if value is not None}, about
+        arrays = {name: value for name, value in values.items() if value is not None}
+        return arrays | members_to_arrays(self.members), about
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], about: dict[str, Any]) -> Self:
         """Read back what `to_arrays` gave."""
-        plain = ("mask", "n_training", "rounds", "best_round", "seconds")
+        plain = ("mask", "solver", "level", "n_training", "seconds")
         rest: dict[str, Any] = {name: about[name] for name in plain}
         rest |= {name: arrays.get(name) for name in _ARRAYS}
         return cls(
             scale=RatingScale(**about["scale"]),
-            plan=sgd.Plan(**about["plan"]),
+            members=members_from_arrays(arrays),
             **rest,
         )
 

@@ -11,8 +11,10 @@ import polars as pl
 from fedmmf import __version__, checkpoint, evaluation, simulation, wire
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
+from fedmmf.coordinator import HELD_OUT_TOTALS
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError, NotFittedError, SettingsError
+from fedmmf.factorization import vb
 from fedmmf.learned import Learned
 from fedmmf.party import Party
 from fedmmf.training import Progress, no_progress, train
@@ -88,7 +90,7 @@ class FedMMF:
         """
         path = None if checkpoint is None else Path(checkpoint)
         trained = train(ratings, self._settings, progress=progress, checkpoint_file=path)
-        self._learned = Learned.of(trained, ratings)
+        self._learned = Learned.of(trained, ratings, self._settings.solver)
         return self
 
     def predict(self, users: Any, items: Any) -> Array:
@@ -177,14 +179,16 @@ class FedMMF:
             folds=settings.folds,
             stream=simulation.mask_stream(settings.seed, "newcomer"),
         )
-        party.join_late(self.item_factors, learned.plan)
         return Newcomer(learned, party)
 
     def traffic(self) -> dict[str, float]:
         """Bytes that a party sends and receives per round, on average, as `wire` encodes them."""
         learned = self.learned
-        up = wire.Update.n_bytes(learned.n_training / learned.n_users, learned.plan.factors)
-        down = wire.Round.n_bytes(learned.n_items, learned.plan.factors)
+        public = learned.members[0].public
+        totals = HELD_OUT_TOTALS + (vb.n_totals(public.factors) if learned.solver == "vb" else 0)
+        width = public.item_rows.shape[1]
+        up = wire.Update.n_bytes(learned.n_training / learned.n_users, width, totals)
+        down = wire.Round.n_bytes(public)
         return {"up_bytes_per_user_round": round(up, 1), "down_bytes_per_user_round": down}
 
     def privacy(self) -> dict[str, float | int]:
@@ -226,19 +230,27 @@ class Newcomer:
 
     def __init__(self, learned: Learned, party: Party) -> None:
         self._learned = learned
-        self.party = party
+        self._party = party
 
     def predict(self, items: Any) -> Array:
         """Predicted ratings of items, by id; unknown items are refused. (n,)."""
         codes = self._learned.item_codes(np.atleast_1d(items))
         if (codes == self._learned.n_items).any():
             raise DataError("a newcomer's predictions are for items of the model; some are unknown")
-        return self.party.predict(codes)
+        return self._predict(codes)
 
     def recommend(self, n: int = 10) -> pl.DataFrame:
         """The n items, not yet rated, with the highest predictions."""
-        scores = self.party.predict(np.arange(self._learned.n_items))
-        return _best(self._learned, scores, self.party.items, n)
+        scores = self._predict(np.arange(self._learned.n_items))
+        return _best(self._learned, scores, self._party.items, n)
+
+    def _predict(self, codes: Array) -> Array:
+        """Mean of the members' predictions, each with the p_u that its item factors call for."""
+        predictions = []
+        for member in self._learned.members:
+            self._party.join_late(self._learned.solver, member.public)
+            predictions.append(self._party.predict(codes))
+        return np.asarray(np.mean(predictions, axis=0))
 
 
 def _ranked(scores: Array, rated: Array) -> Array:

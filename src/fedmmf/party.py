@@ -12,9 +12,12 @@ import numpy as np
 from fedmmf import rng, wire
 from fedmmf.arrays import Array
 from fedmmf.errors import NotFittedError, WireError
-from fedmmf.factorization import sgd
+from fedmmf.factorization import sgd, vb
+from fedmmf.factorization.contract import LocalSolver, Public
 from fedmmf.masks.fitting import Plain, fit_masks
 from fedmmf.scale import RatingScale
+
+_SOLVERS: dict[str, type[sgd.Local] | type[vb.Local]] = {"sgd": sgd.Local, "vb": vb.Local}
 
 
 class Party:
@@ -49,6 +52,7 @@ class Party:
     ) -> None:
         train = np.ones(len(items), bool) if held_out is None else ~held_out
         self.items = items[train]
+        self._ratings = ratings[train]
         self._scale = scale
         self._features = np.asarray(features, np.float64)
         self._held_out_items, self._held_out_ratings = items[~train], ratings[~train]
@@ -57,7 +61,7 @@ class Party:
             mask,
             np.array([0, len(self.items)]),
             self.items,
-            ratings[train],
+            self._ratings,
             self._features,
             scale,
             strength=mask_strength,
@@ -67,7 +71,7 @@ class Party:
         )
         self.masked_ratings = self.mask.masked_ratings(cross_fit)
         self._held_out_mask = self._mask_of(self._held_out_items)
-        self._p: sgd.Factors | None = None
+        self._solver: LocalSolver | None = None
         self._best: Array | None = None
         self._item_factors: Array | None = None
 
@@ -76,45 +80,58 @@ class Party:
         """J on the party's own training ratings; it never leaves the party."""
         return float(self.mask.j_train[0])
 
+    @property
+    def user_factors(self) -> Array:
+        """p_u; private. (k,)."""
+        return self._started().user_factors
+
     def answer(self, message: bytes) -> bytes:
         """Answer one message of the server."""
         kind = wire.kind_of(message)
         if kind == wire.Join.kind:
             wire.Join.decode(message)
             return wire.Joined(len(self.items)).encode()
+        if kind == wire.Survey.kind:
+            wire.Survey.decode(message)
+            return self._describe_items().encode()
         if kind == wire.Round.kind:
             return self._take_part(wire.Round.decode(message)).encode()
-        raise WireError(f"a party answers Join and Round; got a message of kind {kind}")
+        raise WireError(f"a party answers Join, Survey and Round; got a message of kind {kind}")
+
+    def _describe_items(self) -> wire.Update:
+        """Ratings around the scale's middle, to be summed into item means before training."""
+        rows = (self._scale.to_unit(self._ratings) - 0.5)[:, np.newaxis]
+        return wire.Update(0, self.items, rows, np.zeros(0))
 
     def _take_part(self, message: wire.Round) -> wire.Update:
-        """MaskedUpdate of Algorithm 1."""
-        if len(message.item_factors) != len(self._features):
-            expected, got = len(self._features), len(message.item_factors)
-            raise WireError(f"the server's catalogue must have {expected} items; got {got}")
-        if message.best_round == message.round - 1 and self._p is not None:
-            self._best = self._p.value.copy()
+        """MaskedUpdate of Algorithm 1, or the variational counterpart."""
+        public, n_items = message.public, len(message.public.item_rows)
+        if n_items != len(self._features):
+            expected = len(self._features)
+            raise WireError(f"the server's catalogue must have {expected} items; got {n_items}")
+        if self._solver is None:
+            self._solver = _SOLVERS[message.solver](public.factors)
+        elif message.best_round == message.round - 1:
+            self._best = self.user_factors.copy()
         if message.is_last:
             return self._finish(message)
-        if self._p is None:
-            start = sgd.start_user_factors(1, message.plan.factors)[0]
-            self._p = sgd.Factors.starting_at(start)
-        q = message.item_factors[self.items]  # (n, k)
-        gradients = sgd.party_update(self.masked_ratings, q, self._p, message.plan, message.round)
-        error = self._held_out_error(message.item_factors)
-        return wire.Update(message.round, self.items, gradients, len(self._held_out_items), error)
+        mine = public.take(self.items)
+        rows, totals = self._solver.update(self.masked_ratings, mine, message.round)
+        held_out = (len(self._held_out_items), self._held_out_error(public.item_factors))
+        return wire.Update(message.round, self.items, rows, np.concatenate((held_out, totals)))
 
     def _finish(self, message: wire.Round) -> wire.Update:
-        if message.best_round and self._best is not None and self._p is not None:
-            self._p.value[:] = self._best
-        self._item_factors = message.item_factors
-        empty = np.zeros((0, message.plan.factors), np.float32)
-        return wire.Update(message.round, np.zeros(0, np.int32), empty)
+        if message.best_round and self._best is not None:
+            self._started().user_factors = self._best
+        self._item_factors = message.public.item_factors
+        empty = np.zeros((0, message.public.item_rows.shape[1]), np.float32)
+        return wire.Update(message.round, np.zeros(0, np.int32), empty, np.zeros(0))
 
-    def join_late(self, item_factors: Array, plan: sgd.Plan) -> None:
+    def join_late(self, solver: str, public: Public) -> None:
         """Take finished item factors and find p_u for them, without any training round."""
-        p = sgd.solve_user_factors(self.masked_ratings, item_factors[self.items], plan)
-        self._p = sgd.Factors.starting_at(p)
-        self._item_factors = item_factors
+        self._solver = _SOLVERS[solver](public.factors)
+        self._solver.settle(self.masked_ratings, public.take(self.items))
+        self._item_factors = public.item_factors
 
     def predict(self, items: Array) -> Array:
         """q_i . p_u + f_u(i), clipped to the scale. (n,)."""
@@ -122,26 +139,21 @@ class Party:
             raise NotFittedError("a party predicts after its federation has finished training")
         return self._predict(items, self._item_factors, self._mask_of(items))
 
-    @property
-    def user_factors(self) -> Array:
-        """p_u; private. (k,)."""
-        return self._learned().value
-
     def state(self) -> dict[str, Array]:
         """What changes from round to round, for a checkpoint on this device."""
-        p = self._learned()
-        best = p.value if self._best is None else self._best
-        return {"value": p.value, "first": p.first, "second": p.second, "best": best}
+        best = self.user_factors if self._best is None else self._best
+        return {"best": best, **self._started().state()}
 
-    def restore(self, state: Mapping[str, Array]) -> None:
+    def restore(self, solver: str, state: Mapping[str, Array]) -> None:
         """Continue from a checkpoint's state."""
-        parts = (state[part].copy() for part in ("value", "first", "second"))
-        self._p, self._best = sgd.Factors(*parts), state["best"].copy()
+        self._best = state["best"].copy()
+        self._solver = _SOLVERS[solver](len(self._best))
+        self._solver.restore(state)
 
-    def _learned(self) -> sgd.Factors:
-        if self._p is None:
+    def _started(self) -> LocalSolver:
+        if self._solver is None:
             raise NotFittedError("a party has factors after its first round")
-        return self._p
+        return self._solver
 
     def _held_out_error(self, item_factors: Array) -> float:
         predicted = self._predict(self._held_out_items, item_factors, self._held_out_mask)

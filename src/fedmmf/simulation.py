@@ -1,13 +1,6 @@
-"""Every party at once: the maths of `party` in fused kernels, in one process.
-
-A round is two passes. The first goes over users: it moves p_u and leaves e'_ui behind. The second
-goes over items: it sums eta_ui over each item's raters. Every user and every item is one thread's
-own, so nothing is shared, nothing is atomic, and the result does not depend on the number of
-threads.
-"""
+"""Every party at once: the same maths as `party`, in kernels, in one process."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numba
 import numpy as np
@@ -15,118 +8,30 @@ import numpy as np
 from fedmmf import rng, threads, wire
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
-from fedmmf.coordinator import ItemSums, Server, make_plan
+from fedmmf.coordinator import Catalogue, Server, make_solver, part_of
 from fedmmf.data import Ratings
-from fedmmf.factorization import sgd
+from fedmmf.factorization import sgd_kernels, vb_kernels
+from fedmmf.factorization.contract import CrowdSolver, ItemSums
+from fedmmf.factorization.sides import Sides
 from fedmmf.masks import FittedMasks, fit_masks
 from fedmmf.masks.crowd import Compiled
 from fedmmf.masks.fitting import needs_streams
 
 ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
 MIN_RATINGS_TO_HOLD_OUT = 5  # a party with fewer trains on all it has
-
-_jit = numba.njit(cache=True, nogil=True, fastmath=True)
-
-
-@_jit
-def _dot(a: Array, b: Array) -> Any:
-    total = np.float32(0)
-    for f in range(len(a)):
-        total += a[f] * b[f]
-    return total
+STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
 
 
-@_jit
-def _party_gradient(items: Array, masked: Array, q: Array, pu: Array, pull: Array) -> Array:
-    """Sum of lambda (p - p0) - e q over one party's ratings; `pull` is the first part. (k,)."""
-    gradient = pull
-    for j in range(len(items)):
-        qi = q[items[j]]
-        error = masked[j] - _dot(qi, pu)
-        for f in range(len(pu)):
-            gradient[f] -= error * qi[f]
-    return gradient
-
-
-@_jit
-def _descend(pu: Array, first: Array, second: Array, g: Array, n: Any, rule: Any) -> None:
-    """`sgd.descend` for one party; `rule` is made by `Crowd._rule`."""
-    step, rate, correct_first, correct_second = rule
-    for f in range(len(pu)):
-        if step == 0:
-            pu[f] -= rate * g[f]
-        elif step == 1:
-            pu[f] -= rate * g[f] / n
-        else:
-            first[f] += np.float32(1 - sgd.ADAM_FIRST) * (g[f] - first[f])
-            second[f] += np.float32(1 - sgd.ADAM_SECOND) * (g[f] * g[f] - second[f])
-            scale = np.sqrt(second[f] / correct_second) + np.float32(sgd.ADAM_EPSILON)
-            pu[f] -= rate * (first[f] / correct_first) / scale
-
-
-@_jit
-def _user_pass(
-    begin: int,
-    end: int,
-    indptr: Array,
-    items: Array,
-    masked: Array,
-    q: Array,
-    p: Array,
-    first: Array,
-    second: Array,
-    errors: Array,
-    regularization: Any,
-    prior: Array,
-    rule: Any,
-) -> None:
-    """`sgd.party_update` up to e', for users begin..end."""
-    for u in range(begin, end):
-        a, b = indptr[u], indptr[u + 1]
-        if a == b:
-            continue
-        pu, n = p[u], np.float32(b - a)
-        pull = n * regularization * (pu - prior)
-        gradient = _party_gradient(items[a:b], masked[a:b], q, pu, pull)
-        _descend(pu, first[u], second[u], gradient, n, rule)
-        for j in range(a, b):
-            errors[j] = masked[j] - _dot(q[items[j]], pu)
-
-
-@_jit
-def _item_pass(
-    begin: int,
-    end: int,
-    indptr: Array,
-    order: Array,
-    users: Array,
-    errors: Array,
-    p: Array,
-    q: Array,
-    regularization: Any,
-    gradients: Array,
-) -> None:
-    """Sum eta_ui = lambda q_i - e'_ui p_u over the raters of items begin..end."""
-    k = q.shape[1]
-    for i in range(begin, end):
-        total = gradients[i]
-        n = np.float32(indptr[i + 1] - indptr[i])
-        for f in range(k):
-            total[f] = n * regularization * q[i, f]
-        for j in range(indptr[i], indptr[i + 1]):
-            pu = p[users[j]]
-            error = errors[order[j]]
-            for f in range(k):
-                total[f] -= error * pu[f]
-
-
-@_jit
+@numba.njit(cache=True, nogil=True, fastmath=True)
 def _pair_pass(
     begin: int, end: int, users: Array, items: Array, p: Array, q: Array, out: Array
 ) -> None:
-    """Out = q_i . p_u for pairs begin..end."""
+    """Write q_i . p_u for pairs begin..end."""
     for j in range(begin, end):
-        out[j] = _dot(q[items[j]], p[users[j]])
+        total = np.float32(0)
+        for f in range(q.shape[1]):
+            total += q[items[j], f] * p[users[j], f]
+        out[j] = total
 
 
 def pair_scores(users: Array, items: Array, p: Array, q: Array) -> Array:
@@ -135,24 +40,22 @@ def pair_scores(users: Array, items: Array, p: Array, q: Array) -> Array:
     users, items = threads.frozen(users, np.int32), threads.frozen(items, np.int32)
     p, q = threads.frozen(p, np.float32), threads.frozen(q, np.float32)
     parts = threads.ranges(np.arange(len(users) + 1), threads.n_threads())
-    _run(lambda begin, end: _pair_pass(begin, end, users, items, p, q, out), parts)
+    threads.run(lambda begin, end: _pair_pass(begin, end, users, items, p, q, out), parts)
     return out
-
-
-def _run(function: Callable[[int, int], None], parts: list[tuple[int, int]]) -> None:
-    for _ in threads.for_each(function, parts):
-        pass
 
 
 def choose_held_out(ratings: Ratings, settings: Settings) -> Array:
     """Which ratings their parties keep for early stopping instead of training. (n,) bool."""
     draw = rng.stream(settings.seed, "held out").random(ratings.n_ratings)
     is_long = np.diff(ratings.by_user) >= MIN_RATINGS_TO_HOLD_OUT  # (n_users,)
-    return np.asarray(is_long[ratings.user_codes] & (draw < settings.held_out))
+    return np.asarray(is_long[ratings.user_codes] & (draw < settings.held_out_share))
 
 
 def fit_all_masks(
-    ratings: Ratings, settings: Settings, progress: Callable[[int], None] | None = None
+    ratings: Ratings,
+    features: Array,
+    settings: Settings,
+    progress: Callable[[int], None] | None = None,
 ) -> FittedMasks:
     """Train every party's private model on that party's ratings."""
     streams = []
@@ -163,7 +66,7 @@ def fit_all_masks(
         ratings.by_user,
         ratings.item_codes,
         ratings.values,
-        feature_matrix(ratings),
+        features,
         ratings.scale,
         strength=settings.mask_strength,
         folds=settings.folds,
@@ -177,8 +80,8 @@ def mask_stream(seed: int, user_id: object) -> np.random.Generator:
     return rng.stream(seed, "mask", str(user_id))
 
 
-def feature_matrix(ratings: Ratings) -> Array:
-    """Item features as the masks take them; no columns where there are none. (n_items, d).
+def content_features(ratings: Ratings) -> Array:
+    """Item features as masks and priors take them; no columns where there are none. (n_items, d).
 
     All are scaled by one number, so that a strength of regularisation means the same for a few
     genres and for twenty components of tags: the mean squared length of a row becomes `ROW_ENERGY`.
@@ -190,109 +93,118 @@ def feature_matrix(ratings: Ratings) -> Array:
     return np.ascontiguousarray(values * np.sqrt(ROW_ENERGY / max(energy, 1e-12)))
 
 
-def make_server(ratings: Ratings, settings: Settings) -> Server:
+def survey(ratings: Ratings) -> ItemSums:
+    """What `Remote.survey` gives: each item's ratings around the middle of [0, 1], and counts."""
+    rows = ratings.scale.to_unit(ratings.values) - 0.5
+    sums = np.bincount(ratings.item_codes, rows, ratings.n_items)[:, np.newaxis]
+    return ItemSums(sums, np.diff(ratings.by_item.indptr), np.zeros(0))
+
+
+def statistics_features(sums: ItemSums) -> Array:
+    """Shrunken mean and logarithm of the count of each item, as mask features. (n_items, 2)."""
+    counts = sums.n_raters.astype(np.float64)
+    means = sums.rows[:, 0] / (counts + STATISTICS_SHRINKAGE)
+    columns = np.column_stack((means, np.log1p(counts)))
+    columns -= columns.mean(axis=0)
+    return np.asarray(columns / np.maximum(columns.std(axis=0), 1e-12))
+
+
+def feature_matrix(ratings: Ratings, settings: Settings) -> Array:
+    """The features of a run: of the content, and, where asked for, of a survey. (n_items, d)."""
+    content = content_features(ratings)
+    if not settings.item_statistics:
+        return content
+    return np.hstack((content, statistics_features(survey(ratings))))
+
+
+def make_server(ratings: Ratings, settings: Settings, member: int = 0) -> Server:
     """Set up the server for these ratings."""
-    plan = make_plan(settings, ratings.scale.span, ratings.n_ratings / ratings.n_users)
-    level = ratings.scale.midpoint if settings.mask == "none" else 0.0
-    return Server(plan, settings, ratings.n_items, level)
+    catalogue = Catalogue(
+        n_items=ratings.n_items,
+        span=ratings.scale.span,
+        level=ratings.scale.midpoint if settings.mask == "none" else 0.0,
+        ratings_per_user=ratings.n_ratings / ratings.n_users,
+        features=content_features(ratings),
+    )
+    return Server(settings, make_solver(settings, catalogue, member))
+
+
+def both_sides(ratings: Ratings) -> Sides:
+    """Ratings as the kernels walk over them."""
+    by_item = ratings.by_item
+    users = ratings.user_codes[by_item.order]
+    return Sides(ratings.by_user, ratings.item_codes, by_item.indptr, by_item.order, users)
+
+
+_SOLVERS: dict[str, Callable[[Sides, Array, int], CrowdSolver]] = {
+    "sgd": sgd_kernels.Crowd,
+    "vb": vb_kernels.Crowd,
+}
 
 
 class Crowd:
     """All parties of a simulation.
 
     Args:
-        train: what the parties train on.
-        masked_ratings: the same ratings, masked. (n,)
+        solver: name of the solver.
         factors: length of p_u.
+        sides: what the parties train on.
+        masked_ratings: the same ratings, masked. (n,)
         held_out: what they keep for early stopping, if anything.
         held_out_mask: f_u(i) of the held-out ratings. (n_held_out,)
     """
 
     def __init__(
         self,
-        train: Ratings,
-        masked_ratings: Array,
+        solver: str,
         factors: int,
+        sides: Sides,
+        masked_ratings: Array,
         held_out: Ratings | None = None,
         held_out_mask: Array | None = None,
     ) -> None:
-        self._ratings, self._masked = train, masked_ratings
+        self._solver = _SOLVERS[solver](sides, masked_ratings, factors)
+        self._n_raters = sides.n_raters
         self._held_out, self._held_out_mask = held_out, held_out_mask
-        self._users_by_item = train.user_codes[train.by_item.order]
-        self._n_raters = np.diff(train.by_item.indptr)
-        self._errors = np.zeros(train.n_ratings, np.float32)
-        self._p = sgd.Factors.starting_at(sgd.start_user_factors(train.n_users, factors))
-        self._best = self._p.value.copy()
-        n_threads = threads.n_threads()
-        self._user_parts = threads.ranges(train.by_user, n_threads)
-        self._item_parts = threads.ranges(train.by_item.indptr, n_threads)
+        self._best = self.user_factors.copy()
 
     @property
     def user_factors(self) -> Array:
         """p_u of everybody. (n_users, k)."""
-        return self._p.value
+        return self._solver.user_factors
 
     def sums(self, message: wire.Round) -> ItemSums:
         """Take part in a round."""
         self._remember_best(message)
-        self._update_users(message)
-        gradients = self._sum_gradients(message)
-        n_held_out, squared_error = self._held_out_error(message.item_factors)
-        return ItemSums(gradients, self._n_raters, n_held_out, squared_error)
+        rows, totals = self._solver.update(message.public, message.round)
+        held_out = self._held_out_totals(message.public.item_factors)
+        return ItemSums(rows, self._n_raters, np.concatenate((held_out, totals)))
 
     def finish(self, message: wire.Round) -> None:
         """Go back to the p_u of the best round, where there is one."""
         self._remember_best(message)
         if message.best_round:
-            self._p.value[:] = self._best
+            self._solver.user_factors = self._best
 
     def _remember_best(self, message: wire.Round) -> None:
         if message.best_round and message.best_round == message.round - 1:
-            self._best[:] = self._p.value
+            self._best = self.user_factors.copy()
 
-    def _update_users(self, message: wire.Round) -> None:
-        p, prior = self._p, sgd.user_prior(message.plan)
-        arrays = (self._ratings.by_user, self._ratings.item_codes, self._masked)
-        state = (message.item_factors, p.value, p.first, p.second, self._errors)
-        rule = self._rule(message.plan, message.round)
-        weight = np.float32(message.plan.regularization)
-        _run(
-            lambda begin, end: _user_pass(begin, end, *arrays, *state, weight, prior, rule),
-            self._user_parts,
-        )
-
-    @staticmethod
-    def _rule(plan: sgd.Plan, t: int) -> tuple[int, Any, Any, Any]:
-        """Step, rate and Adam's corrections of round t, as the kernels take them."""
-        correct_first, correct_second = 1 - sgd.ADAM_FIRST**t, 1 - sgd.ADAM_SECOND**t
-        numbers = np.array((plan.learning_rate, correct_first, correct_second), np.float32)
-        return sgd.STEPS.index(plan.step), numbers[0], numbers[1], numbers[2]
-
-    def _sum_gradients(self, message: wire.Round) -> Array:
-        by_item, q = self._ratings.by_item, message.item_factors
-        gradients = np.empty_like(q)
-        arrays = (by_item.indptr, by_item.order, self._users_by_item, self._errors)
-        factors = (self._p.value, q, np.float32(message.plan.regularization), gradients)
-        _run(lambda begin, end: _item_pass(begin, end, *arrays, *factors), self._item_parts)
-        return gradients
-
-    def _held_out_error(self, q: Array) -> tuple[int, float]:
+    def _held_out_totals(self, q: Array) -> tuple[float, float]:
         held_out = self._held_out
         if held_out is None:
-            return 0, 0.0
-        scores = pair_scores(held_out.user_codes, held_out.item_codes, self._p.value, q)
+            return 0.0, 0.0
+        scores = pair_scores(held_out.user_codes, held_out.item_codes, self.user_factors, q)
         predicted = held_out.scale.clip(scores + self._held_out_mask)
         squares = np.square(held_out.values - predicted, dtype=np.float64)
-        return held_out.n_ratings, float(squares.sum())
+        return float(held_out.n_ratings), float(squares.sum())
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round, for a checkpoint."""
-        p = self._p
-        values = {"value": p.value, "first": p.first, "second": p.second, "best": self._best}
-        return {f"crowd/{name}": value for name, value in values.items()}
+        solver = {f"parties/{name}": value for name, value in self._solver.state().items()}
+        return {"parties-best": self._best, **solver}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a checkpoint's state."""
-        parts = ("value", "first", "second")
-        self._p = sgd.Factors(*(state[f"crowd/{part}"].copy() for part in parts))
-        self._best = state["crowd/best"].copy()
+        self._solver.restore(part_of(state, "parties/"))
+        self._best = state["parties-best"].copy()

@@ -38,7 +38,7 @@ def _pool(size: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(size, thread_name_prefix="fedmmf")
 
 
-def for_each(function: Callable[[int, int], None], parts: list[tuple[int, int]]) -> Iterator[int]:
+def for_each(function: Callable[[int, int], Any], parts: list[tuple[int, int]]) -> Iterator[int]:
     """Call function(begin, end) for every part on the threads; yield each size as it ends."""
     if len(parts) == 1:
         function(*parts[0])
@@ -48,6 +48,12 @@ def for_each(function: Callable[[int, int], None], parts: list[tuple[int, int]])
     for future in as_completed(futures):
         future.result()
         yield futures[future][1] - futures[future][0]
+
+
+def run(function: Callable[[int, int], Any], parts: list[tuple[int, int]]) -> None:
+    """Call function(begin, end) for every part on the threads, and wait for all."""
+    for _ in for_each(function, parts):
+        pass
 
 
 def frozen(array: Array, dtype: Any) -> Array:

@@ -2,8 +2,8 @@
 
 A party's ratings, its mask, its held-out ratings and p_u appear in no message. What leaves a party
 is `Joined` and `Update`; reading these two classes is reading all that a server can learn. In this
-version an `Update` holds plain gradients, from which a server can work out the masked ratings
-(docs/errata.md, 23).
+version an `Update` is in the clear, and gives the masked ratings away: the gradients of `sgd` after
+two rounds (docs/errata.md, 23), the moments of `vb` at once.
 
 Little-endian, fixed header (magic, version, kind), then fixed fields, then arrays whose sizes the
 fields give. A message that is short, long, out of range or not finite raises `WireError`.
@@ -11,16 +11,17 @@ fields give. A message that is short, long, out of range or not finite raises `W
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
-from fedmmf.factorization.sgd import STEPS, Plan
+from fedmmf.factorization.contract import Public
 
 _HEADER = struct.Struct("<4sBB")
 _MAGIC, _VERSION = b"FMMF", 1
+SOLVERS = ("sgd", "vb")
 
 
 class _Message:
@@ -44,10 +45,9 @@ class _Message:
 
 
 @dataclass(frozen=True)
-class Join(_Message):
-    """Server to party: will you take part?"""
+class _Question(_Message):
+    """A message without content."""
 
-    kind: ClassVar[int] = 1
     fields: ClassVar[struct.Struct] = struct.Struct("<")
 
     def encode(self) -> bytes:
@@ -55,11 +55,25 @@ class Join(_Message):
         return self._frame()
 
     @classmethod
-    def decode(cls, data: bytes) -> "Join":
+    def decode(cls, data: bytes) -> Self:
         """Read the message."""
         _, body = cls._open(data)
         _require_size(body, 0)
         return cls()
+
+
+@dataclass(frozen=True)
+class Join(_Question):
+    """Server to party: will you take part?"""
+
+    kind: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class Survey(_Question):
+    """Server to party: help to find item counts and means; the answer is an `Update` of round 0."""
+
+    kind: ClassVar[int] = 5
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ class Joined(_Message):
 
 @dataclass(frozen=True, eq=False)
 class Round(_Message):
-    """Server to party: the plan and the factors of the whole catalogue.
+    """Server to party: what it publishes in a round, for the whole catalogue.
 
     All of it, since downloading only the rated items would reveal which they are (errata 25).
     """
@@ -92,75 +106,78 @@ class Round(_Message):
     round: int  # from 1
     best_round: int  # the round whose held-out error was lowest so far; 0: none yet
     is_last: bool  # nothing is to be computed: these are the final factors
-    plan: Plan
-    item_factors: Array  # (n_items, k) float32
+    solver: str
+    public: Public
     kind: ClassVar[int] = 3
-    fields: ClassVar[struct.Struct] = struct.Struct("<II?BdddII")
+    fields: ClassVar[struct.Struct] = struct.Struct("<II?BIIII")
 
     def encode(self) -> bytes:
         """Write the message."""
-        plan, (n_items, factors) = self.plan, self.item_factors.shape
-        numbers = (plan.learning_rate, plan.regularization, plan.user_prior)
-        head = (self.round, self.best_round, self.is_last, STEPS.index(plan.step))
-        return self._frame(*head, *numbers, n_items, factors) + _bytes(self.item_factors, "<f4")
+        public, (n_items, width) = self.public, self.public.item_rows.shape
+        head = (self.round, self.best_round, self.is_last, SOLVERS.index(self.solver))
+        sizes = (public.factors, len(public.parameters), n_items, width)
+        arrays = _bytes(public.parameters, "<f8") + _bytes(public.item_rows, "<f4")
+        return self._frame(*head, *sizes) + arrays
 
     @classmethod
     def decode(cls, data: bytes) -> "Round":
         """Read the message."""
-        head, body = cls._open(data)
-        round_, best, is_last, step, rate, regularization, prior, n_items, factors = head
-        _require(step < len(STEPS), f"step must be below {len(STEPS)}; got {step}")
-        _require(factors > 0 and round_ > 0, "round and factors must be positive")
-        numbers = np.array((rate, regularization, prior))
-        _require(bool(np.isfinite(numbers).all()), "the plan's numbers must be finite")
-        _require_size(body, 4 * n_items * factors)
-        item_factors = _floats(body).reshape(n_items, factors)
-        plan = Plan(factors, STEPS[step], rate, regularization, prior)
-        return cls(round_, best, is_last, plan, item_factors)
+        (round_, best, is_last, solver, factors, n_parameters, n_items, width), body = cls._open(
+            data
+        )
+        _require(solver < len(SOLVERS), f"solver must be below {len(SOLVERS)}; got {solver}")
+        _require(0 < factors <= width and round_ > 0, "round and factors must fit")
+        _require_size(body, 8 * n_parameters + 4 * n_items * width)
+        parameters = _finite(np.frombuffer(body[: 8 * n_parameters], "<f8"))
+        rows = _finite(np.frombuffer(body[8 * n_parameters :], "<f4")).reshape(n_items, width)
+        return cls(round_, best, is_last, SOLVERS[solver], Public(factors, parameters, rows))
 
     @classmethod
-    def n_bytes(cls, n_items: int, factors: int) -> int:
+    def n_bytes(cls, public: Public) -> int:
         """Length of an encoded message."""
-        return _HEADER.size + cls.fields.size + 4 * n_items * factors
+        return (
+            _HEADER.size + cls.fields.size + 8 * len(public.parameters) + 4 * public.item_rows.size
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Update(_Message):
-    """Party to server: eta_ui of its rated items, and its held-out error for early stopping.
+    """Party to server: a row per rated item and some totals, of which it needs the sums alone.
 
-    The answer to the last `Round` is an update without items.
+    The answer to the last `Round` is an update without items. The totals begin with the number of
+    held-out ratings and the sum of their squared errors, for early stopping.
     """
 
     round: int
     items: Array  # (n,) int32, strictly increasing
-    gradients: Array  # (n, k) float32
-    n_held_out: int = 0
-    squared_error: float = 0.0  # summed over them, with the factors it was sent and its new p_u
+    rows: Array  # (n, width) float32: eta_ui, or the moments of the variational solver
+    totals: Array  # (n_totals,) float64
     kind: ClassVar[int] = 4
-    fields: ClassVar[struct.Struct] = struct.Struct("<IIIId")
+    fields: ClassVar[struct.Struct] = struct.Struct("<IIII")
 
     def encode(self) -> bytes:
         """Write the message."""
-        n, factors = self.gradients.shape
-        head = self._frame(self.round, n, factors, self.n_held_out, self.squared_error)
-        return head + _bytes(self.items, "<i4") + _bytes(self.gradients, "<f4")
+        head = self._frame(self.round, *self.rows.shape, len(self.totals))
+        rows = _bytes(self.items, "<i4") + _bytes(self.rows, "<f4")
+        return head + rows + _bytes(self.totals, "<f8")
 
     @classmethod
-    def decode(cls, data: bytes, *, n_items: int, factors: int) -> "Update":
-        """Read the message; the server knows the catalogue's size and k."""
-        (round_, n, k, n_held_out, squared_error), body = cls._open(data)
-        _require(k == factors, f"must have {factors} factors; got {k}")
-        _require_size(body, 4 * n + 4 * n * factors)
+    def decode(cls, data: bytes, *, n_items: int, width: int, n_totals: int) -> "Update":
+        """Read the message; the server knows what shape to expect."""
+        (round_, n, given_width, given_totals), body = cls._open(data)
+        shape, wanted = (given_width, given_totals), (width, n_totals)
+        _require(shape == wanted, f"must have (width, totals) {wanted}; got {shape}")
+        _require_size(body, 4 * n + 4 * n * width + 8 * n_totals)
         items = np.frombuffer(body[: 4 * n], "<i4")
-        gradients = _floats(body[4 * n :]).reshape(n, factors)
+        rows = _finite(np.frombuffer(body[4 * n : 4 * n * (1 + width)], "<f4"))
+        totals = _finite(np.frombuffer(body[4 * n * (1 + width) :], "<f8"))
         _require(_is_increasing_below(items, n_items), f"items must increase within [0, {n_items})")
-        _require(0 <= squared_error < np.inf, "the held-out error must be finite and not negative")
-        return cls(round_, items, gradients, n_held_out, squared_error)
+        return cls(round_, items, rows.reshape(n, width), totals)
 
     @classmethod
-    def n_bytes(cls, n_ratings: float, factors: int) -> float:
+    def n_bytes(cls, n_ratings: float, width: int, n_totals: int) -> float:
         """Length of an encoded message; a mean number of ratings gives a mean length."""
-        return _HEADER.size + cls.fields.size + 4 * n_ratings * (1 + factors)
+        return _HEADER.size + cls.fields.size + 4 * n_ratings * (1 + width) + 8 * n_totals
 
 
 def kind_of(data: bytes) -> int:
@@ -173,8 +190,7 @@ def _bytes(array: Array, dtype: str) -> bytes:
     return np.ascontiguousarray(array, dtype).tobytes()
 
 
-def _floats(body: bytes) -> Array:
-    values = np.frombuffer(body, "<f4")
+def _finite(values: Array) -> Array:
     _require(bool(np.isfinite(values).all()), "all numbers must be finite")
     return values
 

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 
 from fedmmf.factorization import sgd
+from fedmmf.factorization.contract import ItemSums, Public
 from fedmmf.factorization.sgd import Factors, Plan
 from fedmmf.factorization.stopping import EarlyStop
 
 
-def plan(step="sum", rate=0.01, regularization=0.1, prior=1.0, k=3):
-    return Plan(k, step, rate, regularization, prior)
+def plan(step="sum", rate=0.01, regularization=0.1, prior=1.0, biases=False):
+    return Plan(sgd.STEPS.index(step), rate, regularization, prior, float(biases))
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_adam_is_adam():
 
 def test_a_late_party_lands_where_its_updates_would_lead(party):
     r, q, _ = party
-    late = sgd.solve_user_factors(r, q, plan())
+    late = sgd.settled_factors(r, q, plan())
     patient = Factors.starting_at(np.zeros(3))
     for t in range(1, 3000):
         sgd.party_update(r, q, patient, plan(), t)
@@ -92,10 +93,31 @@ def test_auto_regularization_falls_with_history_and_grows_with_the_scale():
     assert sgd.auto_regularization(40.0, 100.0) == pytest.approx(1.0)
 
 
-def test_start_predicts_the_level():
-    q = sgd.start_item_factors(np.random.default_rng(0), 5000, 3, level=3.0)
+def test_the_start_predicts_the_level():
+    server = sgd.Server(plan(), np.random.default_rng(0), 5000, 3, level=3.0)
     p = sgd.start_user_factors(1, 3)[0]
-    assert (q @ p).mean() == pytest.approx(3.0, abs=0.02)
+    assert (server.public().item_factors @ p).mean() == pytest.approx(3.0, abs=0.02)
+
+
+def test_the_plan_survives_its_numbers():
+    public = Public(3, plan("adam", biases=True).to_parameters(), np.zeros((1, 3)))
+    assert Plan.of(public) == plan("adam", biases=True)
+
+
+def test_biases_are_pinned_on_both_sides(party):
+    """q_i0 is then the item's bias and p_u1 the user's: p_u0 and q_i1 stay 1."""
+    r, _, _ = party
+    rule = plan("adam", rate=0.1, biases=True)
+    server = sgd.Server(rule, np.random.default_rng(0), 8, 4, level=0.0)
+    local = sgd.Local(4)
+    for t in range(1, 30):
+        rows, totals = local.update(r, server.public(), t)
+        server.advance(ItemSums(rows, np.ones(8, int), totals), t)
+    assert local.user_factors[0] == 1.0
+    assert (server.public().item_factors[:, 1] == 1.0).all()
+    assert local.user_factors[1] != 0.0
+    late = sgd.settled_factors(r, server.public().item_factors, rule)
+    assert late[0] == pytest.approx(1.0, abs=1e-6)
 
 
 def test_early_stop_waits_for_its_patience():

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.parametrize("kind", list(FAMILIES))
 
 
 def fit_crowd(ratings, kind, **settings):
-    return simulation.fit_all_masks(ratings, Settings(mask=kind, **settings))
+    settings = Settings(mask=kind, **settings)
+    features = simulation.feature_matrix(ratings, settings)
+    return simulation.fit_all_masks(ratings, features, settings)
 
 
 def lone_party(ratings, user, kind, **settings):
@@ -24,7 +26,7 @@ def lone_party(ratings, user, kind, **settings):
         ratings.item_codes[mine],
         ratings.values[mine],
         ratings.scale,
-        simulation.feature_matrix(ratings),
+        simulation.content_features(ratings),
         mask=kind,
         stream=simulation.mask_stream(0, ratings.user_ids[user]),
         **settings,
@@ -79,7 +81,7 @@ def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit):
     masks = fit_crowd(small, kind)
     masked = masks.masked_ratings(cross_fit)
     assert masked.dtype == np.float32
-    features = simulation.feature_matrix(small)
+    features = simulation.content_features(small)
     predicted = masks.predict(small.by_user, small.item_codes, features, Plain())
     if not cross_fit:
         np.testing.assert_allclose(masked + predicted, small.values, atol=1e-5)

@@ -25,6 +25,16 @@ def number_or_auto(text: str) -> float | Literal["auto"]:
         raise typer.BadParameter(f"must be a number or auto; got {text!r}") from None
 
 
+def count_or_auto(text: str) -> int | Literal["auto"]:
+    """Read `auto` or a whole number."""
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a whole number or auto; got {text!r}") from None
+
+
 def parse_scale(text: str) -> RatingScale:
     """Read MIN:MAX or MIN:MAX:STEP."""
     try:
@@ -82,7 +92,6 @@ UnusedSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Accepted by every command; nothing here is random.")
 ]
 MaskOption = Annotated[Mask, typer.Option("--mask", help=_help("mask"))]
-NumberOrAuto = typer.Option(metavar="NUMBER|auto", parser=number_or_auto)
 MaskStrengthOption = Annotated[
     Any,
     typer.Option(
@@ -100,7 +109,18 @@ FoldsOption = Annotated[int, typer.Option("--folds", help=_help("folds"))]
 ThresholdOption = Annotated[float, typer.Option("--threshold-j", help=_help("threshold_j"))]
 SolverOption = Annotated[Solver, typer.Option("--solver", help=_help("solver"))]
 FactorsOption = Annotated[int, typer.Option("--factors", help=_help("factors"))]
-RoundsOption = Annotated[int, typer.Option("--rounds", help=_help("rounds"))]
+RoundsOption = Annotated[
+    Any,
+    typer.Option("--rounds", metavar="NUMBER|auto", parser=count_or_auto, help=_help("rounds")),
+]
+EnsembleOption = Annotated[int, typer.Option("--ensemble", help=_help("ensemble"))]
+BiasesOption = Annotated[bool, typer.Option("--biases/--no-biases", help=_help("biases"))]
+ItemPriorOption = Annotated[
+    bool, typer.Option("--item-prior/--no-item-prior", help=_help("item_prior"))
+]
+ItemStatisticsOption = Annotated[
+    bool, typer.Option("--item-statistics/--no-item-statistics", help=_help("item_statistics"))
+]
 StepOption = Annotated[Step, typer.Option("--step", help=_help("step"))]
 LearningRateOption = Annotated[
     Any,
@@ -118,7 +138,12 @@ RegularizationOption = Annotated[
     ),
 ]
 UserPriorOption = Annotated[float, typer.Option("--user-prior", help=_help("user_prior"))]
-HeldOutOption = Annotated[float, typer.Option("--held-out", help=_help("held_out"))]
+HeldOutOption = Annotated[
+    Any,
+    typer.Option(
+        "--held-out", metavar="NUMBER|auto", parser=number_or_auto, help=_help("held_out")
+    ),
+]
 PatienceOption = Annotated[int, typer.Option("--patience", help=_help("patience"))]
 
 

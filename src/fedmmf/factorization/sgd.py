@@ -5,28 +5,45 @@ along a summed gradient, on the party and on the server alike. Errata 2 and 3 gi
 order that we read into Eq. 7 and Algorithm 1.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.factorization.contract import ItemSums, Public, unrated
 
 STEPS = ("sum", "mean", "adam")
 DEFAULT_RATES = {"sum": 0.0005, "mean": 0.2, "adam": 0.02}
 ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-8
-START_LEVEL = 1.0  # the first user factor at the start; the others start at 0
 INITIAL_SPREAD = 0.1  # standard deviation of the item factors at the start
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every party of a run has to know; public."""
+    """What every party has to know; public, and the same in every round."""
 
-    factors: int
-    step: str
+    step: int  # index into STEPS
     learning_rate: float
     regularization: float
     user_prior: float
+    biases: float  # 1: p_u0 and q_i1 are pinned to 1, so that q_i0 and p_u1 are biases; else 0
+
+    def to_parameters(self) -> Array:
+        """As numbers for the wire."""
+        return np.array(astuple(self), np.float64)
+
+    @classmethod
+    def of(cls, public: Public) -> "Plan":
+        """Read the numbers back."""
+        step, *numbers = public.parameters.tolist()
+        return cls(int(step), *numbers)
+
+    def prior(self, factors: int) -> Array:
+        """p0, what p_u is shrunk towards; zero is the paper's rule. (k,)."""
+        prior = np.zeros(factors, np.float32)
+        prior[0] = self.user_prior
+        return prior
 
 
 @dataclass
@@ -42,18 +59,20 @@ class Factors:
         """Begin from `value` with empty moments."""
         return cls(value, np.zeros_like(value), np.zeros_like(value))
 
+    def state(self) -> dict[str, Array]:
+        """The three arrays by name."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Array]) -> "Factors":
+        """Copy the three arrays."""
+        return cls(*(state[name].copy() for name in ("value", "first", "second")))
+
 
 def start_user_factors(n_users: int, factors: int) -> Array:
     """Every party starts at (1, 0, ..., 0): q_i0 can then act as the item's bias from round one."""
     start = np.zeros((n_users, factors), np.float32)
-    start[:, 0] = START_LEVEL
-    return start
-
-
-def start_item_factors(rng: np.random.Generator, n_items: int, factors: int, level: float) -> Array:
-    """Small random factors; `level` is the rating that a starting party then predicts."""
-    start = rng.standard_normal((n_items, factors), np.float32) * np.float32(INITIAL_SPREAD)
-    start[:, 0] += np.float32(level / START_LEVEL)
+    start[:, 0] = 1.0
     return start
 
 
@@ -66,13 +85,6 @@ def auto_regularization(span: float, ratings_per_user: float) -> float:
     return span / 4.0 / float(np.sqrt(max(ratings_per_user, 1.0)))
 
 
-def user_prior(plan: Plan) -> Array:
-    """Return p0, what p_u is shrunk towards; zero is the paper's rule."""
-    prior = np.zeros(plan.factors, np.float32)
-    prior[0] = plan.user_prior
-    return prior
-
-
 def descend(factors: Factors, gradient: Array, count: Array | int, plan: Plan, t: int) -> None:
     """Move `factors` in place along a gradient summed over `count` ratings, in round t >= 1.
 
@@ -80,9 +92,9 @@ def descend(factors: Factors, gradient: Array, count: Array | int, plan: Plan, t
     and Ba 2015, Algorithm 1.
     """
     rate = np.float32(plan.learning_rate)
-    if plan.step == "sum":
+    if STEPS[plan.step] == "sum":
         factors.value -= rate * gradient
-    elif plan.step == "mean":
+    elif STEPS[plan.step] == "mean":
         factors.value -= rate * gradient / np.maximum(count, 1).astype(np.float32)
     else:
         factors.first += np.float32(1 - ADAM_FIRST) * (gradient - factors.first)
@@ -92,14 +104,12 @@ def descend(factors: Factors, gradient: Array, count: Array | int, plan: Plan, t
         factors.value -= rate * first / (np.sqrt(second) + np.float32(ADAM_EPSILON))
 
 
-def party_update(
-    masked_ratings: Array, item_factors: Array, p: Factors, plan: Plan, t: int
-) -> Array:
+def party_update(masked_ratings: Array, q: Array, p: Factors, plan: Plan, t: int) -> Array:
     """One party's round: update p_u in place, return eta_ui for its rated items.
 
     Args:
         masked_ratings: r_ui - f_u(i). (n,)
-        item_factors: q_i of the rated items, from the server. (n, k)
+        q: factors of the rated items, from the server. (n, k)
         p: the party's own factors. (k,)
         plan: the run's public plan.
         t: number of the round, from 1.
@@ -107,21 +117,105 @@ def party_update(
     Returns:
         eta_ui = lambda q_i - e'_ui p_u, with e' after the update of p_u. (n, k)
     """
-    error = masked_ratings - item_factors @ p.value  # (n,)
-    pull = np.float32(len(error) * plan.regularization) * (p.value - user_prior(plan))
-    descend(p, pull - error @ item_factors, len(error), plan, t)
-    error = masked_ratings - item_factors @ p.value
-    return np.float32(plan.regularization) * item_factors - np.outer(error, p.value)
+    error = masked_ratings - q @ p.value  # (n,)
+    prior = plan.prior(len(p.value))
+    gradient = np.float32(len(error) * plan.regularization) * (p.value - prior) - error @ q
+    if plan.biases:
+        gradient[0] = 0.0
+    descend(p, gradient, len(error), plan, t)
+    error = masked_ratings - q @ p.value
+    return np.float32(plan.regularization) * q - np.outer(error, p.value)
 
 
-def solve_user_factors(masked_ratings: Array, item_factors: Array, plan: Plan) -> Array:
-    """Where the party's updates lead while the item factors stay fixed; for who joins later.
+def settled_factors(masked_ratings: Array, q: Array, plan: Plan) -> Array:
+    """Where the party's updates lead while the item factors stay fixed.
 
-    p = argmin sum (r - q.p)^2 + n lambda |p - p0|^2. (k,)
+    p = argmin sum (r - q.p)^2 + n lambda |p - p0|^2, with p_u0 = 1 where there are biases. (k,)
     """
-    q = item_factors.astype(np.float64)
-    prior = user_prior(plan).astype(np.float64)
-    weight = max(len(q) * plan.regularization, 1e-6)
-    normal = q.T @ q + weight * np.eye(plan.factors)
+    q = q.astype(np.float64)
+    prior = plan.prior(q.shape[1]).astype(np.float64)
+    prior[0] = 1.0 if plan.biases else prior[0]
+    weight = np.full(len(prior), max(len(q) * plan.regularization, 1e-6))
+    weight[0] = 1e9 if plan.biases else weight[0]
+    normal = q.T @ q + np.diag(weight)
     moved = np.linalg.solve(normal, q.T @ (masked_ratings - q @ prior))
     return np.asarray(prior + moved, np.float32)
+
+
+class Local:
+    """The party's half."""
+
+    def __init__(self, factors: int) -> None:
+        self._p = Factors.starting_at(start_user_factors(1, factors)[0])
+
+    @property
+    def user_factors(self) -> Array:
+        """p_u. (k,)."""
+        return self._p.value
+
+    @user_factors.setter
+    def user_factors(self, value: Array) -> None:
+        self._p.value[:] = value
+
+    def update(self, masked_ratings: Array, public: Public, t: int) -> tuple[Array, Array]:
+        """MaskedUpdate of Algorithm 1; there are no totals."""
+        q = public.item_factors
+        return party_update(masked_ratings, q, self._p, Plan.of(public), t), np.zeros(0)
+
+    def settle(self, masked_ratings: Array, public: Public) -> None:
+        """Find p_u for finished item factors."""
+        self.user_factors = settled_factors(masked_ratings, public.item_factors, Plan.of(public))
+
+    def state(self) -> dict[str, Array]:
+        """The factors and their moments."""
+        return self._p.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self._p = Factors.from_state(state)
+
+
+class Server:
+    """The server's half.
+
+    Args:
+        plan: the run's public plan.
+        rng: where the starting factors come from.
+        n_items: size of the catalogue.
+        factors: k.
+        level: the masked rating that an unknown user gives an unknown item.
+    """
+
+    def __init__(
+        self, plan: Plan, rng: np.random.Generator, n_items: int, factors: int, level: float
+    ) -> None:
+        self._plan = plan
+        self._unknown = np.zeros(factors, np.float32)
+        self._unknown[0] = level
+        if plan.biases:
+            self._unknown[1] = 1.0
+        noise = rng.standard_normal((n_items, factors), np.float32) * np.float32(INITIAL_SPREAD)
+        if plan.biases:
+            noise[:, 1] = 0.0
+        self._q = Factors.starting_at(noise + self._unknown)
+
+    def public(self) -> Public:
+        """The plan and the item factors."""
+        value = self._q.value
+        return Public(value.shape[1], self._plan.to_parameters(), value)
+
+    def advance(self, sums: ItemSums, t: int) -> None:
+        """q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
+        if self._plan.biases:
+            sums.rows[:, 1] = 0.0
+        descend(self._q, sums.rows, sums.n_raters[:, np.newaxis], self._plan, t)
+        if t == 1:  # the mask alone predicts what nobody rated: take the starting noise away
+            self._q.value[unrated(sums)] = self._unknown
+
+    def state(self) -> dict[str, Array]:
+        """The factors and their moments."""
+        return self._q.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self._q = Factors.from_state(state)

@@ -1,0 +1,171 @@
+"""`sgd` for every party at once, in fused kernels.
+
+A round is two passes. The first goes over users: it moves p_u and leaves e'_ui behind. The second
+goes over items: it sums eta_ui over each item's raters. Every user and every item is one thread's
+own, so nothing is shared, nothing is atomic, and the result does not depend on the number of
+threads.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numba
+import numpy as np
+
+from fedmmf import threads
+from fedmmf.arrays import Array
+from fedmmf.factorization import sgd
+from fedmmf.factorization.contract import Public
+from fedmmf.factorization.sides import Sides
+
+_jit = numba.njit(cache=True, nogil=True, fastmath=True)
+
+
+@_jit
+def _dot(a: Array, b: Array) -> Any:
+    total = np.float32(0)
+    for f in range(len(a)):
+        total += a[f] * b[f]
+    return total
+
+
+@_jit
+def _party_gradient(items: Array, masked: Array, q: Array, pu: Array, pull: Array) -> Array:
+    """Sum of lambda (p - p0) - e q over one party's ratings; `pull` is the first part. (k,)."""
+    gradient = pull
+    for j in range(len(items)):
+        qi = q[items[j]]
+        error = masked[j] - _dot(qi, pu)
+        for f in range(len(pu)):
+            gradient[f] -= error * qi[f]
+    return gradient
+
+
+@_jit
+def _descend(pu: Array, first: Array, second: Array, g: Array, n: Any, rule: Any) -> None:
+    """`sgd.descend` for one party; `rule` is made by `Crowd._rule`."""
+    step, rate, correct_first, correct_second = rule
+    for f in range(len(pu)):
+        if step == 0:
+            pu[f] -= rate * g[f]
+        elif step == 1:
+            pu[f] -= rate * g[f] / n
+        else:
+            first[f] += np.float32(1 - sgd.ADAM_FIRST) * (g[f] - first[f])
+            second[f] += np.float32(1 - sgd.ADAM_SECOND) * (g[f] * g[f] - second[f])
+            scale = np.sqrt(second[f] / correct_second) + np.float32(sgd.ADAM_EPSILON)
+            pu[f] -= rate * (first[f] / correct_first) / scale
+
+
+@_jit
+def _user_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    items: Array,
+    masked: Array,
+    q: Array,
+    p: Array,
+    first: Array,
+    second: Array,
+    errors: Array,
+    regularization: Any,
+    prior: Array,
+    is_pinned: Any,
+    rule: Any,
+) -> None:
+    """`sgd.party_update` up to e', for users begin..end."""
+    for u in range(begin, end):
+        a, b = indptr[u], indptr[u + 1]
+        if a == b:
+            continue
+        pu, n = p[u], np.float32(b - a)
+        pull = n * regularization * (pu - prior)
+        gradient = _party_gradient(items[a:b], masked[a:b], q, pu, pull)
+        if is_pinned:
+            gradient[0] = np.float32(0)
+        _descend(pu, first[u], second[u], gradient, n, rule)
+        for j in range(a, b):
+            errors[j] = masked[j] - _dot(q[items[j]], pu)
+
+
+@_jit
+def _item_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    order: Array,
+    users: Array,
+    errors: Array,
+    p: Array,
+    q: Array,
+    regularization: Any,
+    gradients: Array,
+) -> None:
+    """Sum eta_ui = lambda q_i - e'_ui p_u over the raters of items begin..end."""
+    k = q.shape[1]
+    for i in range(begin, end):
+        total = gradients[i]
+        n = np.float32(indptr[i + 1] - indptr[i])
+        for f in range(k):
+            total[f] = n * regularization * q[i, f]
+        for j in range(indptr[i], indptr[i + 1]):
+            pu = p[users[j]]
+            error = errors[order[j]]
+            for f in range(k):
+                total[f] -= error * pu[f]
+
+
+class Crowd:
+    """The party's half of every party."""
+
+    def __init__(self, sides: Sides, masked_ratings: Array, factors: int) -> None:
+        self._sides, self._masked = sides, masked_ratings
+        self._errors = np.zeros(len(masked_ratings), np.float32)
+        self._p = sgd.Factors.starting_at(sgd.start_user_factors(sides.n_users, factors))
+
+    @property
+    def user_factors(self) -> Array:
+        """p_u of everybody. (n_users, k)."""
+        return self._p.value
+
+    @user_factors.setter
+    def user_factors(self, value: Array) -> None:
+        self._p.value[:] = value
+
+    def update(self, public: Public, t: int) -> tuple[Array, Array]:
+        """Both passes of round t; there are no totals."""
+        plan, p, sides = sgd.Plan.of(public), self._p, self._sides
+        weight = np.float32(plan.regularization)
+        q = np.ascontiguousarray(public.item_factors)
+        arrays = (
+            sides.by_user,
+            sides.items,
+            self._masked,
+            q,
+            p.value,
+            p.first,
+            p.second,
+            self._errors,
+        )
+        rest = (weight, plan.prior(q.shape[1]), bool(plan.biases), self._rule(plan, t))
+        threads.run(lambda a, b: _user_pass(a, b, *arrays, *rest), sides.user_parts)
+        gradients = np.empty_like(q)
+        raters = (sides.by_item, sides.order, sides.users, self._errors, p.value, q)
+        threads.run(lambda a, b: _item_pass(a, b, *raters, weight, gradients), sides.item_parts)
+        return gradients, np.zeros(0)
+
+    @staticmethod
+    def _rule(plan: sgd.Plan, t: int) -> tuple[int, Any, Any, Any]:
+        """Step, rate and Adam's corrections of round t, as the kernels take them."""
+        correct_first, correct_second = 1 - sgd.ADAM_FIRST**t, 1 - sgd.ADAM_SECOND**t
+        numbers = np.array((plan.learning_rate, correct_first, correct_second), np.float32)
+        return plan.step, numbers[0], numbers[1], numbers[2]
+
+    def state(self) -> dict[str, Array]:
+        """The factors and their moments."""
+        return self._p.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self._p = sgd.Factors.from_state(state)

@@ -1,0 +1,201 @@
+"""`vb` for every party at once, in fused kernels.
+
+The first pass goes over users: it adds up the moments of the items that a user has rated, and turns
+them into the posterior of p_u. The second goes over items and adds up what their raters would send.
+Memory traffic decides the time: each pass reads one packed matrix per rating.
+"""
+
+from collections.abc import Mapping
+
+import numba
+import numpy as np
+
+from fedmmf import threads
+from fedmmf.arrays import Array
+from fedmmf.factorization import vb
+from fedmmf.factorization.contract import Public
+from fedmmf.factorization.sides import Sides
+
+_jit = numba.njit(cache=True, nogil=True, fastmath=True)
+
+
+@_jit
+def _add_moments(
+    others: Array, ratings: Array, positions: Array, rows: Array, k: int, out: Array
+) -> None:
+    """Add (r mean, moment) of each other side to `out`; `rows` are (mean, moment)."""
+    for j in range(len(others)):
+        row = rows[others[j]]
+        rating = ratings[positions[j]]
+        for f in range(k):
+            out[f] += rating * row[f]
+        for f in range(k, len(row)):
+            out[f] += row[f]
+
+
+@_jit
+def _cholesky(matrix: Array) -> None:
+    """Replace the lower triangle of a positive definite matrix by its Cholesky factor."""
+    k = len(matrix)
+    for i in range(k):
+        for j in range(i + 1):
+            total = matrix[i, j]
+            for f in range(j):
+                total -= matrix[i, f] * matrix[j, f]
+            matrix[i, j] = np.sqrt(total) if i == j else total / matrix[j, j]
+
+
+@_jit
+def _invert_factor(factor: Array, inverse: Array) -> None:
+    """Lower triangle of the inverse of a lower triangular matrix."""
+    k = len(factor)
+    for j in range(k):
+        inverse[j, j] = 1.0 / factor[j, j]
+        for i in range(j + 1, k):
+            total = 0.0
+            for f in range(j, i):
+                total -= factor[i, f] * inverse[f, j]
+            inverse[i, j] = total / factor[i, i]
+
+
+@_jit
+def _fill_precision(sums: Array, precision: Array, tau: float, matrix: Array) -> None:
+    """Lower triangle of diag(precision) + sum of moments / tau."""
+    at = len(precision)
+    for i in range(len(precision)):
+        for j in range(i + 1):
+            matrix[i, j] = sums[at] / tau
+            at += 1
+        matrix[i, i] += precision[i]
+
+
+@_jit
+def _fill_row(inverse: Array, right: Array, row: Array) -> None:
+    """(mean, moment) from the inverse of the Cholesky factor of the posterior precision."""
+    k = len(right)
+    mean = np.zeros(k)
+    for i in range(k):
+        half = 0.0  # inverse @ right, one coordinate
+        for j in range(i + 1):
+            half += inverse[i, j] * right[j]
+        for j in range(i + 1):
+            mean[j] += inverse[i, j] * half
+    at = k
+    for i in range(k):
+        row[i] = mean[i]
+        for j in range(i + 1):
+            total = mean[i] * mean[j]
+            for f in range(i, k):
+                total += inverse[f, i] * inverse[f, j]
+            row[at] = total
+            at += 1
+
+
+@_jit
+def _expected_squares(masked: Array, sums: Array, row: Array, k: int) -> float:
+    """`vb.expected_squares` of one party."""
+    total = 0.0
+    for j in range(len(masked)):
+        total += masked[j] * masked[j]
+    at = k
+    for i in range(k):
+        total -= 2.0 * row[i] * sums[i]
+        for j in range(i + 1):
+            total += (1.0 if i == j else 2.0) * row[at] * sums[at]
+            at += 1
+    return total
+
+
+@_jit
+def _user_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    items: Array,
+    masked: Array,
+    item_rows: Array,
+    precision: Array,
+    prior: Array,
+    tau: float,
+    user_rows: Array,
+    residuals: Array,
+) -> None:
+    """`vb.Local.update` for users begin..end: their rows, and each one's expected squared error."""
+    k = len(precision)
+    matrix, inverse = np.zeros((k, k)), np.zeros((k, k))
+    for u in range(begin, end):
+        a, b = indptr[u], indptr[u + 1]
+        sums = np.zeros(item_rows.shape[1], np.float32)
+        _add_moments(items[a:b], masked, np.arange(a, b), item_rows, k, sums)
+        _fill_precision(sums, precision, tau, matrix)
+        _cholesky(matrix)
+        _invert_factor(matrix, inverse)
+        _fill_row(inverse, precision * prior + sums[:k] / tau, user_rows[u])
+        residuals[u] = _expected_squares(masked[a:b], sums, user_rows[u], k)
+
+
+@_jit
+def _item_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    order: Array,
+    users: Array,
+    masked: Array,
+    user_rows: Array,
+    k: int,
+    out: Array,
+) -> None:
+    """Sum what the raters of items begin..end send."""
+    for i in range(begin, end):
+        a, b = indptr[i], indptr[i + 1]
+        out[i] = np.float32(0)
+        _add_moments(users[a:b], masked, order[a:b], user_rows, k, out[i])
+
+
+class Crowd:
+    """The party's half of every party."""
+
+    def __init__(self, sides: Sides, masked_ratings: Array, factors: int) -> None:
+        self._sides, self._masked = sides, masked_ratings
+        self._rows = np.zeros((sides.n_users, factors + factors * (factors + 1) // 2), np.float32)
+        self._residuals = np.zeros(sides.n_users)
+        self._active = np.diff(sides.by_user) > 0  # (n_users,) those who take part
+        self._factors = factors
+        self.user_factors = vb.prior_mean(factors).astype(np.float32)
+
+    @property
+    def user_factors(self) -> Array:
+        """Posterior means of p_u of everybody. (n_users, k)."""
+        return self._rows[:, : self._factors]
+
+    @user_factors.setter
+    def user_factors(self, value: Array) -> None:
+        self._rows[:, : self._factors] = value
+
+    def update(self, public: Public, t: int) -> tuple[Array, Array]:
+        """Both passes of round t."""
+        hyper, sides, k = vb.Hyper.of(public), self._sides, public.factors
+        arrays = (sides.by_user, sides.items, self._masked, public.item_rows)
+        prior = (hyper.precision, vb.prior_mean(k), hyper.tau)
+        outputs = (self._rows, self._residuals)
+        threads.run(lambda a, b: _user_pass(a, b, *arrays, *prior, *outputs), sides.user_parts)
+        sums = np.empty_like(public.item_rows)
+        raters = (sides.by_item, sides.order, sides.users, self._masked, self._rows)
+        threads.run(lambda a, b: _item_pass(a, b, *raters, k, sums), sides.item_parts)
+        return sums, self._totals(k)
+
+    def _totals(self, k: int) -> Array:
+        """Ratings, expected squared error, parties, and the diagonal of E[p p^T], summed."""
+        diagonal = k - 1 + np.cumsum(np.arange(1, k + 1))  # of the packed triangle, in a row
+        squares = self._rows[self._active][:, diagonal].sum(axis=0, dtype=np.float64)
+        counts = (len(self._masked), self._residuals[self._active].sum(), self._active.sum())
+        return np.concatenate((np.array(counts, np.float64), squares))
+
+    def state(self) -> dict[str, Array]:
+        """The rows; the next round needs nothing else."""
+        return {"value": self._rows}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self._rows = state["value"].copy()

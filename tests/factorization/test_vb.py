@@ -1,0 +1,136 @@
+"""The variational solver against slow, obvious formulas."""
+
+import numpy as np
+import pytest
+
+from fedmmf.factorization import vb
+from fedmmf.factorization.contract import ItemSums, Public
+
+K = 4
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(4)
+
+
+def random_moments(generator, n):
+    means = generator.standard_normal((n, K))
+    roots = generator.standard_normal((n, K, K))
+    return means, roots @ roots.transpose(0, 2, 1) + np.eye(K)
+
+
+def test_packing_is_reversible(generator):
+    _, matrices = random_moments(generator, 5)
+    assert np.array_equal(vb.unpack(vb.pack(matrices), K), matrices)
+    assert vb.pack(matrices).shape == (5, K * (K + 1) // 2)
+
+
+def test_posterior_is_bayes_rule_for_a_linear_model(generator):
+    """With certain items (no covariance) it is Bayesian linear regression."""
+    q, r = generator.standard_normal((9, K)), generator.standard_normal(9)
+    precision, mean, tau = np.array([1.0, 2.0, 3.0, 0.5]), generator.standard_normal(K), 0.7
+    second = vb.second_moment(q, np.zeros((9, K, K))).sum(axis=0)
+    found, covariance = vb.posterior(second, r @ q, precision, mean, tau)
+    inverse = np.linalg.inv(np.diag(precision) + q.T @ q / tau)
+    np.testing.assert_allclose(covariance, inverse)
+    np.testing.assert_allclose(found, inverse @ (precision * mean + q.T @ r / tau))
+
+
+def test_expected_squares_is_the_mean_over_draws(generator):
+    means, covariances = random_moments(generator, 3)
+    r = np.array([1.0, -0.5, 2.0])
+    p, spread = generator.standard_normal(K), 0.3 * np.eye(K)
+    moments = vb.second_moment(means, covariances)
+    found = vb.expected_squares(
+        np.sum(r**2), r @ means, moments.sum(axis=0), p, vb.second_moment(p, spread)
+    )
+    draws = 200_000
+    total = 0.0
+    for i in range(3):
+        q = generator.multivariate_normal(means[i], covariances[i], draws)
+        ps = generator.multivariate_normal(p, spread, draws)
+        total += np.mean((r[i] - np.sum(q * ps, axis=1)) ** 2)
+    assert found == pytest.approx(total, rel=0.02)
+
+
+def bound(problem, server, locals_):
+    """Evidence lower bound, up to constants, written out from the definitions."""
+    ratings, users, items = problem
+    state = server.state()
+    tau, a = state["hyper"][0], state["hyper"][1:]
+    q, t = state["mean"], state["covariance"]
+    total = 0.0
+    for r, u, i in zip(ratings, users, items, strict=True):
+        p, s = locals_[u]
+        second_q, second_p = t[i] + np.outer(q[i], q[i]), s + np.outer(p, p)
+        error = r * r - 2 * r * (q[i] @ p) + np.sum(second_q * second_p)
+        total -= 0.5 * (np.log(tau) + error / tau)
+    m = vb.prior_mean(K)
+    for p, s in locals_:
+        spread = (p - m) ** 2 + np.diag(s)
+        total += 0.5 * np.sum(np.log(a) - a * spread) + 0.5 * np.linalg.slogdet(s)[1]
+    c, prior = state["precision"], state["prior_mean"]
+    for i in range(len(q)):
+        spread = (q[i] - prior[i]) ** 2 + np.diag(t[i])
+        total += 0.5 * np.sum(np.log(c) - c * spread) + 0.5 * np.linalg.slogdet(t[i])[1]
+    return total
+
+
+def test_every_round_raises_the_evidence_bound(generator):
+    """Coordinate ascent: with the hyperparameters learned and the prior's ridge off, it must."""
+    n_users, n_items = 12, 9
+    users, items = np.divmod(np.flatnonzero(generator.random(108) < 0.6), n_items)
+    truth = generator.standard_normal((n_users, 2)) @ generator.standard_normal((2, n_items))
+    ratings = truth[users, items] + 0.3 * generator.standard_normal(len(users))
+    server = vb.Server(generator, n_items, K - 1, 0.0, 1.0, np.zeros((n_items, 0)))
+    values = []
+    for t in range(1, 15):
+        public = server.public()
+        sums, totals, locals_ = np.zeros((n_items, public.item_rows.shape[1])), 0, []
+        for u in range(n_users):
+            mine = users == u
+            local = vb.Local(K)
+            rows, more = local.update(ratings[mine], public.take(items[mine]), t)
+            sums[items[mine]] += rows
+            totals = totals + more
+            hyper = vb.Hyper.of(public)
+            second = public.item_rows[items[mine], K:].sum(axis=0)
+            first = ratings[mine] @ public.item_factors[items[mine]]
+            locals_.append(
+                vb.posterior(second, first, hyper.precision, vb.prior_mean(K), hyper.tau)
+            )
+        server.advance(ItemSums(sums, np.ones(n_items), totals), t)
+        values.append(bound((ratings, users, items), server, locals_))
+    steps = np.diff(values[vb.WARM_UP :])
+    assert (steps > -1e-3 * np.abs(values[-1])).all()
+    assert values[-1] > values[0]
+
+
+def test_a_party_without_ratings_adds_nothing():
+    public = Public(K, np.concatenate(([1.0], np.ones(K))), np.zeros((0, K + 10), np.float32))
+    rows, totals = vb.Local(K).update(np.zeros(0), public, 1)
+    assert rows.shape == (0, K + 10)
+    assert not totals.any()
+    assert len(totals) == vb.n_totals(K)
+
+
+def test_the_prior_mean_learns_from_item_features(generator):
+    """Items whose bias follows a public feature: an unrated item gets it from its feature."""
+    n_items, n_users = 40, 30
+    feature = generator.standard_normal((n_items, 1))
+    ratings = np.tile(feature[:, 0], (n_users, 1)) + 0.1 * generator.standard_normal(
+        (n_users, n_items)
+    )
+    server = vb.Server(generator, n_items, 1, 0.0, 1.0, feature)
+    known = np.arange(1, n_items)  # nobody rates item 0
+    for t in range(1, 25):
+        public = server.public()
+        sums, totals = np.zeros_like(public.item_rows, np.float64), 0
+        for u in range(n_users):
+            local = vb.Local(2)
+            rows, more = local.update(ratings[u, known], public.take(known), t)
+            sums[known] += rows
+            totals = totals + more
+        server.advance(ItemSums(sums, np.full(n_items, n_users), totals), t)
+    assert server.public().item_factors[0, 0] == pytest.approx(feature[0, 0], abs=0.15)
