@@ -27,18 +27,22 @@ ALLOWED = {
     "factorization": {"errors", "arrays", "threads"},
     "wire": {"errors", "arrays", "factorization"},
     "transport": {"errors"},
-    "party": {"errors", "arrays", "rng", "scale", "masks", "factorization", "wire"},
+    "context": {"arrays", "scale", "masks", "factorization", "wire"},
+    "party": {"errors", "arrays", "rng", "scale", "masks", "factorization", "context", "wire"},
     "coordinator": {"errors", "arrays", "rng", "config", "factorization", "wire"},
     "simulation": BASE | {"data", "masks", "factorization", "wire", "coordinator"},
     "training": BASE | {"data", "masks", "factorization", "coordinator", "simulation"},
     "learned": BASE | {"data", "masks", "factorization", "simulation", "training"},
     "model": BASE
-    | {"coordinator", "data", "evaluation", "factorization", "learned"}
+    | {"coordinator", "data", "evaluation", "learned"}
     | {"party", "simulation", "training", "wire"},
-    "cli": BASE | {"data", "masks", "model", "training"},
+    "paper": BASE
+    | {"context", "data", "evaluation", "masks", "model", "simulation", "training", "__version__"},
+    "bench": BASE | {"coordinator", "data", "evaluation", "masks", "simulation"},
+    "cli": BASE | {"bench", "data", "masks", "model", "paper", "training"},
 }
 # rooms of the device side
-DEVICE = {"party", "wire", "rng", "errors", "arrays", "scale"}
+DEVICE = {"party", "context", "wire", "rng", "errors", "arrays", "scale"}
 
 
 def room_of(path):

@@ -153,6 +153,13 @@ class Server:
         self.round = len(self.history)
 
 
+def n_totals(solver: str, public: Public) -> int:
+    """How many totals a solver's updates carry, after those of the held-out ratings."""
+    if solver == "context":
+        return len(public.parameters) - 1  # a gradient in the parameters, less the family's number
+    return vb.n_totals(public.factors) if solver == "vb" else 0
+
+
 def part_of(state: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     """The entries under a prefix, without it."""
     return {
@@ -199,9 +206,8 @@ class Remote:
     def sums(self, message: wire.Round) -> ItemSums:
         """Collect one round's updates and sum them; a party that does not answer is left out."""
         n_items, width = message.public.item_rows.shape
-        solver_totals = vb.n_totals(message.public.factors) if message.solver == "vb" else 0
-        n_totals = HELD_OUT_TOTALS + solver_totals
-        return self._sum("round", message.encode(), message.round, n_items, width, n_totals)
+        totals = HELD_OUT_TOTALS + n_totals(message.solver, message.public)
+        return self._sum("round", message.encode(), message.round, n_items, width, totals)
 
     def finish(self, message: wire.Round) -> None:
         """Send the final factors to everybody."""

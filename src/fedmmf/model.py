@@ -11,10 +11,9 @@ import polars as pl
 from fedmmf import __version__, checkpoint, evaluation, simulation, wire
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
-from fedmmf.coordinator import HELD_OUT_TOTALS
+from fedmmf.coordinator import HELD_OUT_TOTALS, n_totals
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError, NotFittedError, SettingsError
-from fedmmf.factorization import vb
 from fedmmf.learned import Learned
 from fedmmf.party import Party
 from fedmmf.training import Progress, no_progress, train
@@ -185,7 +184,7 @@ class FedMMF:
         """Bytes that a party sends and receives per round, on average, as `wire` encodes them."""
         learned = self.learned
         public = learned.members[0].public
-        totals = HELD_OUT_TOTALS + (vb.n_totals(public.factors) if learned.solver == "vb" else 0)
+        totals = HELD_OUT_TOTALS + n_totals(learned.solver, public)
         width = public.item_rows.shape[1]
         up = wire.Update.n_bytes(learned.n_training / learned.n_users, width, totals)
         down = wire.Round.n_bytes(public)

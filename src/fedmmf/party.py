@@ -11,6 +11,7 @@ import numpy as np
 
 from fedmmf import rng, wire
 from fedmmf.arrays import Array
+from fedmmf.context import answer_context
 from fedmmf.errors import NotFittedError, WireError
 from fedmmf.factorization import sgd, vb
 from fedmmf.factorization.contract import LocalSolver, Public
@@ -105,6 +106,8 @@ class Party:
 
     def _take_part(self, message: wire.Round) -> wire.Update:
         """MaskedUpdate of Algorithm 1, or the variational counterpart."""
+        if message.solver == "context":
+            return answer_context(message, self._features[self.items], self._ratings, self._scale)
         public, n_items = message.public, len(message.public.item_rows)
         if n_items != len(self._features):
             expected = len(self._features)

@@ -21,7 +21,7 @@ from fedmmf.factorization.contract import Public
 
 _HEADER = struct.Struct("<4sBB")
 _MAGIC, _VERSION = b"FMMF", 1
-SOLVERS = ("sgd", "vb")
+SOLVERS = ("sgd", "vb", "context")
 
 
 class _Message:

@@ -114,22 +114,54 @@ def predict_fm(x: Array, theta: Array) -> Array:
     return out
 
 
+def gradient_lr(x: Array, y: Array, weights: Array, theta: Array) -> Array:
+    """Slope of 1/2 sum weight (f - y)^2 in theta."""
+    error = weights * (predict_lr(x, theta) - y)
+    gradient = np.empty_like(theta)
+    gradient[0] = error.sum()
+    gradient[1:] = x.T @ error
+    return gradient
+
+
+def gradient_fm(x: Array, y: Array, weights: Array, theta: Array) -> Array:
+    """Slope of 1/2 sum weight (f - y)^2 in theta."""
+    d = x.shape[1]
+    error = weights * (predict_fm(x, theta) - y)
+    gradient = np.empty_like(theta)
+    gradient[0] = error.sum()
+    gradient[1 : d + 1] = x.T @ error
+    spread = (x * x).T @ error  # (d,)
+    for f in range(FM_RANK):
+        here = slice(1 + d + f * d, 1 + d + (f + 1) * d)
+        gradient[here] = x.T @ (error * (x @ theta[here])) - theta[here] * spread
+    return gradient
+
+
+def gradient_nn(x: Array, y: Array, weights: Array, theta: Array) -> Array:
+    """Slope of 1/2 sum weight (f - y)^2 in theta: backpropagation."""
+    d, h = x.shape[1], NN_HIDDEN
+    out = theta[1 : 1 + h]
+    layer = theta[1 + 2 * h :].reshape(h, d)
+    hidden = np.tanh(x @ layer.T + theta[1 + h : 1 + 2 * h])  # (n, h)
+    error = weights * (theta[0] + hidden @ out - y)  # (n,)
+    back = (1.0 - hidden * hidden) * out * error.reshape(-1, 1)  # (n, h)
+    gradient = np.empty_like(theta)
+    gradient[0] = error.sum()
+    gradient[1 : 1 + h] = hidden.T @ error
+    gradient[1 + h : 1 + 2 * h] = back.sum(axis=0)
+    gradient[1 + 2 * h :] = (back.T @ x).ravel()
+    return gradient
+
+
 def fit_nn(x: Array, y: Array, strength: float, start: Array) -> Array:
     """One hidden tanh layer, full-batch Adam with weight decay; theta = (b, out, c, W)."""
-    d, h = x.shape[1], NN_HIDDEN
-    theta = start.copy()
-    gradient = np.empty_like(theta)
+    theta, ones = start.copy(), np.ones(len(y))
+    penalty = np.full(len(theta), strength)
+    penalty[0] = INTERCEPT_PENALTY
+    penalty[1 + NN_HIDDEN : 1 + 2 * NN_HIDDEN] = 0.0  # the offsets c are free
     first, second = np.zeros_like(theta), np.zeros_like(theta)
     for t in range(1, NN_STEPS + 1):
-        out = theta[1 : 1 + h]
-        weights = theta[1 + 2 * h :].reshape(h, d)
-        hidden = np.tanh(x @ weights.T + theta[1 + h : 1 + 2 * h])  # (n, h)
-        error = theta[0] + hidden @ out - y  # (n,)
-        back = (1.0 - hidden * hidden) * out * error.reshape(-1, 1)  # (n, h)
-        gradient[0] = error.sum() + INTERCEPT_PENALTY * theta[0]
-        gradient[1 : 1 + h] = hidden.T @ error + strength * out
-        gradient[1 + h : 1 + 2 * h] = back.sum(axis=0)
-        gradient[1 + 2 * h :] = (back.T @ x + strength * weights).ravel()
+        gradient = gradient_nn(x, y, ones, theta) + penalty * theta
         first = 0.9 * first + 0.1 * gradient
         second = 0.99 * second + 0.01 * gradient * gradient
         scale = np.sqrt(second / (1.0 - 0.99**t)) + 1e-8
@@ -140,8 +172,8 @@ def fit_nn(x: Array, y: Array, strength: float, start: Array) -> Array:
 def predict_nn(x: Array, theta: Array) -> Array:
     """F = b + out . tanh(W x + c)."""
     d, h = x.shape[1], NN_HIDDEN
-    weights = theta[1 + 2 * h :].reshape(h, d)
-    hidden = np.tanh(x @ weights.T + theta[1 + h : 1 + 2 * h])  # (n, h)
+    layer = theta[1 + 2 * h :].reshape(h, d)
+    hidden = np.tanh(x @ layer.T + theta[1 + h : 1 + 2 * h])  # (n, h)
     out: Array = theta[0] + hidden @ theta[1 : 1 + h]
     return out
 
@@ -226,6 +258,7 @@ class MaskFamily:
     order: str  # the paper's name for it
     fit: Callable[[Array, Array, float, Array], Array]
     predict: Callable[[Array, Array], Array]
+    gradient: Callable[[Array, Array, Array, Array], Array] | None  # for a shared context model
     n_parameters: Callable[[int], int]
     default_strength: float
     strengths: tuple[float, ...]  # what `auto` chooses from
@@ -254,7 +287,7 @@ def compiled(family: MaskFamily) -> tuple[Callable[..., None], Callable[..., Non
     import numba
     from numba.extending import register_jitable
 
-    for helper in (fit_lr, predict_fm, family.fit, family.predict):
+    for helper in (fit_lr, predict_fm, gradient_nn, family.fit, family.predict):
         register_jitable(helper)
     jit = numba.njit(cache=True, nogil=True)
     return jit(family.train), jit(family.apply)
@@ -268,6 +301,7 @@ FAMILIES = {
             "no mask",
             fit_none,
             predict_none,
+            None,
             n_parameters=lambda d: 0,
             default_strength=1.0,
             strengths=(1.0,),
@@ -279,6 +313,7 @@ FAMILIES = {
             "zero-order",
             fit_mean,
             predict_mean,
+            None,
             n_parameters=lambda d: 1,
             default_strength=2.0,
             strengths=(0.5, 1.0, 2.0, 5.0, 10.0),
@@ -289,6 +324,7 @@ FAMILIES = {
             "one-order",
             fit_lr,
             predict_lr,
+            gradient_lr,
             n_parameters=lambda d: 1 + d,
             default_strength=30.0,
             strengths=(5.0, 10.0, 20.0, 40.0, 80.0),
@@ -298,6 +334,7 @@ FAMILIES = {
             "two-order",
             fit_fm,
             predict_fm,
+            gradient_fm,
             n_parameters=lambda d: 1 + d + FM_RANK * d,
             default_strength=30.0,
             strengths=(10.0, 20.0, 40.0, 80.0),
@@ -308,6 +345,7 @@ FAMILIES = {
             "high-order",
             fit_nn,
             predict_nn,
+            gradient_nn,
             n_parameters=lambda d: 1 + 2 * NN_HIDDEN + NN_HIDDEN * d,
             default_strength=4.0,
             strengths=(1.0, 2.0, 4.0, 8.0),

@@ -1,0 +1,1 @@
+"""Measurements beside other tools, in one run on one machine."""

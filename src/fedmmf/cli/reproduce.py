@@ -1,0 +1,120 @@
+"""`fedmmf reproduce`: the paper's experiments."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedmmf.cli import options as o
+from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.data import load
+from fedmmf.errors import SettingsError
+from fedmmf.paper.hyperparameters import load_tuned, save_tuned
+from fedmmf.paper.models import ROWS, Row, chosen, row_called
+from fedmmf.paper.table1 import Job, run_table, write_table
+from fedmmf.paper.tune import tune as search
+
+app = typer.Typer(help="Reproduce the paper's experiments.", no_args_is_help=True)
+
+DataList = Annotated[list[str], typer.Option("--data", help="Data set; may be given repeatedly.")]
+ModelList = Annotated[
+    list[str] | None,
+    typer.Option("--model", help="Model, such as 'FedMF'; may be given repeatedly; else all."),
+]
+TestOption = Annotated[float, typer.Option("--test", help="Share of ratings to test on.")]
+
+
+@app.command(
+    "table1", epilog="Example: fedmmf reproduce table1 --data ml-100k --runs 10 --test 0.2 --out t1"
+)
+def table1(
+    data: DataList = ["ml-100k"],  # noqa: B006 - typer reads it, nobody changes it
+    model: ModelList = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Random splits per model.")] = 10,
+    test: TestOption = 0.2,
+    solver: Annotated[
+        Literal["sgd", "vb", "both"], typer.Option("--solver", help="Of the factorizations.")
+    ] = "both",
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder of results; a killed run continues.")
+    ] = Path("table1"),
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first split.")] = 0,
+    json: o.JsonOption = False,
+) -> None:
+    """Every model of the paper's Table 1, and some that it lacks, beside the paper's figures."""
+    rows = chosen(solver) if not model else [row_called(name) for name in model]
+    seeds = range(seed, seed + runs)
+    jobs = [Job(name, row, number, test) for name in data for row in rows for number in seeds]
+    with progress_bar("table 1") as progress:
+        done = run_table(
+            jobs,
+            load,
+            out,
+            lambda n, job: progress(f"{job.data}, {job.row.name}", job.seed - seed, runs),
+        )
+    write_table(done, out)
+    if json:
+        print_json({"rows": done})
+    else:
+        results.print(_show(done, test))
+        errors.print(f"written to {out}: table1.md, table1.csv, table1.json, runs/")
+
+
+@app.command("tune", epilog="Example: fedmmf reproduce tune --data ml-100k --trials 30")
+def tune(
+    data: DataList = ["ml-100k"],  # noqa: B006 - typer reads it, nobody changes it
+    model: ModelList = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Candidates per model.")] = 30,
+    test: TestOption = 0.2,
+    seed: o.SeedOption = 0,
+    json: o.JsonOption = False,
+) -> None:
+    """Search hyperparameters on a validation part of the training data, and store them."""
+    rows = ROWS if not model else [row_called(name) for name in model]
+    found: dict[str, Any] = {}
+    for name in data:
+        training, _ = load(name).split(test, seed=seed)
+        found[name] = {row.name: _tune_one(name, row, training, trials, seed) for row in rows}
+    if json:
+        print_json(found)
+        return
+    lines = [[name, model, str(best)] for name, of in found.items() for model, best in of.items()]
+    results.print(table("tuned", ["data", "model", "found"], lines))
+
+
+def _tune_one(name: str, row: Row, training: Any, trials: int, seed: int) -> dict[str, Any]:
+    if dict(row.fixed).get("ensemble"):
+        return _share_with_single_run(name, row)
+    with progress_bar(name) as progress:
+        best = search(row, training, trials, seed, lambda n: progress(row.name, n, trials))
+    tuned = load_tuned(name)
+    tuned[row.name] = best.settings
+    save_tuned(name, tuned)
+    return {"validation_rmse": round(best.rmse, 4), **best.settings}
+
+
+def _share_with_single_run(name: str, row: Row) -> dict[str, Any]:
+    """An ensemble uses the settings of its single run."""
+    tuned = load_tuned(name)
+    single = row.name.split(" (vb")[0] + " (vb)"
+    if single not in tuned:
+        raise SettingsError(f"tune {single!r} before {row.name!r}; it uses the same settings")
+    tuned[row.name] = tuned[single]
+    save_tuned(name, tuned)
+    return dict(tuned[row.name])
+
+
+def _show(rows: list[dict[str, Any]], test: float) -> Any:
+    lines = [
+        [
+            row["model"],
+            row["data"],
+            f"{row['rmse_mean']:.4f}±{row['rmse_std']:.4f}",
+            f"{row['mae_mean']:.4f}",
+            "" if row["paper_rmse"] is None else f"{row['paper_rmse']:.4f}",
+            "" if row["paper_mae"] is None else f"{row['paper_mae']:.4f}",
+        ]
+        for row in rows
+    ]
+    columns = ["model", "data", "RMSE", "MAE", "paper", "MAE"]
+    return table(f"Table 1, test share {test:g}, {rows[0]['runs']} runs", columns, lines)

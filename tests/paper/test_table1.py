@@ -1,0 +1,130 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fedmmf.errors import CheckpointError, UnknownNameError
+from fedmmf.paper import hyperparameters, table1
+from fedmmf.paper.figures import PAPER, paper_figure
+from fedmmf.paper.models import ROWS, chosen, row_called, run_row
+from fedmmf.paper.table1 import Job, run_table, to_csv, to_markdown, write_table
+from fedmmf.paper.tune import tune
+
+QUICK = {"factorization": {"rounds": 3, "factors": 3, "held_out": 0.0}, "local": {}}
+
+
+@pytest.fixture(autouse=True)
+def own_hyperparameters(tmp_path, monkeypatch):
+    """Keep the stored settings of the package as they are."""
+    monkeypatch.setattr(hyperparameters, "path_of", lambda data: tmp_path / f"{data}.json")
+
+
+def tuned(row):
+    return QUICK.get(row.kind, {"strength": 1.0, "rounds": 5})
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_runs_and_learns_something(small, row):
+    train, test = small.split(0.2, seed=0)
+    result = run_row(row, train, test, tuned(row), seed=0)
+    assert 0.5 < result["mae"] < result["rmse"] < 1.4
+    assert result["settings"]["mask"] == row.mask
+
+
+def test_every_model_of_the_paper_has_a_row():
+    names = {row.paper_name for row in ROWS}
+    for data in PAPER.values():
+        assert set(data) <= names
+    assert {row.name for row in ROWS} >= {"FedMF with biases", "User-mean FedMMF"}  # errata 45
+
+
+def test_solvers_are_chosen():
+    assert all(row.solver == "sgd" for row in chosen("sgd") if row.kind == "factorization")
+    assert len(chosen("both")) == len(ROWS) > len(chosen("vb"))
+    with pytest.raises(UnknownNameError, match="the models are FedMF"):
+        row_called("SVD")
+
+
+def jobs(names=("LocalLR", "FedLR"), runs=3):
+    return [Job("small", row_called(name), seed, 0.2) for name in names for seed in range(runs)]
+
+
+def test_the_table_is_mean_and_deviation_of_its_runs(small, tmp_path):
+    rows = run_table(jobs(), lambda name: small, tmp_path)
+    assert [row["model"] for row in rows] == ["LocalLR", "FedLR"]
+    results = [json.loads(job.path(tmp_path).read_text()) for job in jobs()[:3]]
+    rmse = [result["rmse"] for result in results]
+    assert rows[0]["rmse_mean"] == pytest.approx(np.mean(rmse), abs=1e-5)
+    assert rows[0]["rmse_std"] == pytest.approx(np.std(rmse, ddof=1), abs=1e-5)
+    assert rows[0]["paper_rmse"] is None
+    assert set(rows[0]) == set(table1.COLUMNS)
+
+
+def test_a_killed_reproduction_continues(small, tmp_path, monkeypatch):
+    class KilledError(Exception):
+        pass
+
+    def stop(done, job):
+        if done == 4:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run_table(jobs(), lambda name: small, tmp_path, stop)
+    ran = []
+    real = table1.run_row
+    monkeypatch.setattr(table1, "run_row", lambda *a: ran.append(a[0].name) or real(*a))
+    resumed = run_table(jobs(), lambda name: small, tmp_path)
+    assert ran == ["FedLR", "FedLR"]  # four of the six were there
+    assert len(resumed) == 2
+
+
+def test_other_settings_run_anew(small, tmp_path):
+    first = run_table(jobs(["LocalLR"], 1), lambda name: small, tmp_path)
+    hyperparameters.save_tuned("small", {"LocalLR": {"mask_strength": 1.0}})
+    second = run_table(jobs(["LocalLR"], 1), lambda name: small, tmp_path)
+    assert first[0]["rmse_mean"] != second[0]["rmse_mean"]
+
+
+def test_a_broken_result_says_so(small, tmp_path):
+    (job,) = jobs(["LocalLR"], 1)
+    job.path(tmp_path).parent.mkdir(parents=True)
+    job.path(tmp_path).write_text("{")
+    with pytest.raises(CheckpointError, match="Delete it"):
+        run_table([job], lambda name: small, tmp_path)
+
+
+def test_the_table_is_written_three_times(tmp_path):
+    row = {
+        "model": "FedMF", "data": "ml-100k", "rmse_mean": 0.91, "rmse_std": 0.01, "mae_mean": 0.7,
+        "mae_std": 0.02, "paper_rmse": 0.9491, "paper_mae": 0.7412, "runs": 2, "seconds": 1.0,
+    }  # fmt: skip
+    write_table([row], tmp_path)
+    assert json.loads((tmp_path / "table1.json").read_text()) == {"rows": [row]}
+    assert "| ml-100k | FedMF | 0.9100 ± 0.0100 |" in (tmp_path / "table1.md").read_text()
+    (line,) = csv.DictReader((tmp_path / "table1.csv").read_text().splitlines())
+    assert line["paper_rmse"] == "0.9491"
+    assert to_markdown([row]).count("\n") == 3
+    assert to_csv([row]).startswith("model,data,rmse_mean")
+
+
+def test_the_papers_figures():
+    assert paper_figure("ml-100k", "FedMF") == (0.9491, 0.7412)
+    assert paper_figure("ml-1m", "FedMF") == (None, None)
+    assert paper_figure("ml-100k", None) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["FedMF", "User-mean FedMMF (vb)", "LocalFM", "FedNN"])
+def test_tuning_finds_settings_that_run(small, name):
+    train, test = small.split(0.2, seed=0)
+    best = tune(row_called(name), train, n_trials=3, seed=0)
+    assert 0.5 < best.rmse < 1.4
+    result = run_row(row_called(name), train, test, best.settings, seed=0)
+    assert result["rmse"] < 1.4
+
+
+def test_tuning_never_sees_the_test_part(small):
+    """The same training part, whatever the test part says, gives the same settings."""
+    train, _ = small.split(0.2, seed=0)
+    row = row_called("One-order FedMMF")
+    assert tune(row, train, 3, seed=0) == tune(row, train, 3, seed=0)
