@@ -21,8 +21,13 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# Needs ml-1m: `fedmmf data get ml-1m`, or FEDMMF_DATA. torch first: lenskit would take a CUDA build.
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/fedmmf bench training --data ml-1m
+	$(BIN)/python benchmarks/rounds.py ml-100k ml-1m
+	$(BIN)/python benchmarks/growth.py
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -4,7 +4,6 @@ usage: python benchmarks/rounds.py [NAME ...]
 """
 
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from fedmmf import Settings, load, simulation
+from fedmmf.bench.training import peak_gigabytes
 
 DEFAULT = ["ml-100k", "ml-1m", "lastfm", "synthetic:ml-10m"]
 
@@ -39,11 +39,10 @@ def measure(name: str) -> str:
 
     cold = timed(one_round)
     warm = statistics.median(timed(one_round) for _ in range(5 if len(ratings) > 5e6 else 50))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     label = f"{name} (synthetic)" if ratings.synthetic and "synthetic" not in name else name
     return (
         f"| {label} | {len(ratings):,} | {first:.2f} | {second:.2f} | {1e3 * cold:.0f} "
-        f"| {1e3 * warm:.2f} | {1e9 * warm / len(ratings):.1f} | {peak:.2f} |"
+        f"| {1e3 * warm:.2f} | {1e9 * warm / len(ratings):.1f} | {peak_gigabytes():.2f} |"
     )
 
 

@@ -19,7 +19,6 @@ from fedmmf.arrays import Array
 from fedmmf.factorization.contract import ItemSums, Public
 
 PINNED = 1e6  # prior precision of the coordinate that is always 1
-WARM_UP = 3  # rounds before the hyperparameters are learned
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
@@ -199,8 +198,7 @@ class Server:
         self._mean, self._covariance = posterior(
             second, first, self._precision, self._prior_mean, self._hyper.tau
         )
-        if t > WARM_UP:
-            self._learn(sums.totals)
+        self._learn(sums.totals)
 
     def _learn(self, totals: Array) -> None:
         """Maximise the bound in tau, a, W and c."""
