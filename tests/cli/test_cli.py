@@ -9,7 +9,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-COMMANDS = [["demo"], ["data", "list"], ["data", "get"], ["data", "info"], ["train"], ["recommend"]]
+COMMANDS = [
+    ["demo"],
+    ["data", "list"],
+    ["data", "get"],
+    ["data", "info"],
+    ["train"],
+    ["recommend"],
+    ["reproduce", "table1"],
+    ["reproduce", "tune"],
+    ["bench", "training"],
+]
 
 
 def fedmmf(*arguments, **environment):
@@ -125,6 +135,24 @@ def test_a_killed_training_continues(quick, tmp_path):
     assert not file.exists()
 
 
+def test_table1_json_keeps_its_contract(ratings_file, tmp_path):
+    models = ["--model", "FedMF", "--model", "User-mean FedMMF (vb)"]
+    out = tmp_path / "table1"
+    command = ["reproduce", "table1", "--data", ratings_file, *models, "--runs", "2", "--out", out]
+    rows = json.loads(fedmmf(*command, "--json").stdout)["rows"]
+    assert [row["model"] for row in rows] == ["FedMF", "User-mean FedMMF (vb)"]
+    wanted = {"model", "data", "rmse_mean", "rmse_std", "mae_mean", "mae_std"}
+    assert set(rows[0]) >= wanted | {"paper_rmse", "paper_mae"}
+    again = fedmmf(*command)
+    assert "FedMF" in again.stdout
+    assert {path.name for path in out.iterdir()} == {
+        "table1.md",
+        "table1.csv",
+        "table1.json",
+        "runs",
+    }
+
+
 def test_data_commands(ratings_file):
     listed = json.loads(fedmmf("data", "list", "--json").stdout)["datasets"]
     names = [entry["name"] for entry in listed]
@@ -165,6 +193,8 @@ MISTAKES = [
     (["recommend", "--model", "{file}", "--user", "1"], 1, "is not a fedmmf model"),
     (["data", "get", "netflix"], 2, "Known sets"),
     (["data", "get", "synthetic"], 2, "needs no download"),
+    (["reproduce", "table1", "--model", "SVD"], 2, "there is no model 'SVD'"),
+    (["bench", "training", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
     (["fly"], 2, "No such command"),
 ]  # fmt: skip
 

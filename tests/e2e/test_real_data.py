@@ -24,6 +24,24 @@ def test_ml_1m(public_data):
     assert FedMMF(mask="lr", seed=0).fit(train).evaluate(test)["rmse"] <= 0.870
 
 
+@pytest.mark.parametrize(
+    ("data", "share", "limit"),
+    [("ml-100k", 0.2, 0.898), ("lastfm", 0.2, 1.035), ("ml-1m", 0.1, 0.842)],
+)
+def test_the_variational_solver(public_data, data, share, limit):
+    train, test = load(data).split(test=share, seed=0)
+    assert FedMMF(mask="mean", solver="vb").fit(train).evaluate(test)["rmse"] <= limit
+
+
+def test_item_statistics_help_a_mask(public_data):
+    train, test = load("ml-100k").split(test=0.2, seed=0)
+    plain, informed = (
+        FedMMF(mask="lr", item_statistics=wanted).fit(train).evaluate(test)["rmse"]
+        for wanted in (False, True)
+    )
+    assert informed < plain - 0.005
+
+
 def test_the_papers_plain_rule_learns_too(public_data):
     """`--step sum --user-prior 0` is Algorithm 1 with errata 2 and 3 and nothing of ours."""
     train, test = load("ml-100k").split(test=0.2, seed=0)

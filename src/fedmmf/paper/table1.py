@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class Job:
     def path(self, folder: Path) -> Path:
         """Where the job's result is kept; the file is what makes a killed reproduction resume."""
         parts = (self.data, self.row.name, f"test-{self.test:g}", f"seed-{self.seed}.json")
-        return folder / "runs" / Path(*(part.replace(":", "-") for part in parts))
+        return folder / "runs" / Path(*(re.sub(r"[/:]+", "-", part) for part in parts))
 
 
 def tuned_settings(job: Job) -> dict[str, Any]:
