@@ -80,6 +80,7 @@ class Server:
     def __init__(self, settings: Settings, solver: ItemSolver) -> None:
         self._settings = settings
         self._solver = solver
+        self._public = solver.public()
         self._stop = EarlyStop(settings.patience)
         self._best: Public | None = None  # what was published in the best round
         self.round = 0
@@ -103,11 +104,11 @@ class Server:
     @property
     def result(self) -> Public:
         """What to keep: of the best round, or the last where nothing was held out."""
-        return self._solver.public() if self._best is None else self._best
+        return self._public if self._best is None else self._best
 
     def next_message(self, *, is_last: bool = False) -> wire.Round:
         """What the parties are sent for the coming round, or at the end."""
-        public = self.result if is_last else self._solver.public()
+        public = self.result if is_last else self._public
         return wire.Round(self.round + 1, self.best_round, is_last, self._settings.solver, public)
 
     def advance(self, message: wire.Round, sums: ItemSums) -> None:
@@ -119,8 +120,8 @@ class Server:
             self._best = Public(message.public.factors, message.public.parameters, rows)
         solver_sums = ItemSums(sums.rows, sums.n_raters, sums.totals[HELD_OUT_TOTALS:])
         self._solver.advance(solver_sums, message.round)
-        self.round = message.round
-        if not np.isfinite(self._solver.public().item_factors).all():
+        self.round, self._public = message.round, self._solver.public()
+        if not np.isfinite(self._public.item_factors).all():
             raise DivergenceError(self._explain_divergence())
 
     def _explain_divergence(self) -> str:
@@ -144,12 +145,13 @@ class Server:
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a checkpoint's state."""
         self._solver.restore(part_of(state, "solver/"))
+        self._public = self._solver.public()
         self._stop = EarlyStop(self._settings.patience)
         for rmse in state["history"]:
             self._stop.observe(rmse**2, int(np.isfinite(rmse)))
         if "best/rows" in state:
-            factors = self._solver.public().factors
-            self._best = Public(factors, state["best/parameters"], state["best/rows"])
+            rows, parameters = state["best/rows"], state["best/parameters"]
+            self._best = Public(self._public.factors, parameters, rows)
         self.round = len(self.history)
 
 

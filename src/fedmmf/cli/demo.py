@@ -11,35 +11,41 @@ from fedmmf.data import Ratings, load
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF
 
-_NAMES = {"none": "FedMF (no mask)", "mean": "FedMMF, user mean"}
+_NAMES = {"none": "FedMF (no mask)", "mean": "User-mean FedMMF"}
+_RUNS = [*((mask, "sgd") for mask in FAMILIES), ("mean", "vb"), ("lr", "vb")]
 
 
 def demo(seed: o.SeedOption = o.DEFAULTS.seed, json: o.JsonOption = False) -> None:
     """Train FedMF and FedMMF with each mask on made-up ratings, then recommend to one user."""
     ratings = load("synthetic")
     training, testing = ratings.split(test=0.2, seed=seed)
-    reports, models = {}, {}
-    for mask in FAMILIES:
-        models[mask] = FedMMF(mask=mask, seed=seed)
-        reports[mask] = _train(models[mask], training, testing)
-    best_mask = min(reports, key=lambda mask: float(reports[mask]["rmse"]))
+    models = [FedMMF(mask=mask, solver=solver, seed=seed) for mask, solver in _RUNS]
+    reports = [_train(model, training, testing) for model in models]
+    best, report = min(zip(models, reports, strict=True), key=lambda pair: float(pair[1]["rmse"]))
     user = ratings.user_ids[0].item()
-    best = models[best_mask].recommend(user, n=10)
+    items = best.recommend(user, n=10)
     if json:
-        chosen = {"user": user, "mask": best_mask, "recommendations": best.to_dicts()}
-        print_json({"runs": list(reports.values()), "recommended": chosen})
+        chosen = {"user": user, "model": _name(report), "recommendations": items.to_dicts()}
+        print_json({"runs": reports, "recommended": chosen})
         return
-    results.print(_table(ratings, list(reports.values())))
-    show(best, f"for user {user}, from FedMMF with the mask {best_mask}")
+    results.print(_table(ratings, reports))
+    show(items, f"for user {user}, from {_name(report)}")
     results.print(
         "Secure: J <= threshold_j, the paper's rule. A small J protects nobody by itself.\n"
         "The ratings are made up. Next: fedmmf train --data FILE, or fedmmf data list."
     )
 
 
+def _name(report: dict[str, Any]) -> str:
+    order = FAMILIES[report["mask"]].order.capitalize()
+    name = _NAMES.get(report["mask"], f"{order} FedMMF")
+    return f"{name}, vb" if report["solver"] == "vb" else name
+
+
 def _train(model: FedMMF, training: Ratings, testing: Ratings) -> dict[str, Any]:
     began = time.perf_counter()
-    with progress_bar(str(model.get_params()["mask"])) as progress:
+    settings = model.get_params()
+    with progress_bar(f"{settings['mask']}, {settings['solver']}") as progress:
         model.fit(training, progress=progress)
     seconds = time.perf_counter() - began
     return summary(model, training, len(testing), model.evaluate(testing), seconds)
@@ -48,7 +54,7 @@ def _train(model: FedMMF, training: Ratings, testing: Ratings) -> dict[str, Any]
 def _table(ratings: Ratings, reports: list[dict[str, Any]]) -> Any:
     rows = [
         [
-            _NAMES.get(report["mask"], f"{FAMILIES[report['mask']].order.capitalize()} FedMMF"),
+            _name(report),
             f"{report['rmse']:.4f}",
             f"{report['mae']:.4f}",
             f"{report['privacy']['mean_j']:.4f}",
