@@ -109,17 +109,17 @@ def test_early_stopping_keeps_the_best_round(small):
     assert member.history[member.best_round - 1] == min(member.history)
 
 
-@pytest.mark.parametrize(("solver", "rounds"), [("sgd", (1, 10, 60)), ("vb", (1, 3, 30))])
-def test_more_rounds_without_held_out_ratings_fit_better(small, solver, rounds):
+def test_more_rounds_without_held_out_ratings_fit_better(small):
+    """Of sgd; the variational solver raises its bound instead, which test_vb.py watches."""
+
     def training_error(n):
-        changed = SETTINGS.changed(rounds=n, held_out=0.0, solver=solver)
-        trained = training.train(small, changed)
+        trained = training.train(small, SETTINGS.changed(rounds=n, held_out=0.0))
         (member,) = trained.members
         scores = member.user_factors @ member.public.item_factors.T
         masked = trained.masks.masked_ratings(False)
         return np.mean((masked - scores[small.user_codes, small.item_codes]) ** 2)
 
-    errors = [training_error(n) for n in rounds]
+    errors = [training_error(n) for n in (1, 10, 60)]
     assert errors[0] > errors[1] > errors[2]
 
 
