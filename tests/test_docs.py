@@ -1,11 +1,13 @@
 """The code in README and docs runs, and their links lead somewhere."""
 
+import doctest
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fedmmf.model
 from fedmmf import FedMMF, load
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +23,10 @@ BLOCKS = [
 def test_python_in_the_docs_runs(page, block, tmp_path, monkeypatch, public_data):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, str(page), "exec"), {})  # noqa: S102 - our own text
+
+
+def test_examples_in_docstrings_run():
+    assert doctest.testmod(fedmmf.model) == doctest.TestResults(failed=0, attempted=4)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

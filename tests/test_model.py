@@ -96,6 +96,8 @@ def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     average = model.predict(known_user, 10**6)[0]
     assert average == pytest.approx(3.0 + 4.0 * model.learned.theta[0, 0], rel=1e-6)
     assert model.predict("nobody", "nothing")[0] == 3.0
+    mixed = model.predict(["nobody", str(known_user)], [known_item] * 2)
+    assert mixed.tolist() == [stranger, model.predict(known_user, known_item)[0]]
 
 
 def test_pairs_must_match(model):

@@ -195,8 +195,9 @@ def _codes(known: Array, ids: Array) -> Array:
         return np.arange(len(known))
     try:
         wanted = ids.astype(known.dtype if known.dtype.kind != "U" else np.str_)
-    except ValueError:
-        return np.full(len(ids), len(known))
+    except ValueError:  # text that is no number, perhaps among some that is
+        code_of = {str(value): code for code, value in enumerate(known)}
+        return np.array([code_of.get(str(value), len(known)) for value in ids])
     at = np.searchsorted(known, wanted)
     found = known[np.minimum(at, len(known) - 1)] == wanted
     return np.where(found, at, len(known))
