@@ -52,13 +52,18 @@ class Catalogue:
     features: Array  # (n_items, d) regressors of the variational prior; d may be 0
 
 
-def make_solver(settings: Settings, catalogue: Catalogue, member: int = 0) -> ItemSolver:
+def make_solver(
+    settings: Settings,
+    catalogue: Catalogue,
+    member: int = 0,
+    solve: Callable[[Array, Array, Array, float], Array] = vb.posterior_rows,
+) -> ItemSolver:
     """The server's half of the solver; `member` tells the runs of an ensemble apart."""
     stream = rng.stream(settings.seed, "item factors", member)
     n_items, factors, level = catalogue.n_items, settings.factors, catalogue.level
     if settings.solver == "vb":
         features = catalogue.features if settings.item_prior else catalogue.features[:, :0]
-        return vb.Server(stream, n_items, factors, level, catalogue.span / 4, features)
+        return vb.Server(stream, n_items, factors, level, catalogue.span / 4, features, solve)
     plan = make_plan(settings, catalogue)
     return sgd.Server(plan, stream, n_items, factors + 2 * settings.biases, level)
 

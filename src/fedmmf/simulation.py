@@ -126,7 +126,8 @@ def make_server(ratings: Ratings, settings: Settings, member: int = 0) -> Server
         ratings_per_user=ratings.n_ratings / ratings.n_users,
         features=content_features(ratings),
     )
-    return Server(settings, make_solver(settings, catalogue, member))
+    solver = make_solver(settings, catalogue, member, vb_kernels.posterior_rows)
+    return Server(settings, solver)
 
 
 def both_sides(ratings: Ratings) -> Sides:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedmmf.factorization import vb
+from fedmmf.factorization import vb, vb_kernels
 from fedmmf.factorization.contract import ItemSums, Public
 
 K = 4
@@ -26,25 +26,37 @@ def test_packing_is_reversible(generator):
     assert vb.pack(matrices).shape == (5, K * (K + 1) // 2)
 
 
-def test_posterior_is_bayes_rule_for_a_linear_model(generator):
+def rows_of(means, covariances):
+    moments = covariances + means[:, :, np.newaxis] * means[:, np.newaxis, :]
+    return np.hstack((means, vb.pack(moments)))
+
+
+def sums_of(rows, ratings):
+    return np.concatenate((ratings @ rows[:, :K], rows[:, K:].sum(axis=0)))
+
+
+@pytest.mark.parametrize("solve", [vb.posterior_rows, vb_kernels.posterior_rows])
+def test_posterior_is_bayes_rule_for_a_linear_model(generator, solve):
     """With certain items (no covariance) it is Bayesian linear regression."""
     q, r = generator.standard_normal((9, K)), generator.standard_normal(9)
     precision, mean, tau = np.array([1.0, 2.0, 3.0, 0.5]), generator.standard_normal(K), 0.7
-    second = vb.second_moment(q, np.zeros((9, K, K))).sum(axis=0)
-    found, covariance = vb.posterior(second, r @ q, precision, mean, tau)
+    sums = sums_of(rows_of(q, np.zeros((9, K, K))), r)
+    (row,) = solve(sums[np.newaxis], precision, mean[np.newaxis], tau)
     inverse = np.linalg.inv(np.diag(precision) + q.T @ q / tau)
-    np.testing.assert_allclose(covariance, inverse)
-    np.testing.assert_allclose(found, inverse @ (precision * mean + q.T @ r / tau))
+    expected = inverse @ (precision * mean + q.T @ r / tau)
+    np.testing.assert_allclose(row[:K], expected, rtol=1e-5)
+    moment = inverse + np.outer(expected, expected)
+    np.testing.assert_allclose(vb.unpack(row[K:], K), moment, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(row[vb.diagonal(K)], np.diag(moment), rtol=1e-5)
 
 
 def test_expected_squares_is_the_mean_over_draws(generator):
     means, covariances = random_moments(generator, 3)
     r = np.array([1.0, -0.5, 2.0])
     p, spread = generator.standard_normal(K), 0.3 * np.eye(K)
-    moments = vb.second_moment(means, covariances)
-    found = vb.expected_squares(
-        np.sum(r**2), r @ means, moments.sum(axis=0), p, vb.second_moment(p, spread)
-    )
+    sums = sums_of(rows_of(means, covariances), r)
+    (row,) = rows_of(p[np.newaxis], spread[np.newaxis])
+    found = vb.expected_squares(np.sum(r**2), sums, row, K)
     draws = 200_000
     total = 0.0
     for i in range(3):
@@ -54,12 +66,18 @@ def test_expected_squares_is_the_mean_over_draws(generator):
     assert found == pytest.approx(total, rel=0.02)
 
 
+def split_rows(rows):
+    """Means and covariances."""
+    mean = rows[:, :K]
+    return mean, vb.unpack(rows[:, K:], K) - mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
+
+
 def bound(problem, server, locals_):
     """Evidence lower bound, up to constants, written out from the definitions."""
     ratings, users, items = problem
     state = server.state()
     tau, a = state["hyper"][0], state["hyper"][1:]
-    q, t = state["mean"], state["covariance"]
+    q, t = split_rows(state["rows"])
     total = 0.0
     for r, u, i in zip(ratings, users, items, strict=True):
         p, s = locals_[u]
@@ -95,11 +113,11 @@ def test_every_round_raises_the_evidence_bound(generator):
             sums[items[mine]] += rows
             totals = totals + more
             hyper = vb.Hyper.of(public)
-            second = public.item_rows[items[mine], K:].sum(axis=0)
-            first = ratings[mine] @ public.item_factors[items[mine]]
-            locals_.append(
-                vb.posterior(second, first, hyper.precision, vb.prior_mean(K), hyper.tau)
+            mine_sums = sums_of(public.item_rows[items[mine]].astype(float), ratings[mine])
+            row = vb.posterior_rows(
+                mine_sums[np.newaxis], hyper.precision, vb.prior_mean(K)[np.newaxis], hyper.tau
             )
+            locals_.append(tuple(part[0] for part in split_rows(row)))
         server.advance(ItemSums(sums, np.ones(n_items), totals), t)
         values.append(bound((ratings, users, items), server, locals_))
     steps = np.diff(values)

@@ -10,8 +10,7 @@ Symmetric matrices travel packed: the lower triangle, row by row. One round has 
 and about twenty rounds do.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -39,46 +38,47 @@ def unpack(packed: Array, k: int) -> Array:
     return matrix
 
 
-def posterior(
-    second: Array, first: Array, precision: Array, prior_mean: Array, tau: float
-) -> tuple[Array, Array]:
-    """Gaussian posterior of one side, given moments of the other, summed over ratings.
+def posterior_rows(sums: Array, precision: Array, prior_mean: Array, tau: float) -> Array:
+    """Gaussian posteriors of one side, given moments of the other, summed over ratings.
 
-    Lambda = diag(precision) + second / tau, mean = Lambda^-1 (precision prior_mean + first / tau).
+    Lambda = diag(precision) + sum E[v v^T] / tau
+    mean = Lambda^-1 (precision prior_mean + sum r E[v] / tau)
+
+    Sums and result have the same layout, so that either side's rows can be summed for the other.
 
     Args:
-        second: sum of E[v v^T], packed. (..., k (k + 1) / 2)
-        first: sum of r E[v]. (..., k)
+        sums: sum of r E[v], then sum of E[v v^T], packed. (n, k + k (k + 1) / 2)
         precision: of the prior. (k,)
-        prior_mean: (k,) or (..., k)
+        prior_mean: (n, k)
         tau: variance of the noise.
 
     Returns:
-        mean (..., k) and covariance (..., k, k)
+        mean, then E[u u^T] = Lambda^-1 + mean mean^T, packed. (n, k + k (k + 1) / 2)
     """
-    k = first.shape[-1]
-    matrix = unpack(np.asarray(second, np.float64), k) / tau
-    matrix[..., np.arange(k), np.arange(k)] += precision
+    k = len(precision)
+    first, second = sums[:, :k], sums[:, k:].astype(np.float64)
+    matrix = unpack(second, k) / tau
+    matrix[:, np.arange(k), np.arange(k)] += precision
     covariance = np.linalg.inv(matrix)
     right = precision * prior_mean + first / tau
-    return np.einsum("...ij,...j->...i", covariance, right), covariance
+    mean = np.einsum("nij,nj->ni", covariance, right)
+    moment = covariance + mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
+    return np.hstack((mean, pack(moment)))
 
 
-def second_moment(mean: Array, covariance: Array) -> Array:
-    """E[v v^T] = covariance + mean mean^T, packed. (..., k (k + 1) / 2)."""
-    return pack(covariance + mean[..., :, np.newaxis] * mean[..., np.newaxis, :])
+def expected_squares(squares: float, sums: Array, row: Array, k: int) -> float:
+    """Sum over one party's ratings of E[(r - q.p)^2], from sums that it already has.
 
-
-def expected_squares(squares: Any, first: Array, second: Array, mean: Array, moment: Array) -> Any:
-    """Sum over ratings of E[(r - q.p)^2], from sums that one side already has.
-
-    sum r^2 - 2 mean . sum r E[v] + <E[v v^T] of this side, sum E[v v^T] of the other>.
+    sum r^2 - 2 mean . sum r E[v] + <E[u u^T], sum E[v v^T]>
     """
-    k = mean.shape[-1]
     rows, columns = np.tril_indices(k)
     twice = np.where(rows == columns, 1.0, 2.0)  # off the diagonal, packed values stand for two
-    cross = np.sum(mean * first, axis=-1)
-    return squares - 2.0 * cross + np.sum(twice * moment * second, axis=-1)
+    return float(squares - 2.0 * (row[:k] @ sums[:k]) + np.sum(twice * row[k:] * sums[k:]))
+
+
+def diagonal(k: int) -> Array:
+    """Where, in a row, the squares of the packed moment are. (k,)."""
+    return k - 1 + np.cumsum(np.arange(1, k + 1))
 
 
 class Hyper:
@@ -117,31 +117,30 @@ class Local:
 
     def update(self, masked_ratings: Array, public: Public, t: int) -> tuple[Array, Array]:
         """Posterior of p_u; per rated item (r E[p], E[p p^T]), and totals for tau and a."""
-        first, second = self._sums(masked_ratings, public)
-        mean, moment = self._posterior(first, second, public)
-        rows = np.empty((len(masked_ratings), public.factors + len(moment)), np.float32)
-        rows[:, : public.factors] = np.outer(masked_ratings, mean)
-        rows[:, public.factors :] = moment
+        k, sums = public.factors, self._sums(masked_ratings, public)
+        row = self._posterior(sums, public)
+        rows = np.tile(row.astype(np.float32), (len(masked_ratings), 1))
+        rows[:, :k] *= masked_ratings[:, np.newaxis]
         if len(masked_ratings) == 0:
-            return rows, np.zeros(n_totals(public.factors))
+            return rows, np.zeros(n_totals(k))
         squares = float(np.sum(np.square(masked_ratings, dtype=np.float64)))
-        residual = expected_squares(squares, first, second, mean, moment)
-        diagonal = np.diagonal(unpack(moment, public.factors))
-        return rows, np.concatenate(([len(masked_ratings), residual, 1.0], diagonal))
+        residual = expected_squares(squares, sums, row, k)
+        return rows, np.concatenate(([len(masked_ratings), residual, 1.0], row[diagonal(k)]))
 
     def settle(self, masked_ratings: Array, public: Public) -> None:
         """Find p_u for finished item factors: the same posterior."""
-        self._posterior(*self._sums(masked_ratings, public), public)
+        self._posterior(self._sums(masked_ratings, public), public)
 
-    def _sums(self, masked_ratings: Array, public: Public) -> tuple[Array, Array]:
-        moments = public.item_rows[:, public.factors :].sum(axis=0, dtype=np.float64)
-        return np.asarray(masked_ratings @ public.item_factors, np.float64), moments
+    def _sums(self, masked_ratings: Array, public: Public) -> Array:
+        rows = public.item_rows.astype(np.float64)
+        first = masked_ratings @ rows[:, : public.factors]
+        return np.concatenate((first, rows[:, public.factors :].sum(axis=0)))
 
-    def _posterior(self, first: Array, second: Array, public: Public) -> tuple[Array, Array]:
-        hyper, k = Hyper.of(public), public.factors
-        mean, covariance = posterior(second, first, hyper.precision, prior_mean(k), hyper.tau)
-        self.user_factors = mean.astype(np.float32)
-        return mean, second_moment(mean, covariance)
+    def _posterior(self, sums: Array, public: Public) -> Array:
+        hyper, prior = Hyper.of(public), prior_mean(public.factors)[np.newaxis]
+        (row,) = posterior_rows(sums[np.newaxis], hyper.precision, prior, hyper.tau)
+        self.user_factors = row[: public.factors].astype(np.float32)
+        return np.asarray(row)
 
     def state(self) -> dict[str, Array]:
         """The mean; the next round needs nothing else."""
@@ -162,6 +161,7 @@ class Server:
         level: the masked rating that an unknown user gives an unknown item.
         unit: a quarter of the rating scale's span: what a large effect on a rating is.
         features: public item features, the prior mean's regressors; no columns: a common mean.
+        solve: `posterior_rows`, or a faster function that gives the same.
     """
 
     def __init__(
@@ -172,12 +172,17 @@ class Server:
         level: float,
         unit: float,
         features: Array,
+        solve: Callable[[Array, Array, Array, float], Array] = posterior_rows,
     ) -> None:
         k = factors + 1
+        self._k, self._solve = k, solve
         self._design = np.column_stack((np.ones(n_items), features))  # (n_items, 1 + d)
-        self._mean = ITEM_SPREAD * unit * rng.standard_normal((n_items, k))
-        self._mean[:, 0] += level
-        self._covariance = np.broadcast_to(ITEM_VARIANCE * unit**2 * np.eye(k), (n_items, k, k))
+        mean = ITEM_SPREAD * unit * rng.standard_normal((n_items, k))
+        mean[:, 0] += level
+        moment = (
+            ITEM_VARIANCE * unit**2 * np.eye(k) + mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
+        )
+        self._rows = np.hstack((mean, pack(moment)))
         self._prior_mean = np.zeros((n_items, k))
         self._prior_mean[:, 0] = level
         self._precision = np.full(k, 1.0 / unit**2)  # c
@@ -187,17 +192,12 @@ class Server:
 
     def public(self) -> Public:
         """The item posteriors' moments, tau and a."""
-        moment = second_moment(self._mean, self._covariance)
-        rows = np.hstack((self._mean, moment)).astype(np.float32)
-        return Public(self._mean.shape[1], self._hyper.to_parameters(), rows)
+        return Public(self._k, self._hyper.to_parameters(), self._rows.astype(np.float32))
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """Posteriors of q_i from the parties' sums, then the hyperparameters."""
-        k = self._mean.shape[1]
-        first, second = sums.rows[:, :k], sums.rows[:, k:]
-        self._mean, self._covariance = posterior(
-            second, first, self._precision, self._prior_mean, self._hyper.tau
-        )
+        tau = self._hyper.tau
+        self._rows = self._solve(sums.rows, self._precision, self._prior_mean, tau)
         self._learn(sums.totals)
 
     def _learn(self, totals: Array) -> None:
@@ -206,20 +206,19 @@ class Server:
         precision = n_parties / totals[3:]
         precision[0] = PINNED
         self._hyper = Hyper(float(residual / n_ratings), precision)
+        mean, squares = self._rows[:, : self._k], self._rows[:, diagonal(self._k)]
         design = self._design
         ridge = PRIOR_RIDGE * np.eye(design.shape[1])
         ridge[0, 0] = 0.0
-        weights = np.linalg.solve(design.T @ design + ridge, design.T @ self._mean)  # W^T
-        self._prior_mean = design @ weights
-        variance = np.diagonal(self._covariance, axis1=1, axis2=2)  # (n_items, k)
-        spread = np.square(self._mean - self._prior_mean) + variance
+        weights = np.linalg.solve(design.T @ design + ridge, design.T @ mean)  # W^T
+        prior = self._prior_mean = design @ weights
+        spread = squares - 2.0 * mean * prior + prior * prior  # E[(q - W x)^2]
         self._precision = 1.0 / spread.mean(axis=0)
 
     def state(self) -> dict[str, Array]:
         """Posteriors and hyperparameters."""
         return {
-            "mean": self._mean,
-            "covariance": np.asarray(self._covariance),
+            "rows": self._rows,
             "prior_mean": self._prior_mean,
             "precision": self._precision,
             "hyper": self._hyper.to_parameters(),
@@ -227,6 +226,6 @@ class Server:
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-        self._mean, self._covariance = state["mean"], state["covariance"]
-        self._prior_mean, self._precision = state["prior_mean"], state["precision"]
+        self._rows, self._prior_mean = state["rows"], state["prior_mean"]
+        self._precision = state["precision"]
         self._hyper = Hyper(float(state["hyper"][0]), state["hyper"][1:])

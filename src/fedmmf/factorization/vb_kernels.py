@@ -107,6 +107,38 @@ def _expected_squares(masked: Array, sums: Array, row: Array, k: int) -> float:
 
 
 @_jit
+def _posterior(
+    sums: Array, precision: Array, prior: Array, tau: float, work: Array, row: Array
+) -> None:
+    """`vb.posterior_rows` of one row; `work` is (2, k, k)."""
+    matrix, inverse = work[0], work[1]
+    _fill_precision(sums, precision, tau, matrix)
+    _cholesky(matrix)
+    _invert_factor(matrix, inverse)
+    _fill_row(inverse, precision * prior + sums[: len(precision)] / tau, row)
+
+
+@_jit
+def _posterior_pass(
+    begin: int, end: int, sums: Array, precision: Array, prior: Array, tau: float, rows: Array
+) -> None:
+    """`vb.posterior_rows` of rows begin..end."""
+    work = np.zeros((2, len(precision), len(precision)))
+    for i in range(begin, end):
+        _posterior(sums[i], precision, prior[i], tau, work, rows[i])
+
+
+def posterior_rows(sums: Array, precision: Array, prior_mean: Array, tau: float) -> Array:
+    """`vb.posterior_rows` on all threads."""
+    rows = np.empty(sums.shape)
+    sums = np.ascontiguousarray(sums, np.float32)
+    parts = threads.ranges(np.arange(len(sums) + 1), threads.n_threads())
+    arrays = (sums, precision, prior_mean, tau, rows)
+    threads.run(lambda begin, end: _posterior_pass(begin, end, *arrays), parts)
+    return rows
+
+
+@_jit
 def _user_pass(
     begin: int,
     end: int,
@@ -122,15 +154,12 @@ def _user_pass(
 ) -> None:
     """`vb.Local.update` for users begin..end: their rows, and each one's expected squared error."""
     k = len(precision)
-    matrix, inverse = np.zeros((k, k)), np.zeros((k, k))
+    work = np.zeros((2, k, k))
     for u in range(begin, end):
         a, b = indptr[u], indptr[u + 1]
         sums = np.zeros(item_rows.shape[1], np.float32)
         _add_moments(items[a:b], masked, np.arange(a, b), item_rows, k, sums)
-        _fill_precision(sums, precision, tau, matrix)
-        _cholesky(matrix)
-        _invert_factor(matrix, inverse)
-        _fill_row(inverse, precision * prior + sums[:k] / tau, user_rows[u])
+        _posterior(sums, precision, prior, tau, work, user_rows[u])
         residuals[u] = _expected_squares(masked[a:b], sums, user_rows[u], k)
 
 
@@ -187,8 +216,7 @@ class Crowd:
 
     def _totals(self, k: int) -> Array:
         """Ratings, expected squared error, parties, and the diagonal of E[p p^T], summed."""
-        diagonal = k - 1 + np.cumsum(np.arange(1, k + 1))  # of the packed triangle, in a row
-        squares = self._rows[self._active][:, diagonal].sum(axis=0, dtype=np.float64)
+        squares = self._rows[self._active][:, vb.diagonal(k)].sum(axis=0, dtype=np.float64)
         counts = (len(self._masked), self._residuals[self._active].sum(), self._active.sum())
         return np.concatenate((np.array(counts, np.float64), squares))
 
