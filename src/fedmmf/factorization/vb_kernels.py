@@ -47,15 +47,15 @@ def _cholesky(matrix: Array) -> None:
 
 @_jit
 def _invert_factor(factor: Array, inverse: Array) -> None:
-    """Lower triangle of the inverse of a lower triangular matrix."""
+    """Inverse of a lower triangular matrix, transposed: all inner loops then run along rows."""
     k = len(factor)
     for j in range(k):
         inverse[j, j] = 1.0 / factor[j, j]
         for i in range(j + 1, k):
             total = 0.0
             for f in range(j, i):
-                total -= factor[i, f] * inverse[f, j]
-            inverse[i, j] = total / factor[i, i]
+                total -= factor[i, f] * inverse[j, f]
+            inverse[j, i] = total / factor[i, i]
 
 
 @_jit
@@ -71,22 +71,22 @@ def _fill_precision(sums: Array, precision: Array, tau: float, matrix: Array) ->
 
 @_jit
 def _fill_row(inverse: Array, right: Array, row: Array) -> None:
-    """(mean, moment) from the inverse of the Cholesky factor of the posterior precision."""
+    """(mean, moment) from the transposed inverse of the precision's Cholesky factor."""
     k = len(right)
-    mean = np.zeros(k)
-    for i in range(k):
-        half = 0.0  # inverse @ right, one coordinate
-        for j in range(i + 1):
-            half += inverse[i, j] * right[j]
-        for j in range(i + 1):
-            mean[j] += inverse[i, j] * half
+    half, mean = np.zeros(k), np.zeros(k)
+    for j in range(k):
+        for i in range(j, k):
+            half[i] += inverse[j, i] * right[j]
+    for j in range(k):
+        for i in range(j, k):
+            mean[j] += inverse[j, i] * half[i]
     at = k
     for i in range(k):
         row[i] = mean[i]
         for j in range(i + 1):
             total = mean[i] * mean[j]
             for f in range(i, k):
-                total += inverse[f, i] * inverse[f, j]
+                total += inverse[i, f] * inverse[j, f]
             row[at] = total
             at += 1
 
