@@ -1,7 +1,8 @@
 """Options that several commands share; every default comes from `Settings` or `load`."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -15,24 +16,20 @@ from fedmmf.scale import RatingScale
 DEFAULTS = Settings()
 
 
-def number_or_auto(text: str) -> float | Literal["auto"]:
-    """Read `auto` or a number."""
-    if text == "auto":
-        return "auto"
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be a number or auto; got {text!r}") from None
+def _or_auto(number: type[int] | type[float], name: str) -> Callable[[str], float | str]:
+    """Make a parser of `auto` or a number of one type."""
+
+    def parse(text: str) -> float | str:
+        try:
+            return text if text == "auto" else number(text)
+        except ValueError:
+            raise typer.BadParameter(f"must be {name} or auto; got {text!r}") from None
+
+    return parse
 
 
-def count_or_auto(text: str) -> int | Literal["auto"]:
-    """Read `auto` or a whole number."""
-    if text == "auto":
-        return "auto"
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be a whole number or auto; got {text!r}") from None
+number_or_auto = _or_auto(float, "a number")
+count_or_auto = _or_auto(int, "a whole number")
 
 
 def parse_scale(text: str) -> RatingScale:
