@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -26,6 +27,11 @@ def test_a_mistake_names_field_rule_and_value(values, expected):
     with pytest.raises(SettingsError) as caught:
         Settings.checked(**values)
     assert expected in str(caught.value)
+
+
+def test_numpys_numbers_are_welcome():
+    settings = Settings.checked(factors=np.int64(7), held_out=np.float32(0.25))
+    assert (settings.factors, settings.held_out) == (7, 0.25)
 
 
 def test_changed_validates_anew():

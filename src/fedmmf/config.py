@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedmmf.errors import SettingsError
@@ -67,8 +68,12 @@ class Settings(BaseModel):
     @classmethod
     def checked(cls, **values: Any) -> Self:
         """Build settings; a mistake raises `SettingsError` that names the field, value and rule."""
+        plain = {  # searches over grids hand out numpy's numbers
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in values.items()
+        }
         try:
-            return cls(**values)
+            return cls(**plain)
         except ValidationError as error:
             raise SettingsError(_explain(error, cls)) from None
 
