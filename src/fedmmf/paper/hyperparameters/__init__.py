@@ -28,5 +28,8 @@ def load_tuned(data: str) -> dict[str, dict[str, Any]]:
 def save_tuned(data: str, tuned: dict[str, dict[str, Any]]) -> Path:
     """Write the settings of a data set."""
     path = path_of(data)
-    path.write_text(json.dumps(tuned, indent=2) + "\n")
+    try:
+        path.write_text(json.dumps(tuned, indent=2) + "\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}") from None
     return path
