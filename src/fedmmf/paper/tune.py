@@ -44,16 +44,11 @@ def tune(
     """Random search; the first candidate is the default."""
     stream = rng.stream(seed, "tune", row.name)
     try_one = {"factorization": _try_factorization, "local": _try_local, "context": _try_context}
-    best: Trial | None = None
-    for number in range(n_trials):
-        candidate = {} if number == 0 else _draw(row, stream)
-        trial = try_one[row.kind](row, train, candidate, seed)
-        if best is None or trial.rmse < best.rmse:
-            best = trial
-        progress(number + 1)
-    if best is None:
-        raise ValueError("a search needs at least one trial")
-    return best
+    trials = []
+    for candidate in [{}, *(_draw(row, stream) for _ in range(n_trials - 1))]:
+        trials.append(try_one[row.kind](row, train, candidate, seed))
+        progress(len(trials))
+    return min(trials, key=lambda trial: trial.rmse)
 
 
 def _draw(row: Row, stream: np.random.Generator) -> dict[str, Any]:
