@@ -34,7 +34,7 @@ def fit_none(x: Array, y: Array, strength: float, start: Array) -> Array:
 
 
 def predict_none(x: Array, theta: Array) -> Array:
-    """F = 0."""
+    """Return 0 for every row."""
     return np.zeros(len(x))
 
 
@@ -63,7 +63,7 @@ def fit_lr(x: Array, y: Array, strength: float, start: Array) -> Array:
 
 
 def predict_lr(x: Array, theta: Array) -> Array:
-    """F = b + w.x."""
+    """Return b + w.x."""
     out: Array = theta[0] + x @ theta[1:]
     return out
 
@@ -103,7 +103,7 @@ def fit_fm(x: Array, y: Array, strength: float, start: Array) -> Array:
 
 
 def predict_fm(x: Array, theta: Array) -> Array:
-    """F = b + w.x + sum_f ((V_f.x)^2 - V_f^2.x^2) / 2  (Rendle 2010, Lemma 3.1)."""
+    """Return b + w.x + sum_f ((V_f.x)^2 - V_f^2.x^2) / 2  (Rendle 2010, Lemma 3.1)."""
     d = x.shape[1]
     out: Array = theta[0] + x @ theta[1 : d + 1]
     squares = x * x
@@ -170,7 +170,7 @@ def fit_nn(x: Array, y: Array, strength: float, start: Array) -> Array:
 
 
 def predict_nn(x: Array, theta: Array) -> Array:
-    """F = b + out . tanh(W x + c)."""
+    """Return b + out . tanh(W x + c)."""
     d, h = x.shape[1], NN_HIDDEN
     layer = theta[1 + 2 * h :].reshape(h, d)
     hidden = np.tanh(x @ layer.T + theta[1 + h : 1 + 2 * h])  # (n, h)
@@ -214,17 +214,14 @@ def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callab
             if begin == end:
                 continue
             x, y = features[items[begin:end]], targets[begin:end]
-            # Every n_folds-th rating in the order of the items: balanced, and no randomness to
-            # share.
+            # Every n_folds-th rating in the order of the items: balanced, and nothing random.
             fold_of = np.arange(end - begin) % n_folds
             best_error = np.inf
             for s in range(len(strengths)):
                 predicted = np.zeros(end - begin)
                 for fold in range(min(n_folds, end - begin)):
-                    inside, outside = (
-                        np.flatnonzero(fold_of == fold),
-                        np.flatnonzero(fold_of != fold),
-                    )
+                    inside = np.flatnonzero(fold_of == fold)
+                    outside = np.flatnonzero(fold_of != fold)
                     if len(outside) > 0:
                         part = fit(x[outside], y[outside], strengths[s], starts[u])
                         predicted[inside] = predict(x[inside], part)
