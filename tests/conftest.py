@@ -27,11 +27,7 @@ def private_folders(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def public_data(monkeypatch):
     """Point FEDMMF_DATA at the published sets, or skip."""
-    folder = Path(os.environ.get("FEDMMF_DATA") or # A busy machine is no failure; how long things take is measured in benchmarks/.
-hypothesis.settings.register_profile("fedmmf", deadline=None)
-hypothesis.settings.load_profile("fedmmf")
-
-BESIDE_THE_CHECKOUT)
+    folder = Path(os.environ.get("FEDMMF_DATA") or BESIDE_THE_CHECKOUT)
     if not (folder / "ml-100k.zip").is_file():
         pytest.skip("the published sets are not here: set FEDMMF_DATA to a folder with their zips")
     monkeypatch.setenv("FEDMMF_DATA", str(folder))
