@@ -1,4 +1,4 @@
-"""Centralised tools that people use today, each as its documentation or defaults have it.
+"""Centralised tools that people use today, with defaults or settings that do better.
 
 They are optional: install the extra `bench` (and the CPU build of torch first, which lenskit
 wants).
@@ -105,7 +105,7 @@ def _ask_lenskit(model: Any, test: Ratings) -> Array:
 
 
 PEERS = [
-    Peer("cmfrec", "cmfrec", "CMF, ALS, k=40, lambda=20 (its MovieLens example)", _cmfrec),
+    Peer("cmfrec", "cmfrec", "CMF, ALS, 40 factors, lambda 20", _cmfrec),
     Peer("lenskit", "lenskit", "BiasedMFScorer, ALS, 50 factors", _lenskit),
     Peer("surprise", "surprise", "SVD, defaults (100 factors, 20 epochs)", _surprise),
 ]
