@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench fuzz clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedmmf demo
@@ -28,6 +28,9 @@ bench: $(INSTALLED)
 	$(BIN)/fedmmf bench training --data ml-1m
 	$(BIN)/python benchmarks/rounds.py ml-100k ml-1m
 	$(BIN)/python benchmarks/growth.py
+
+fuzz: $(INSTALLED)
+	$(BIN)/python tests/secagg/fuzz.py 1000000
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -27,6 +27,7 @@ ALLOWED = {
     "factorization": {"errors", "arrays", "threads"},
     "wire": {"errors", "arrays", "factorization"},
     "transport": {"errors"},
+    "secagg": {"errors", "arrays"},
     "context": {"arrays", "scale", "masks", "factorization", "wire"},
     "party": {"errors", "arrays", "rng", "scale", "masks", "factorization", "context", "wire"},
     "coordinator": {"errors", "arrays", "rng", "config", "factorization", "wire"},
@@ -42,7 +43,7 @@ ALLOWED = {
     "cli": BASE | {"bench", "data", "masks", "model", "paper", "training"},
 }
 # rooms of the device side
-DEVICE = {"party", "context", "wire", "rng", "errors", "arrays", "scale"}
+DEVICE = {"party", "context", "secagg", "wire", "rng", "errors", "arrays", "scale"}
 
 
 def room_of(path):
@@ -76,7 +77,17 @@ def test_a_room_imports_only_what_its_row_allows(path):
 
 
 def test_the_server_side_knows_no_ratings_features_or_masks():
-    assert not ALLOWED["coordinator"] & {"data", "masks", "party", "simulation", "training"}
+    knowing = {"data", "masks", "party", "simulation", "training"}
+    assert not (ALLOWED["coordinator"] | ALLOWED["secagg"]) & knowing
+
+
+SECAGG = [path for path in FILES if room_of(path) == "secagg"]
+
+
+@pytest.mark.parametrize("path", SECAGG, ids=lambda path: path.name)
+def test_no_secret_comes_from_a_simulations_generator(path):
+    assert not {name for name in imports(path) if name in ("random", "numpy.random")}
+    assert "np.random" not in path.read_text()
 
 
 ON_DEVICE = [path for path in FILES if room_of(path) in DEVICE]
@@ -84,9 +95,9 @@ ON_DEVICE += [SOURCE / "factorization" / name for name in ("contract.py", "sgd.p
 
 
 @pytest.mark.parametrize("path", ON_DEVICE, ids=lambda path: path.name)
-def test_the_device_side_needs_numpy_alone(path):
+def test_the_device_side_needs_numpy_and_cryptography_alone(path):
     packages = {name.split(".")[0] for name in imports(path)}
-    assert not packages - sys.stdlib_module_names - {"fedmmf", "numpy"}
+    assert not packages - sys.stdlib_module_names - {"fedmmf", "numpy", "cryptography"}
 
 
 def test_importing_a_party_loads_no_heavy_package():

@@ -1,0 +1,255 @@
+"""One party of one round: bytes in, bytes out (Bonawitz et al. 2017, figure 4, client side).
+
+    advertise() -> share_keys(data) -> masked_input(data, values) [-> confirm(data)] -> unmask(data)
+
+Each may be called once, in this order. A message that is refused raises and changes nothing, so the
+right one may still follow. What protects a party's vector is what it refuses to reveal: of every
+holder's two shares of a peer, the share of the self mask goes out only for a survivor and the share
+of the mask key only for a dropped one, once, and never both.
+
+Active variant: a holder answers for an owner only if at least t of the owner's K holders signed the
+same set of survivors. Honest holders sign once, so for both secrets of an owner to come out
+2 t <= (K - c) + 2 c = K + c signatures would be needed with c corrupt holders; t > 2 K / 3 rules
+that out for c < K / 3. In the complete graph this is the check of the paper.
+"""
+
+import os
+from collections.abc import Collection
+from enum import IntEnum
+
+from fedmmf.arrays import Array
+from fedmmf.secagg import keys, messages, shamir
+from fedmmf.secagg.errors import PolicyError, RoundError, SecAggError, require
+from fedmmf.secagg.framing import bit_map
+from fedmmf.secagg.keys import End, KeyPair
+from fedmmf.secagg.messages import Advertise
+from fedmmf.secagg.prg import apply_masks
+from fedmmf.secagg.setup import SERVER, Setup
+from fedmmf.secagg.shamir import SHARE_BYTES, Entropy
+
+_SERVER = "the server"
+
+
+class _Stage(IntEnum):
+    ADVERTISE = 0
+    SHARE_KEYS = 1
+    MASKED_INPUT = 2
+    CONFIRM = 3
+    UNMASK = 4
+    DONE = 5
+
+
+class Client:
+    """A party in a round.
+
+    Args:
+        setup: what all sides agreed on.
+        party: its number.
+        entropy: where secrets come from; anything but the operating system is for tests.
+        identity: its 32-byte Ed25519 secret, when active.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        party: int,
+        *,
+        entropy: Entropy = os.urandom,
+        identity: bytes | None = None,
+    ) -> None:
+        if party not in setup.index:
+            raise PolicyError(f"party {party} is not in the cohort")
+        if setup.active and (
+            identity is None or keys.public_identity(identity) != setup.identity(party)
+        ):
+            raise PolicyError("identity must be the Ed25519 secret behind this party's public key")
+        self.setup, self.party = setup, party
+        self._entropy, self._identity = entropy, identity or b""
+        self._stage = _Stage.ADVERTISE
+        self._channel = KeyPair.from_secret(entropy(keys.KEY_BYTES))
+        self._mask = KeyPair.from_secret(entropy(keys.KEY_BYTES))
+        self._self_secret = entropy(keys.KEY_BYTES)
+        self._peers: dict[int, Advertise] = {}  # neighbours that advertised
+        self._agreed: dict[int, bytes] = {}  # with each of them: the channel's secret
+        self._shares: dict[int, bytes] = {}  # both shares of each owner
+        self._confirmed: frozenset[int] = frozenset()
+
+    def advertise(self) -> bytes:
+        """Return the public keys, signed when active."""
+        self._require_stage(_Stage.ADVERTISE)
+        key = Advertise(self._channel.public, self._mask.public)
+        if self.setup.active:
+            key = Advertise(key.channel, key.mask, self._sign(b"keys", key.packed()))
+        self._stage = _Stage.SHARE_KEYS
+        return key.encode(self.setup, self.party)
+
+    def share_keys(self, data: bytes) -> bytes:
+        """Take the neighbours' keys; return shares of both secrets, sealed for each neighbour."""
+        self._require_stage(_Stage.SHARE_KEYS)
+        peers = dict(messages.Keys.decode(self.setup, SERVER, data).keys)
+        self._require_known(peers, self.setup.peers(self.party))
+        self._require_sound(peers)
+        agreed = {p: self._agree(self._channel, p, key.channel) for p, key in peers.items()}
+        shares = self._split((*peers, self.party))
+        boxes = {peer: self._seal(peer, peers[peer], agreed[peer], shares[peer]) for peer in peers}
+        self._peers, self._agreed = peers, agreed
+        self._shares = {self.party: shares[self.party]}
+        self._stage = _Stage.MASKED_INPUT
+        commitment = keys.commitment(self._self_secret, self.setup.context, self.party)
+        return messages.Shares(commitment, boxes).encode(self.setup, self.party)
+
+    def masked_input(self, data: bytes, values: Array) -> bytes:
+        """Take the neighbours' boxes; return x + PRG(b_u) + sum of +-PRG(s_uv).
+
+        Args:
+            data: what the server sent.
+            values: this party's ring elements, (length,); left as they are.
+        """
+        self._require_stage(_Stage.MASKED_INPUT)
+        vector = self.setup.ring.checked(values, self.setup.length).copy()
+        boxes = messages.Boxes.decode(self.setup, SERVER, data).boxes
+        self._require_known(boxes, self._peers)
+        shares = {peer: self._open(peer, box) for peer, box in boxes.items()}
+        seeds = {peer: self._pair_seed(peer) for peer in boxes}
+        added = [seed for peer, seed in seeds.items() if peer < self.party]
+        added.append(keys.self_seed(self._self_secret, self.setup.context, self.party))
+        subtracted = [seed for peer, seed in seeds.items() if peer > self.party]
+        apply_masks(vector, self.setup.ring, added, subtracted)
+        self._shares |= shares
+        self._stage = _Stage.CONFIRM if self.setup.active else _Stage.UNMASK
+        return messages.Masked(vector).encode(self.setup, self.party)
+
+    def confirm(self, data: bytes) -> bytes:
+        """Take the set of survivors; return a signature over it (active variant)."""
+        self._require_stage(_Stage.CONFIRM)
+        survivors = messages.Survivors.decode(self.setup, SERVER, data).members
+        self._require_enough(survivors)
+        self._confirmed = survivors
+        self._stage = _Stage.UNMASK
+        signature = self._sign(b"survivors", bit_map(self.setup, survivors))
+        return messages.Confirmed(signature).encode(self.setup, self.party)
+
+    def unmask(self, data: bytes) -> bytes:
+        """Take the request; return one share of each owner, and forget all secrets."""
+        self._require_stage(_Stage.UNMASK)
+        request = messages.Request.decode(self.setup, SERVER, data)
+        self._require_single(request)
+        self._require_enough(request.survivors)
+        if self.setup.active:
+            self._require_consistent(request)
+        self_part, key_part = slice(0, SHARE_BYTES), slice(SHARE_BYTES, 2 * SHARE_BYTES)
+        revealed = {
+            owner: shamir.from_bytes(pair[self_part if owner in request.survivors else key_part])
+            for owner, pair in self._shares.items()
+        }
+        self._forget()
+        return messages.Revealed(revealed).encode(self.setup, self.party)
+
+    def _require_stage(self, stage: _Stage) -> None:
+        if self._stage is not stage:
+            due = self._stage.name.lower()
+            raise RoundError(
+                f"party {self.party}: {stage.name.lower()} is out of turn; due: {due}. "
+                "Each stage happens once, in order; a new round needs a new Client."
+            )
+
+    def _require_known(self, given: Collection[int], known: Collection[int]) -> None:
+        strangers = sorted(set(given).difference(known))
+        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
+        needed = self.setup.threshold
+        count = len(given) + 1
+        require(count >= needed, _SERVER, f"only {count} holders are left; {needed} are needed")
+
+    def _require_sound(self, peers: dict[int, Advertise]) -> None:
+        own = [self._channel.public, self._mask.public]
+        every = own + [key for peer in peers.values() for key in (peer.channel, peer.mask)]
+        require(len(set(every)) == len(every), _SERVER, "two public keys are the same")
+        if self.setup.active:
+            for peer, key in peers.items():
+                text = key.channel + key.mask
+                signed = self._is_signed(peer, key.signature, b"keys", text)
+                require(signed, f"party {peer}", "the signature under its keys is not valid")
+
+    def _require_enough(self, survivors: frozenset[int]) -> None:
+        setup, near = self.setup, survivors.intersection(self._shares)
+        known = survivors.intersection(setup.holders(self.party))
+        strangers = sorted(known.difference(self._shares))
+        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
+        require(self.party in survivors, _SERVER, "it does not count this party's own vector")
+        text = "only {} survivors {}; at least {} are needed"
+        enough = len(survivors) >= setup.least
+        require(enough, _SERVER, text.format(len(survivors), "in all", setup.least))
+        enough = len(near) >= setup.threshold
+        require(enough, _SERVER, text.format(len(near), "among the holders", setup.threshold))
+
+    def _require_single(self, request: messages.Request) -> None:
+        both = sorted(request.survivors & request.dropped)
+        require(not both, _SERVER, f"it asks for both shares of parties {both[:5]}")
+        asked = (request.survivors | request.dropped).intersection(self.setup.holders(self.party))
+        strangers = sorted(asked.difference(self._shares))
+        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
+        left_out = sorted(set(self._shares).difference(asked))
+        require(not left_out, _SERVER, f"it leaves the state of parties {left_out[:5]} open")
+
+    def _require_consistent(self, request: messages.Request) -> None:
+        same = request.survivors == self._confirmed
+        require(same, _SERVER, "these are not the survivors this party signed")
+        text = bit_map(self.setup, request.survivors)
+        for party, signature in request.signatures.items():
+            signed = self._is_signed(party, signature, b"survivors", text)
+            require(
+                signed and party in request.survivors,
+                _SERVER,
+                f"the signature of party {party} over the survivors is not valid",
+            )
+        signers = {self.party, *request.signatures}
+        for owner in self._shares:
+            count = len(signers.intersection(self.setup.holders(owner)))
+            needed = self.setup.threshold
+            reason = f"{count} holders of party {owner} signed; {needed} are needed"
+            require(count >= needed, _SERVER, reason)
+
+    def _split(self, holders: tuple[int, ...]) -> dict[int, bytes]:
+        points = self.setup.points(holders)
+        secrets = [self._self_secret, self._mask.secret]
+        shares = shamir.share(secrets, self.setup.threshold, points, self._entropy)
+        return dict(zip(holders, shares.values(), strict=True))
+
+    def _agree(self, pair: KeyPair, peer: int, public: bytes) -> bytes:
+        secret = pair.agree(public)
+        if secret is None:
+            raise SecAggError(f"party {peer}", "its public key is not a proper point")
+        return secret
+
+    def _seal(self, peer: int, key: Advertise, secret: bytes, text: bytes) -> bytes:
+        context, own = self.setup.context, End(self.party, self._channel.public)
+        sealing = keys.channel_key(secret, context, own, End(peer, key.channel))
+        return keys.seal(sealing, text, context, self.party, peer)
+
+    def _open(self, peer: int, box: bytes) -> bytes:
+        context, own = self.setup.context, End(self.party, self._channel.public)
+        sender = End(peer, self._peers[peer].channel)
+        sealing = keys.channel_key(self._agreed[peer], context, sender, own)
+        text = keys.unseal(sealing, box, context, peer, self.party)
+        if text is None:
+            raise SecAggError(f"party {peer}", "its box is forged or damaged")
+        return text
+
+    def _pair_seed(self, peer: int) -> bytes:
+        public = self._peers[peer].mask
+        secret = self._agree(self._mask, peer, public)
+        own = End(self.party, self._mask.public)
+        return keys.pair_seed(secret, self.setup.context, own, End(peer, public))
+
+    def _sign(self, purpose: bytes, text: bytes) -> bytes:
+        return keys.sign(self._identity, purpose, self.setup.context, text)
+
+    def _is_signed(self, party: int, signature: bytes, purpose: bytes, text: bytes) -> bool:
+        public = self.setup.identity(party)
+        return keys.is_signed(public, signature, purpose, self.setup.context, text)
+
+    def _forget(self) -> None:
+        self._stage = _Stage.DONE
+        self._shares, self._agreed, self._peers = {}, {}, {}
+        self._self_secret = b""
+        del self._channel, self._mask

@@ -1,0 +1,92 @@
+"""The parts messages are made of: a frame, tables of fixed-size records, sets as bit maps.
+
+Little-endian. A frame is magic, version, kind, the first half of the digest of the `Setup` (so a
+message of another round, cohort or setting is refused before it is read), the sender, the body.
+A table is records of a party number and a fixed number of bytes, strictly increasing in the
+number: no duplicates and one encoding only. Everything here raises `SecAggError` or nothing.
+"""
+
+import struct
+from collections.abc import Collection, Mapping
+
+from fedmmf.secagg.errors import require
+from fedmmf.secagg.setup import SERVER, Setup
+
+_HEADER = struct.Struct("<4sBB16sI")
+_MAGIC, _VERSION = b"FMSA", 1
+_TAG_BYTES = 16
+_NUMBER = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size
+
+
+def name(sender: int) -> str:
+    """Return a sender in words."""
+    return "the server" if sender == SERVER else f"party {sender}"
+
+
+def frame(setup: Setup, kind: int, sender: int, body: bytes) -> bytes:
+    """Put a header before a body."""
+    tag = setup.context[:_TAG_BYTES]
+    return _HEADER.pack(_MAGIC, _VERSION, kind, tag, sender) + body
+
+
+def kind_of(setup: Setup, sender: int, data: bytes) -> int:
+    """Check everything in the header but the kind, and return that."""
+    who = name(sender)
+    require(len(data) >= HEADER_BYTES, who, f"needs {HEADER_BYTES} bytes; got {len(data)}")
+    magic, version, kind, tag, claimed = _HEADER.unpack_from(data)
+    require((magic, version) == (_MAGIC, _VERSION), who, "not a message of this protocol")
+    require(tag == setup.context[:_TAG_BYTES], who, "it belongs to another round or setup")
+    require(claimed == sender, who, f"it claims to come from {name(claimed)}")
+    return int(kind)
+
+
+def body_of(setup: Setup, kind: int, sender: int, data: bytes) -> memoryview:
+    """Check the header and return the body."""
+    given = kind_of(setup, sender, data)
+    require(given == kind, name(sender), f"a message of kind {kind} was due; got kind {given}")
+    return memoryview(data)[HEADER_BYTES:]
+
+
+def require_size(body: memoryview, size: int, who: str) -> None:
+    """Refuse a body of another size."""
+    require(len(body) == size, who, f"the body must have {size} bytes; got {len(body)}")
+
+
+def table(records: Mapping[int, bytes]) -> bytes:
+    """Write records by increasing party."""
+    return b"".join(_NUMBER.pack(party) + records[party] for party in sorted(records))
+
+
+def read_table(body: memoryview, size: int, setup: Setup, who: str) -> dict[int, bytes]:
+    """Read records of `size` bytes each, of parties of the cohort."""
+    step = _NUMBER.size + size
+    require(len(body) % step == 0, who, f"records have {step} bytes; got {len(body)} in all")
+    data, last = bytes(body), -1
+    records: dict[int, bytes] = {}
+    for start in range(0, len(data), step):
+        (party,) = _NUMBER.unpack_from(data, start)
+        require(party in setup.index, who, f"party {party} is a stranger to this cohort")
+        require(party > last, who, f"records must increase; party {party} follows {last}")
+        records[party] = data[start + _NUMBER.size : start + step]
+        last = party
+    return records
+
+
+def map_bytes(setup: Setup) -> int:
+    """Return the size of a bit map."""
+    return (setup.n + 7) // 8
+
+
+def bit_map(setup: Setup, members: Collection[int]) -> bytes:
+    """Write a set of parties, one bit each."""
+    bits = sum(1 << setup.index[party] for party in members)
+    return bits.to_bytes(map_bytes(setup), "little")
+
+
+def read_bit_map(body: memoryview, setup: Setup, who: str) -> frozenset[int]:
+    """Read a set of parties."""
+    require_size(body, map_bytes(setup), who)
+    bits = int.from_bytes(body, "little")
+    require(bits >> setup.n == 0, who, "the set has bits beyond the cohort")
+    return frozenset(party for i, party in enumerate(setup.parties) if bits >> i & 1)

@@ -1,0 +1,45 @@
+"""Who masks with whom: a k-regular graph from a public seed (Bell et al. 2020, section 3).
+
+The parties are put on a ring in an order that the seed fixes, and each is joined to its nearest k
+(a Harary graph under a random permutation). Anybody can recompute it. With k = n - 1 it is the
+complete graph of Bonawitz et al. 2017. Parties appear here as positions 0 .. n - 1.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+from fedmmf.secagg.keys import digest
+
+Graph = tuple[tuple[int, ...], ...]  # neighbours of each position, increasing
+
+
+@lru_cache(maxsize=16)
+def harary(n: int, k: int, seed: bytes) -> Graph:
+    """Return the neighbours of each of n positions; n k must be even."""
+    if k == n - 1:
+        return tuple(tuple(j for j in range(n) if j != i) for i in range(n))
+    order = permutation(n, seed)
+    place = {position: i for i, position in enumerate(order)}
+    steps = [step for d in range(1, k // 2 + 1) for step in (d, -d)] + [n // 2] * (k % 2)
+    return tuple(tuple(sorted(order[(place[i] + step) % n] for step in steps)) for i in range(n))
+
+
+def permutation(n: int, seed: bytes) -> list[int]:
+    """Return 0 .. n - 1 in the order of their digests under the seed."""
+    return sorted(range(n), key=lambda i: digest(b"fedmmf secagg 1 graph", seed, b"%d" % i))
+
+
+def core(
+    holders: Mapping[int, Sequence[int]], alive: Collection[int], threshold: int
+) -> frozenset[int]:
+    """Return the largest subset of `alive` whose every member has `threshold` holders in it.
+
+    A party with fewer could not be unmasked, so it is left out before it matters; that may leave
+    others with too few, hence the loop. In a complete graph this is all of `alive`, or nothing.
+    """
+    kept = set(alive)
+    while True:
+        short = [p for p in kept if len(kept.intersection(holders[p])) < threshold]
+        if not short:
+            return frozenset(kept)
+        kept.difference_update(short)

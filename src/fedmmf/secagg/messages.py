@@ -1,0 +1,227 @@
+"""The nine messages of a round, in the order of the protocol (Bonawitz et al. 2017, figure 4).
+
+Each is written by `encode(setup, sender)` and read by `decode(setup, sender, data)`, which checks
+length, ranges, duplicates, sender and round before anything is used, and raises `SecAggError`.
+Whether a well-formed message fits the state of the protocol is for `client` and `server` to say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.secagg import framing, shamir
+from fedmmf.secagg.errors import require
+from fedmmf.secagg.framing import name, require_size
+from fedmmf.secagg.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from fedmmf.secagg.setup import Setup
+
+BOX_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
+COMMITMENT_BYTES = 32
+
+
+def key_bytes(setup: Setup) -> int:
+    """Return the size of an advertisement: two public keys and, when active, a signature."""
+    return 2 * KEY_BYTES + (SIGNATURE_BYTES if setup.active else 0)
+
+
+@dataclass(frozen=True)
+class Advertise:
+    """Party to server: public keys for the channel and for the masks."""
+
+    channel: bytes
+    mask: bytes
+    signature: bytes = b""  # over both keys, when active
+    kind: ClassVar[int] = 1
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        return framing.frame(setup, self.kind, sender, self.packed())
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body = framing.body_of(setup, cls.kind, sender, data)
+        require_size(body, key_bytes(setup), name(sender))
+        return cls.unpacked(bytes(body))
+
+    def packed(self) -> bytes:
+        """Write the content alone."""
+        return self.channel + self.mask + self.signature
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Self:
+        """Read the content alone."""
+        return cls(data[:KEY_BYTES], data[KEY_BYTES : 2 * KEY_BYTES], data[2 * KEY_BYTES :])
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Server to party: the advertisements of its neighbours."""
+
+    keys: Mapping[int, Advertise]
+    kind: ClassVar[int] = 2
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        records = {party: key.packed() for party, key in self.keys.items()}
+        return framing.frame(setup, self.kind, sender, framing.table(records))
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body = framing.body_of(setup, cls.kind, sender, data)
+        records = framing.read_table(body, key_bytes(setup), setup, name(sender))
+        return cls({party: Advertise.unpacked(record) for party, record in records.items()})
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Party to server: sealed shares of both its secrets, one box per neighbour."""
+
+    commitment: bytes
+    boxes: Mapping[int, bytes]  # by receiver
+    kind: ClassVar[int] = 3
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        body = self.commitment + framing.table(self.boxes)
+        return framing.frame(setup, self.kind, sender, body)
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body = framing.body_of(setup, cls.kind, sender, data)
+        require(len(body) >= COMMITMENT_BYTES, name(sender), "the commitment is cut short")
+        rest = body[COMMITMENT_BYTES:]
+        boxes = framing.read_table(rest, BOX_BYTES, setup, name(sender))
+        return cls(bytes(body[:COMMITMENT_BYTES]), boxes)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Server to party: the boxes its neighbours sent it."""
+
+    boxes: Mapping[int, bytes]  # by sender
+    kind: ClassVar[int] = 4
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        return framing.frame(setup, self.kind, sender, framing.table(self.boxes))
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body = framing.body_of(setup, cls.kind, sender, data)
+        return cls(framing.read_table(body, BOX_BYTES, setup, name(sender)))
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """Party to server: its vector under all its masks."""
+
+    vector: Array
+    kind: ClassVar[int] = 5
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        return framing.frame(setup, self.kind, sender, self.vector.tobytes())
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body = framing.body_of(setup, cls.kind, sender, data)
+        require_size(body, setup.ring.width * setup.length, name(sender))
+        vector = np.frombuffer(body, setup.ring.dtype)
+        below = setup.ring.contains(vector)
+        require(below, name(sender), f"entries must be below {setup.ring.modulus}")
+        return cls(vector)
+
+
+@dataclass(frozen=True)
+class Survivors:
+    """Server to party, active variant: whose masked vectors arrived."""
+
+    members: frozenset[int]
+    kind: ClassVar[int] = 6
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        return framing.frame(setup, self.kind, sender, framing.bit_map(setup, self.members))
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body = framing.body_of(setup, cls.kind, sender, data)
+        return cls(framing.read_bit_map(body, setup, name(sender)))
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """Party to server, active variant: its signature over the survivors it was shown."""
+
+    signature: bytes
+    kind: ClassVar[int] = 7
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        return framing.frame(setup, self.kind, sender, self.signature)
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body = framing.body_of(setup, cls.kind, sender, data)
+        require_size(body, SIGNATURE_BYTES, name(sender))
+        return cls(bytes(body))
+
+
+@dataclass(frozen=True)
+class Request:
+    """Server to party: reveal self-mask shares of survivors and key shares of the dropped."""
+
+    survivors: frozenset[int]
+    dropped: frozenset[int]
+    signatures: Mapping[int, bytes] = field(default_factory=dict)  # active: over the survivors
+    kind: ClassVar[int] = 8
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        maps = framing.bit_map(setup, self.survivors) + framing.bit_map(setup, self.dropped)
+        return framing.frame(setup, self.kind, sender, maps + framing.table(self.signatures))
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body, who = framing.body_of(setup, cls.kind, sender, data), name(sender)
+        size = framing.map_bytes(setup)
+        survivors = framing.read_bit_map(body[:size], setup, who)
+        dropped = framing.read_bit_map(body[size : 2 * size], setup, who)
+        rest = body[2 * size :]
+        require(setup.active or len(rest) == 0, who, "signatures belong to the active variant")
+        signatures = framing.read_table(rest, SIGNATURE_BYTES, setup, who)
+        return cls(survivors, dropped, signatures)
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """Party to server: one share per owner, of the kind the request named for it."""
+
+    shares: Mapping[int, int]  # by owner
+    kind: ClassVar[int] = 9
+
+    def encode(self, setup: Setup, sender: int) -> bytes:
+        """Write the message."""
+        records = {owner: shamir.to_bytes(share) for owner, share in self.shares.items()}
+        return framing.frame(setup, self.kind, sender, framing.table(records))
+
+    @classmethod
+    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
+        """Read the message."""
+        body, who = framing.body_of(setup, cls.kind, sender, data), name(sender)
+        records = framing.read_table(body, shamir.SHARE_BYTES, setup, who)
+        shares = {owner: shamir.from_bytes(record) for owner, record in records.items()}
+        in_field = all(share < shamir.PRIME for share in shares.values())
+        require(in_field, who, "a share is not an element of the field")
+        return cls(shares)

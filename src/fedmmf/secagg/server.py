@@ -1,0 +1,256 @@
+"""The server of one round: bytes in, bytes out (Bonawitz et al. 2017, figure 4, server side).
+
+For each stage: `receive` the answers that come, then `next_messages` closes the stage and gives
+what to send to whom; a party that did not answer has dropped out. After the last stage `result`
+gives the sum of the survivors and nothing else. There is no clock here: how long a stage stays open
+is the caller's business.
+"""
+
+from collections.abc import Callable
+from enum import Enum, IntEnum
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.secagg import keys, messages
+from fedmmf.secagg.errors import BelowThresholdError, RoundError, SecAggError, require
+from fedmmf.secagg.framing import bit_map, kind_of, name
+from fedmmf.secagg.graph import core
+from fedmmf.secagg.recovery import Recovery
+from fedmmf.secagg.setup import SERVER, Setup
+
+
+class Receipt(Enum):
+    """What became of a message that was not refused."""
+
+    ACCEPTED = "accepted"
+    LATE = "late"  # its stage is closed: ignored, the sender counts as dropped out
+
+
+class Stage(IntEnum):
+    """The stage whose answers are due; the values are the kinds of those answers."""
+
+    ADVERTISE = messages.Advertise.kind
+    SHARE_KEYS = messages.Shares.kind
+    MASKED_INPUT = messages.Masked.kind
+    CONFIRM = messages.Confirmed.kind
+    UNMASK = messages.Revealed.kind
+    DONE = 254
+    ABORTED = 255
+
+    @property
+    def title(self) -> str:
+        """The stage in words."""
+        return self.name.lower().replace("_", " ")
+
+
+class Server:
+    """The server in a round.
+
+    Args:
+        setup: what all sides agreed on.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.stage = Stage.ADVERTISE
+        self._expected: frozenset[int] = frozenset(setup.parties)
+        self._answered: set[int] = set()
+        self._holders = {party: setup.holders(party) for party in setup.parties}
+        self._keys: dict[int, messages.Advertise] = {}
+        self._public: set[bytes] = set()  # all keys advertised
+        self._shares: dict[int, messages.Shares] = {}
+        self._signatures: dict[int, bytes] = {}
+        self._revealed: dict[int, messages.Revealed] = {}
+        self._total: Array = np.zeros(setup.length, setup.ring.dtype)
+        self._sharing: frozenset[int] = frozenset()  # U2: whose pairwise masks are in use
+        self._survivors: frozenset[int] = frozenset()  # U3: whose vectors are in the sum
+        self._request = messages.Request(frozenset(), frozenset())
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """The parties whose vectors are in the sum, once the masked inputs are in."""
+        return tuple(sorted(self._survivors))
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """The parties whose answers are due in this stage and have not come."""
+        return tuple(sorted(self._expected - self._answered))
+
+    def receive(self, party: int, data: bytes) -> Receipt:
+        """Take one answer; raise `SecAggError` if it is not right, and stay as before."""
+        require(party in self.setup.index, name(party), "it is not in the cohort")
+        kind, who = kind_of(self.setup, party, data), name(party)
+        require(kind in _ANSWERS, who, f"kind {kind} is not for the server")
+        if kind < self.stage:
+            return Receipt.LATE
+        require(kind == self.stage, who, f"out of turn: '{self.stage.title}' is due")
+        require(party in self._expected, who, "it dropped out of this round before")
+        require(party not in self._answered, who, f"duplicate in '{self.stage.title}'")
+        _ANSWERS[kind](self, party, data)
+        self._answered.add(party)
+        return Receipt.ACCEPTED
+
+    def next_messages(self) -> dict[int, bytes]:
+        """Close the stage; return what to send to each party for the next one."""
+        if self.stage not in _CLOSING:
+            raise RoundError(f"no stage follows: the round is at '{self.stage.title}'")
+        return _CLOSING[self.stage](self)
+
+    def result(self) -> Array:
+        """Close the last stage; return the sum of the survivors' vectors."""
+        if self.stage is not Stage.UNMASK:
+            raise RoundError(f"there is no result: the round is at '{self.stage.title}'")
+        self._require_holders(self._answered, self._survivors)
+        recovery = Recovery(self.setup, self._keys, self._shares, self._sharing, self._survivors)
+        try:
+            recovery.remove_masks(self._total, self._revealed)
+        except SecAggError:
+            self.abort()
+            raise
+        total = self._total
+        self._forget(Stage.DONE)
+        return total
+
+    def abort(self) -> None:
+        """Give the round up and let go of everything it held."""
+        self._forget(Stage.ABORTED)
+        self._survivors = frozenset()
+
+    def _take_keys(self, party: int, data: bytes) -> None:
+        key, who = messages.Advertise.decode(self.setup, party, data), name(party)
+        own = {key.channel, key.mask}
+        require(all(map(keys.is_proper, own)), who, "its public key is not a proper point")
+        is_new = len(own) == 2 and own.isdisjoint(self._public)
+        require(is_new, who, "its public keys are not two new ones")
+        if self.setup.active:
+            public, text = self.setup.identity(party), key.channel + key.mask
+            signed = keys.is_signed(public, key.signature, b"keys", self.setup.context, text)
+            require(signed, who, "the signature under its keys is not valid")
+        self._keys[party] = key
+        self._public |= own
+
+    def _take_shares(self, party: int, data: bytes) -> None:
+        shares = messages.Shares.decode(self.setup, party, data)
+        wanted = self._expected.intersection(self.setup.peers(party))
+        given = shares.boxes.keys()
+        require(given == wanted, name(party), f"boxes must be for its {len(wanted)} neighbours")
+        self._shares[party] = shares
+
+    def _take_vector(self, party: int, data: bytes) -> None:
+        masked = messages.Masked.decode(self.setup, party, data)
+        self.setup.ring.add_into(self._total, masked.vector)
+
+    def _take_signature(self, party: int, data: bytes) -> None:
+        signature = messages.Confirmed.decode(self.setup, party, data).signature
+        text, public = bit_map(self.setup, self._survivors), self.setup.identity(party)
+        signed = keys.is_signed(public, signature, b"survivors", self.setup.context, text)
+        require(signed, name(party), "the signature over the survivors is not valid")
+        self._signatures[party] = signature
+
+    def _take_revealed(self, party: int, data: bytes) -> None:
+        revealed = messages.Revealed.decode(self.setup, party, data)
+        wanted = self._sharing.intersection(self._holders[party])
+        right = revealed.shares.keys() == wanted
+        require(right, name(party), f"shares must be of its {len(wanted)} owners")
+        self._revealed[party] = revealed
+
+    def _close_advertise(self) -> dict[int, bytes]:
+        alive = self._close(Stage.SHARE_KEYS)
+        return {
+            party: messages.Keys(
+                {peer: self._keys[peer] for peer in self._holders[party] if peer in others}
+            ).encode(self.setup, SERVER)
+            for party in alive
+            for others in [alive - {party}]
+        }
+
+    def _close_share_keys(self) -> dict[int, bytes]:
+        alive = self._sharing = self._close(Stage.MASKED_INPUT)
+        return {
+            party: messages.Boxes(
+                {
+                    peer: self._shares[peer].boxes[party]
+                    for peer in self._holders[party]
+                    if peer in alive and peer != party
+                }
+            ).encode(self.setup, SERVER)
+            for party in alive
+        }
+
+    def _close_masked_input(self) -> dict[int, bytes]:
+        survivors = frozenset(self._answered)
+        self._require_cohort(len(survivors))
+        self._require_holders(survivors, survivors)
+        self._survivors = survivors
+        self._request = messages.Request(survivors, self._sharing - survivors)
+        if not self.setup.active:
+            self._advance(Stage.UNMASK, survivors)
+            return dict.fromkeys(survivors, self._request.encode(self.setup, SERVER))
+        self._advance(Stage.CONFIRM, survivors)
+        return dict.fromkeys(survivors, messages.Survivors(survivors).encode(self.setup, SERVER))
+
+    def _close_confirm(self) -> dict[int, bytes]:
+        signers = frozenset(self._answered)
+        self._require_holders(signers, self._survivors)
+        self._advance(Stage.UNMASK, signers)
+        return {party: self._signed_request(party).encode(self.setup, SERVER) for party in signers}
+
+    def _signed_request(self, party: int) -> messages.Request:
+        near = {holder for owner in self._holders[party] for holder in self._holders[owner]}
+        signatures = {p: s for p, s in self._signatures.items() if p in near and p != party}
+        return messages.Request(self._request.survivors, self._request.dropped, signatures)
+
+    def _close(self, following: Stage) -> frozenset[int]:
+        """Leave out whoever has too few holders left; abort if too few parties remain."""
+        alive = core(self._holders, self._answered, self.setup.threshold)
+        self._require_cohort(len(self._answered))
+        self._require_cohort(len(alive), "parties with enough holders left")
+        self._advance(following, alive)
+        return alive
+
+    def _require_cohort(self, count: int, whom: str = "parties") -> None:
+        if count < self.setup.least:
+            self._fail(count, self.setup.least, whom)
+
+    def _require_holders(
+        self, answered: set[int] | frozenset[int], survivors: frozenset[int]
+    ) -> None:
+        """Abort unless enough answered, in all and among the holders of each owner."""
+        if len(answered) < self.setup.threshold:
+            self._fail(len(answered), self.setup.threshold)
+        for owner in self._sharing:
+            holders = self._holders[owner]
+            is_needed = not survivors.isdisjoint(holders)  # its masks are in the sum
+            count = len(answered.intersection(holders))
+            if is_needed and count < self.setup.threshold:
+                self._fail(count, self.setup.threshold, f"holders of party {owner}")
+
+    def _fail(self, answered: int, needed: int, whom: str = "parties") -> None:
+        title = self.stage.title
+        self.abort()
+        raise BelowThresholdError(title, answered, needed, whom)
+
+    def _advance(self, stage: Stage, expected: frozenset[int]) -> None:
+        self.stage, self._expected, self._answered = stage, expected, set()
+
+    def _forget(self, stage: Stage) -> None:
+        self._advance(stage, frozenset())
+        self._keys, self._shares, self._signatures, self._revealed = {}, {}, {}, {}
+        self._public = set()
+        self._total = np.zeros(0, self.setup.ring.dtype)
+
+
+_ANSWERS: dict[int, Callable[[Server, int, bytes], None]] = {
+    Stage.ADVERTISE: Server._take_keys,
+    Stage.SHARE_KEYS: Server._take_shares,
+    Stage.MASKED_INPUT: Server._take_vector,
+    Stage.CONFIRM: Server._take_signature,
+    Stage.UNMASK: Server._take_revealed,
+}
+_CLOSING: dict[Stage, Callable[[Server], dict[int, bytes]]] = {
+    Stage.ADVERTISE: Server._close_advertise,
+    Stage.SHARE_KEYS: Server._close_share_keys,
+    Stage.MASKED_INPUT: Server._close_masked_input,
+    Stage.CONFIRM: Server._close_confirm,
+}

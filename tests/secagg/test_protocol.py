@@ -1,0 +1,185 @@
+"""Whole rounds: the sum is exact whoever drops out, or the round aborts and says why."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from oracle import answer, make_clients, make_setup, make_values, plain_sum, run
+
+from fedmmf.secagg import (
+    PRIME61,
+    RING32,
+    RING64,
+    BelowThresholdError,
+    FixedPoint,
+    RoundError,
+    Server,
+    Stage,
+)
+
+RINGS = [RING32, RING64, PRIME61]
+PASSIVE = [Stage.ADVERTISE, Stage.SHARE_KEYS, Stage.MASKED_INPUT, Stage.UNMASK]
+ACTIVE = [*PASSIVE[:3], Stage.CONFIRM, Stage.UNMASK]
+
+
+@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.name)
+def test_the_sum_is_exact(ring, active):
+    setup = make_setup(n=6, ring=ring, active=active)
+    values = make_values(setup)
+    server, total, _ = run(setup, values)
+    assert total.tolist() == plain_sum(setup, values, setup.parties)
+    assert server.survivors == setup.parties
+
+
+def expected_end(setup, drops, stages):
+    """Say, for a complete graph, at which stage a round aborts, if it does."""
+    for stage in stages:
+        left = [p for p in setup.parties if p not in drops or stage < drops[p]]
+        if len(left) < setup.least:
+            return stage, len(left)
+    return None
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_every_pattern_of_drop_outs_of_four_parties_ends_as_it_must(active):
+    setup = make_setup(n=4, length=2, active=active)
+    stages = ACTIVE if active else PASSIVE
+    values, finished, aborted = make_values(setup), 0, 0
+    for pattern in product([*stages, None], repeat=4):
+        drops = {p: s for p, s in zip(setup.parties, pattern, strict=True) if s}
+        end = expected_end(setup, drops, stages)
+        if end is None:
+            server, total, _ = run(setup, values, drops)
+            late = (None, Stage.CONFIRM, Stage.UNMASK)
+            alive = [p for p in setup.parties if drops.get(p) in late]
+            assert server.survivors == tuple(alive)
+            assert total.tolist() == plain_sum(setup, values, alive)
+            finished += 1
+        else:
+            with pytest.raises(BelowThresholdError, match=end[0].title) as caught:
+                run(setup, values, drops)
+            assert (caught.value.answered, caught.value.needed) == (end[1], setup.least)
+            aborted += 1
+    assert finished > 10
+    assert aborted > 100
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_cohort_threshold_graph_ring_and_drop_pattern(data):
+    n = data.draw(st.integers(3, 12), "n")
+    active = data.draw(st.booleans(), "active")
+    ring = data.draw(st.sampled_from(RINGS), "ring")
+    k = data.draw(st.sampled_from([None, *range(2, n - 1, 2)]), "neighbours")
+    holders = n if k is None else k + 1
+    least = 2 * holders // 3 + 1 if active else holders // 2 + 1
+    threshold = data.draw(st.integers(least, holders), "threshold")
+    stages = ACTIVE if active else PASSIVE
+    options = {"neighbours": k, "graph_seed": bytes([n]), "length": data.draw(st.integers(1, 9))}
+    setup = make_setup(n, threshold, ring=ring, active=active, **options)
+    most = data.draw(st.integers(0, holders - threshold + 1), "drop-outs")
+    leavers = data.draw(st.permutations(setup.parties))[:most]
+    gone = {party: data.draw(st.sampled_from(stages)) for party in leavers}
+    values = make_values(setup)
+    error = server = None
+    try:
+        server, total, _ = run(setup, values, gone)
+    except BelowThresholdError as caught:
+        error = caught
+    event("aborted" if error else "finished with drop-outs" if gone else "finished")
+    if error:
+        assert gone
+        assert error.answered < error.needed
+    else:
+        assert set(server.survivors) <= {p for p in setup.parties if gone.get(p, 9) > 5}
+        assert len(server.survivors) >= setup.least
+        assert total.tolist() == plain_sum(setup, values, server.survivors)
+
+
+def test_a_party_whose_neighbours_are_gone_is_left_out_before_it_matters():
+    setup = make_setup(n=12, neighbours=4, graph_seed=b"s")
+    lonely = setup.parties[0]
+    drops = dict.fromkeys(setup.peers(lonely)[:3], Stage.SHARE_KEYS)
+    values = make_values(setup)
+    server, total, _ = run(setup, values, drops)
+    assert lonely not in server.survivors
+    assert total.tolist() == plain_sum(setup, values, server.survivors)
+
+
+def test_an_aborted_round_says_how_many_answered_and_keeps_nothing():
+    setup = make_setup(n=5, threshold=4)
+    server, sent, clients = run(setup, until=Stage.MASKED_INPUT)
+    for party in setup.parties[:3]:
+        server.receive(party, clients[party].masked_input(sent[party], make_values(setup)[party]))
+    with pytest.raises(BelowThresholdError, match="3 parties answered, at least 4 are needed"):
+        server.next_messages()
+    assert server.survivors == ()
+    for call in (server.next_messages, server.result):
+        with pytest.raises(RoundError, match="aborted"):
+            call()
+
+
+def test_the_secure_sum_of_real_numbers_is_the_plain_fixed_point_sum():
+    n, length = 9, 50
+    numbers = np.sin(np.arange(n * length, dtype=float)).reshape(n, length) * 7  # both signs
+    for ring in RINGS:
+        setup = make_setup(n, length=length, ring=ring)
+        codec = FixedPoint(n, 5.0, ring)  # some are clipped
+        values = {p: codec.encode(numbers[i]) for i, p in enumerate(setup.parties)}
+        drops = {setup.parties[2]: Stage.MASKED_INPUT}
+        server, total, _ = run(setup, values, drops)
+        rows = [setup.index[p] for p in server.survivors]
+        plain = sum(codec.quantize(numbers[row]) for row in rows)
+        assert (plain < 0).any()
+        assert (plain > 0).any()
+        assert np.array_equal(ring.lift(total), plain)
+        assert np.array_equal(codec.decode(total), plain / codec.scale)
+
+
+def test_a_holder_that_sends_a_wrong_share_is_worked_around_and_too_many_are_named():
+    from fedmmf.secagg import SecAggError
+    from fedmmf.secagg.messages import Revealed
+
+    for liars, fine in ((1, True), (4, False)):
+        setup = make_setup(n=6, threshold=4)
+        values = make_values(setup)
+        server, sent, clients = run(setup, values, until=Stage.UNMASK)
+        for i, party in enumerate(setup.parties):
+            reply = answer(clients[party], Stage.UNMASK, sent[party], values[party])
+            shares = Revealed.decode(setup, party, reply).shares
+            if i < liars:
+                reply = Revealed({o: s ^ 1 for o, s in shares.items()}).encode(setup, party)
+            server.receive(party, reply)
+        if fine:
+            assert server.result().tolist() == plain_sum(setup, values, setup.parties)
+        else:
+            with pytest.raises(SecAggError, match="party 1 refused: its shares do not give"):
+                server.result()
+            assert server.stage is Stage.ABORTED
+
+
+def test_two_rounds_of_the_same_values_look_different():
+    values, seen = None, []
+    for round_id in (b"one", b"two"):
+        setup = make_setup(round_id=round_id)
+        values = values or make_values(setup)
+        _, sent, clients = run(setup, values, until=Stage.MASKED_INPUT)
+        party = setup.parties[0]
+        seen.append(clients[party].masked_input(sent[party], values[party])[26:])
+    assert seen[0] != seen[1]
+
+
+def test_entropy_is_the_operating_systems_unless_told(monkeypatch):
+    import os
+
+    from fedmmf.secagg import Client
+
+    setup = make_setup()
+    assert Client.__init__.__kwdefaults__["entropy"] is os.urandom
+    first, second = (Client(setup, setup.parties[0]).advertise() for _ in range(2))
+    assert first != second
+    assert make_clients(setup)[1].advertise() == make_clients(setup)[1].advertise()
+    assert Server(setup).expected == setup.parties
