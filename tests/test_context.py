@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fedmmf import context, rng, simulation
+from fedmmf.aggregation.plain import Plain
 from fedmmf.context import RemoteGradient, crowd_gradient, party_gradient, train_context
-from fedmmf.coordinator import Remote
 from fedmmf.masks.models import FAMILIES
 from fedmmf.party import Party
 from fedmmf.transport import InProcess
@@ -62,7 +62,7 @@ def test_messages_train_the_same_model(small, kind):
         parties[f"{user:03}"] = Party(
             small.item_codes[mine], ratings, small.scale, features, mask="mean"
         )
-    remote = RemoteGradient(kind, Remote(InProcess(parties), sorted(parties)))
+    remote = RemoteGradient(kind, Plain(InProcess(parties), sorted(parties)))
     crowd = crowd_gradient(FAMILIES[kind], features, small.item_codes, small.values, small.scale)
     models = [
         train_context(

@@ -27,9 +27,11 @@ ALLOWED = {
     "factorization": {"errors", "arrays", "threads"},
     "wire": {"errors", "arrays", "factorization"},
     "transport": {"errors"},
+    "aggregation": {"errors", "arrays", "coordinator", "factorization", "secagg", "wire"},
     "secagg": {"errors", "arrays"},
     "context": {"arrays", "scale", "masks", "factorization", "wire"},
-    "party": {"errors", "arrays", "rng", "scale", "masks", "factorization", "context", "wire"},
+    "party": {"errors", "arrays", "rng", "scale"}
+    | {"aggregation", "context", "factorization", "masks", "wire"},
     "coordinator": {"errors", "arrays", "rng", "config", "factorization", "wire"},
     "simulation": BASE | {"data", "masks", "factorization", "wire", "coordinator"},
     "training": BASE | {"data", "masks", "factorization", "coordinator", "simulation"},
@@ -40,6 +42,7 @@ ALLOWED = {
     "paper": BASE
     | {"context", "data", "evaluation", "masks", "model", "simulation", "training", "__version__"},
     "bench": BASE | {"coordinator", "data", "evaluation", "masks", "simulation"},
+    "federation": BASE | {"data", "party", "simulation"},
     "cli": BASE | {"bench", "data", "masks", "model", "paper", "training"},
 }
 # rooms of the device side
@@ -78,7 +81,7 @@ def test_a_room_imports_only_what_its_row_allows(path):
 
 def test_the_server_side_knows_no_ratings_features_or_masks():
     knowing = {"data", "masks", "party", "simulation", "training"}
-    assert not (ALLOWED["coordinator"] | ALLOWED["secagg"]) & knowing
+    assert not (ALLOWED["coordinator"] | ALLOWED["secagg"] | ALLOWED["aggregation"]) & knowing
 
 
 SECAGG = [path for path in FILES if room_of(path) == "secagg"]

@@ -6,36 +6,13 @@ import numpy as np
 import pytest
 
 from fedmmf import coordinator, simulation, training, wire
+from fedmmf.aggregation.plain import Plain
 from fedmmf.config import Settings
-from fedmmf.coordinator import Remote
 from fedmmf.errors import DivergenceError, WireError
 from fedmmf.factorization.contract import Public
+from fedmmf.federation import make_parties
 from fedmmf.model import FedMMF
-from fedmmf.party import Party
 from fedmmf.transport import InProcess
-
-
-def make_parties(ratings, settings, held_out=None):
-    training = ratings if held_out is None else ratings.select(~held_out)
-    features = simulation.feature_matrix(training, settings)
-    parties = {}
-    for user, (begin, end) in enumerate(
-        zip(ratings.by_user[:-1], ratings.by_user[1:], strict=True)
-    ):
-        mine = slice(begin, end)
-        parties[f"{user:06}"] = Party(
-            ratings.item_codes[mine],
-            ratings.values[mine],
-            ratings.scale,
-            features,
-            mask=settings.mask,
-            mask_strength=settings.mask_strength,
-            cross_fit=settings.cross_fit,
-            folds=settings.folds,
-            held_out=None if held_out is None else held_out[mine],
-            stream=simulation.mask_stream(settings.seed, ratings.user_ids[user]),
-        )
-    return parties
 
 
 def train_reference(ratings, settings):
@@ -43,7 +20,7 @@ def train_reference(ratings, settings):
     held_out = simulation.choose_held_out(ratings, settings)
     parties = make_parties(ratings, settings, held_out if held_out.any() else None)
     transport = InProcess(parties)
-    remote = Remote(transport, sorted(parties))
+    remote = Plain(transport, sorted(parties))
     remote.join()
     server = simulation.make_server(ratings, settings)
     coordinator.run(server, remote)
@@ -105,7 +82,7 @@ def test_biases_agree(small):
 def test_a_survey_gives_item_counts_and_means(small):
     settings = Settings(mask="mean", held_out=0.0)
     parties = make_parties(small, settings)
-    sums = Remote(InProcess(parties), sorted(parties)).survey(small.n_items)
+    sums = Plain(InProcess(parties), sorted(parties)).survey(small.n_items)
     expected = simulation.survey(small)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-5)
@@ -135,7 +112,7 @@ def test_reported_traffic_is_what_crosses_the_wire(small, solver):
     parties = make_parties(small, settings, simulation.choose_held_out(small, settings))
     transport = InProcess(parties)
     server = simulation.make_server(small, settings)
-    Remote(transport, sorted(parties)).sums(server.next_message())
+    Plain(transport, sorted(parties)).sums(server.next_message())
     traffic = FedMMF(**settings.model_dump()).fit(small).traffic()
     n = small.n_users
     assert traffic["down_bytes_per_user_round"] == transport.bytes_down / n
@@ -152,7 +129,7 @@ def test_a_party_that_does_not_answer_is_left_out(small):
             replies.pop("000003", None)
             return replies
 
-    remote = Remote(Lossy(parties), sorted(parties))
+    remote = Plain(Lossy(parties), sorted(parties))
     server = simulation.make_server(small, settings)
     sums = remote.sums(server.next_message())
     others = small.select(small.user_codes != 3)
@@ -189,7 +166,7 @@ def update(round_, items, width, totals=2):
 )
 def test_a_bad_message_names_its_sender(small, data, reason):
     server = simulation.make_server(small, Settings(mask="mean", factors=4))
-    remote = Remote(InProcess({"mallory": Sends(data)}), ["mallory"])
+    remote = Plain(InProcess({"mallory": Sends(data)}), ["mallory"])
     before = server.result.item_rows.copy()
     message = server.next_message()
     with pytest.raises(WireError, match=reason) as caught:
@@ -203,7 +180,7 @@ def test_a_party_refuses_what_it_does_not_understand(small):
     public = Public(2, np.zeros(5), np.zeros((3, 2), np.float32))
     with pytest.raises(WireError, match="catalogue must have 90 items; got 3"):
         party.answer(wire.Round(1, 0, False, "sgd", public).encode())
-    with pytest.raises(WireError, match="answers Join, Survey and Round"):
+    with pytest.raises(WireError, match="does not answer messages of kind 2"):
         party.answer(wire.Joined(3).encode())
 
 
@@ -213,7 +190,7 @@ def test_a_party_continues_from_its_own_checkpoint(small, solver):
     messages = []
     server = simulation.make_server(small, settings)
     parties = make_parties(small, settings)
-    remote = Remote(InProcess(parties), sorted(parties))
+    remote = Plain(InProcess(parties), sorted(parties))
     for _ in range(3):
         messages.append(server.next_message())
         server.advance(messages[-1], remote.sums(messages[-1]))

@@ -21,7 +21,7 @@ RATE = 0.03
 
 
 class Participants(Protocol):
-    """`coordinator.Remote`, as far as it is needed here."""
+    """`aggregation.plain.Plain`, as far as it is needed here."""
 
     def sums(self, message: wire.Round) -> ItemSums:
         """Take part in a round."""

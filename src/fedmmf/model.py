@@ -11,7 +11,7 @@ import polars as pl
 from fedmmf import __version__, checkpoint, evaluation, simulation, wire
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
-from fedmmf.coordinator import HELD_OUT_TOTALS, n_totals
+from fedmmf.coordinator import n_update_totals
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError, NotFittedError, SettingsError
 from fedmmf.learned import Learned
@@ -184,7 +184,7 @@ class FedMMF:
         """Bytes that a party sends and receives per round, on average, as `wire` encodes them."""
         learned = self.learned
         public = learned.members[0].public
-        totals = HELD_OUT_TOTALS + n_totals(learned.solver, public)
+        totals = n_update_totals(learned.solver, public)
         width = public.item_rows.shape[1]
         up = wire.Update.n_bytes(learned.n_training / learned.n_users, width, totals)
         down = wire.Round.n_bytes(public)

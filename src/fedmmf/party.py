@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedmmf import rng, wire
+from fedmmf.aggregation.secure_party import SecureParty
 from fedmmf.arrays import Array
 from fedmmf.context import answer_context
 from fedmmf.errors import NotFittedError, WireError
@@ -72,6 +73,7 @@ class Party:
         )
         self.masked_ratings = self.mask.masked_ratings(cross_fit)
         self._held_out_mask = self._mask_of(self._held_out_items)
+        self._secure: SecureParty | None = None
         self._solver: LocalSolver | None = None
         self._best: Array | None = None
         self._item_factors: Array | None = None
@@ -97,7 +99,19 @@ class Party:
             return self._describe_items().encode()
         if kind == wire.Round.kind:
             return self._take_part(wire.Round.decode(message)).encode()
-        raise WireError(f"a party answers Join, Survey and Round; got a message of kind {kind}")
+        if kind == wire.SecureSetup.kind:
+            self._secure = SecureParty(wire.SecureSetup.decode(message))
+            return wire.Joined(len(self.items)).encode()
+        if kind == wire.SecureTrip.kind:
+            return self._take_trip(wire.SecureTrip.decode(message)).encode()
+        raise WireError(f"a party does not answer messages of kind {kind}")
+
+    def _take_trip(self, message: wire.SecureTrip) -> wire.SecureTrip:
+        """One trip of a securely aggregated round; the update leaves only under its masks."""
+        if self._secure is None:
+            raise WireError("a secure round needs a SecureSetup first")
+        update = self._take_part(wire.Round.decode(message.round)) if message.round else None
+        return self._secure.answer(message, update)
 
     def _describe_items(self) -> wire.Update:
         """Ratings around the scale's middle, to be summed into item means before training."""

@@ -94,7 +94,7 @@ def content_features(ratings: Ratings) -> Array:
 
 
 def survey(ratings: Ratings) -> ItemSums:
-    """What `Remote.survey` gives: each item's ratings around the middle of [0, 1], and counts."""
+    """What `Plain.survey` gives: each item's ratings around the middle of [0, 1], and counts."""
     rows = ratings.scale.to_unit(ratings.values) - 0.5
     sums = np.bincount(ratings.item_codes, rows, ratings.n_items)[:, np.newaxis]
     return ItemSums(sums, np.diff(ratings.by_item.indptr), np.zeros(0))

@@ -9,6 +9,7 @@ Little-endian, fixed header (magic, version, kind), then fixed fields, then arra
 fields give. A message that is short, long, out of range or not finite raises `WireError`.
 """
 
+import dataclasses
 import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -178,6 +179,72 @@ class Update(_Message):
     def n_bytes(cls, n_ratings: float, width: int, n_totals: int) -> float:
         """Length of an encoded message; a mean number of ratings gives a mean length."""
         return _HEADER.size + cls.fields.size + 4 * n_ratings * (1 + width) + 8 * n_totals
+
+
+@dataclass(frozen=True)
+class SecureSetup(_Message):
+    """Server to party: what a series of securely aggregated rounds is agreed on.
+
+    Everything here is public. A party checks it against the conditions of `secagg.policy` before it
+    takes part. Party numbers are 0 to n_parties - 1.
+    """
+
+    session: bytes  # 16 bytes, never used twice
+    graph_seed: bytes  # 32 bytes
+    party: int  # whom this copy is for
+    n_parties: int
+    threshold: int
+    neighbours: int  # 0: everybody
+    solver: str
+    n_items: int
+    width: int
+    n_totals: int
+    row_bound: float
+    total_bound: float
+    kind: ClassVar[int] = 6
+    fields: ClassVar[struct.Struct] = struct.Struct("<16s32sIIIIBIIIdd")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        values = dict(vars(self))
+        values["solver"] = SOLVERS.index(self.solver)
+        return self._frame(*values.values())
+
+    @classmethod
+    def decode(cls, data: bytes) -> "SecureSetup":
+        """Read the message."""
+        values, body = cls._open(data)
+        _require_size(body, 0)
+        names = [field.name for field in dataclasses.fields(cls)]
+        given = dict(zip(names, values, strict=True))
+        _require(given["solver"] < len(SOLVERS), "the solver is unknown")
+        given["solver"] = SOLVERS[given["solver"]]
+        bounds = np.array((given["row_bound"], given["total_bound"]))
+        _require(bool(np.isfinite(bounds).all() and (bounds > 0).all()), "bounds must be positive")
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class SecureTrip(_Message):
+    """Both ways: a message of `secagg.session`, and on the way down the round it belongs to."""
+
+    trip: int  # 1: masked input, 3: unmasking
+    data: bytes
+    round: bytes = b""  # an encoded `Round`; empty where nothing is summed
+    kind: ClassVar[int] = 7
+    fields: ClassVar[struct.Struct] = struct.Struct("<BII")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        return self._frame(self.trip, len(self.data), len(self.round)) + self.data + self.round
+
+    @classmethod
+    def decode(cls, data: bytes) -> "SecureTrip":
+        """Read the message."""
+        (trip, size, round_size), body = cls._open(data)
+        _require(trip in (1, 3), f"trip must be 1 or 3; got {trip}")
+        _require_size(body, size + round_size)
+        return cls(trip, body[:size], body[size:])
 
 
 def kind_of(data: bytes) -> int:

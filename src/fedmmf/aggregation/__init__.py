@@ -1,0 +1,1 @@
+"""Ways to sum what the parties send. Each is a `coordinator.Participants` over a transport."""

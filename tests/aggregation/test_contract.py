@@ -1,0 +1,182 @@
+"""What every way to sum has to do, with real parties and real messages."""
+
+import numpy as np
+import pytest
+
+from fedmmf import coordinator, simulation, training, wire
+from fedmmf.aggregation.layout import Bounds, Layout
+from fedmmf.aggregation.plain import Plain
+from fedmmf.aggregation.secure import Secure
+from fedmmf.config import Settings
+from fedmmf.federation import make_parties
+from fedmmf.secagg import BelowThresholdError, PolicyError
+from fedmmf.transport import InProcess
+
+SOLVERS = ["sgd", "vb"]
+
+
+def plain(transport, names, ratings):
+    return Plain(transport, names)
+
+
+def secure(transport, names, ratings):
+    return Secure(transport, names, ratings.scale.span)
+
+
+def secure_graph(transport, names, ratings):
+    return Secure(transport, names, ratings.scale.span, neighbours=20)
+
+
+every_way = pytest.mark.parametrize("make", [plain, secure, secure_graph])
+
+
+def settings_of(solver, **changes):
+    return Settings(mask="mean", solver=solver, factors=3, rounds=5, held_out=0.2, **changes)
+
+
+def federation(ratings, settings, make, transport_class=InProcess):
+    parties = make_parties(ratings, settings, simulation.choose_held_out(ratings, settings))
+    transport = transport_class(parties)
+    return parties, make(transport, sorted(parties), ratings)
+
+
+@every_way
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_training_ends_where_the_simulation_ends(small, make, solver):
+    settings = settings_of(solver)
+    _, participants = federation(small, settings, make)
+    server = simulation.make_server(small, settings)
+    coordinator.run(server, participants)
+    (member,) = training.train(small, settings).members
+    np.testing.assert_allclose(
+        server.result.item_factors, member.public.item_factors, rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(server.history, member.history, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [secure, secure_graph])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_secure_sum_is_exactly_the_sum_of_fixed_point_updates(small, make, solver):
+    settings = settings_of(solver)
+    _, participants = federation(small, settings, make)
+    twins = make_parties(small, settings, simulation.choose_held_out(small, settings))
+    server = simulation.make_server(small, settings)
+    for _ in range(3):
+        message = server.next_message()
+        sums = participants.sums(message)
+        n_items, width = message.public.item_rows.shape
+        n_totals = coordinator.n_update_totals(solver, message.public)
+        layout = Layout(n_items, width, n_totals)
+        codec = Bounds.of(solver, small.scale.span).codec(layout, solver, len(twins))
+        total = np.zeros(layout.length, np.int64)
+        for party in twins.values():
+            answer = party.answer(message.encode())
+            update = wire.Update.decode(answer, n_items=n_items, width=width, n_totals=n_totals)
+            total += codec.quantize(layout.pack(update.items, update.rows, update.totals))
+        expected = layout.unpack(total / codec.scale)
+        assert np.array_equal(sums.rows, expected.rows)
+        assert np.array_equal(sums.n_raters, expected.n_raters)
+        assert np.array_equal(sums.totals, expected.totals)
+        server.advance(message, sums)
+
+
+class Lossy(InProcess):
+    """Loses what some parties answer, by stage."""
+
+    lost: dict[str, set[str]]
+
+    def exchange(self, stage, messages, timeout):
+        replies = super().exchange(stage, messages, timeout)
+        for name in self.lost.get(stage, ()):
+            replies.pop(name, None)
+        return replies
+
+
+@every_way
+def test_who_does_not_answer_is_left_out_and_the_others_are_summed(small, make):
+    gone = {"000003", "000041"}
+    settings = settings_of("sgd")
+    _, participants = federation(small, settings, make, Lossy)
+    transport = participants._transport
+    transport.lost = {}
+    message = simulation.make_server(small, settings).next_message()
+    if make is not plain:
+        participants.sums(message)  # fills the pipeline with everybody
+    transport.lost = {"round": gone, "trip 1": gone}
+    sums = participants.sums(message)
+    held_out = simulation.choose_held_out(small, settings)
+    stayed = ~held_out & ~np.isin(small.user_codes, [3, 41])
+    expected = np.bincount(small.item_codes[stayed], minlength=small.n_items)
+    assert np.array_equal(sums.n_raters, expected)
+
+
+def test_a_party_lost_while_unmasking_stays_in_the_sum(small):
+    settings = settings_of("sgd")
+    _, participants = federation(small, settings, secure, Lossy)
+    participants._transport.lost = {}
+    message = simulation.make_server(small, settings).next_message()
+    everybody = participants.sums(message).n_raters
+    participants._transport.lost = {"trip 3": {"000003"}}
+    assert np.array_equal(participants.sums(message).n_raters, everybody)
+    assert len(participants.survivors) == small.n_users
+
+
+def test_below_the_threshold_a_round_gives_nothing(small):
+    settings = settings_of("sgd")
+    parties, participants = federation(small, settings, secure, Lossy)
+    participants._transport.lost = {}
+    message = simulation.make_server(small, settings).next_message()
+    participants.sums(message)
+    participants._transport.lost = {"trip 1": set(sorted(parties)[:35])}
+    with pytest.raises(BelowThresholdError):
+        participants.sums(message)
+
+
+class Garbling(InProcess):
+    """One party answers nonsense."""
+
+    def exchange(self, stage, messages, timeout):
+        replies = super().exchange(stage, messages, timeout)
+        if stage == "trip 1" and "000007" in replies:
+            replies["000007"] = b"nonsense" * 9
+        return replies
+
+
+def test_nonsense_counts_as_a_drop_out_and_is_named(small):
+    settings = settings_of("sgd")
+    _, participants = federation(small, settings, secure, Garbling)
+    message = simulation.make_server(small, settings).next_message()
+    sums = participants.sums(message)
+    assert "malformed" in participants.refused["000007"]
+    assert "000007" not in participants.survivors
+    assert sums.n_raters.sum() > 0
+
+
+def test_a_party_refuses_a_setup_that_breaks_the_protocols_conditions(small):
+    party = make_parties(small, settings_of("sgd"))["000000"]
+    weak = wire.SecureSetup(b"s" * 16, b"g" * 32, 0, 60, 20, 0, "sgd", 90, 3, 2, 16.0, 1e4)
+    with pytest.raises(PolicyError, match="threshold"):
+        party.answer(weak.encode())
+
+
+def test_the_server_sees_no_number_of_an_update(small):
+    """The masked vector, without the headers around it, is noise: mostly zeros would show."""
+    settings = settings_of("sgd")
+
+    class Recording(InProcess):
+        seen: list[bytes]
+
+        def exchange(self, stage, messages, timeout):
+            replies = super().exchange(stage, messages, timeout)
+            if stage == "trip 1":
+                self.seen.append(replies["000005"])
+            return replies
+
+    _, participants = federation(small, settings, secure, Recording)
+    participants._transport.seen = []
+    message = simulation.make_server(small, settings).next_message()
+    participants.sums(message)
+    masked = np.frombuffer(participants._transport.seen[-1][-1300:-200], np.uint8)
+    counts = np.bincount(masked, minlength=256)
+    expected = len(masked) / 256
+    assert np.sum((counts - expected) ** 2 / expected) < 360  # chi-square, 255 degrees, p ~ 1e-5
