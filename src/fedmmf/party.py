@@ -94,11 +94,8 @@ class Party:
         if kind == wire.Join.kind:
             wire.Join.decode(message)
             return wire.Joined(len(self.items)).encode()
-        if kind == wire.Survey.kind:
-            wire.Survey.decode(message)
-            return self._describe_items().encode()
-        if kind == wire.Round.kind:
-            return self._take_part(wire.Round.decode(message)).encode()
+        if kind in (wire.Survey.kind, wire.Round.kind):
+            return self._update(message).encode()
         if kind == wire.SecureSetup.kind:
             self._secure = SecureParty(wire.SecureSetup.decode(message))
             return wire.Joined(len(self.items)).encode()
@@ -110,8 +107,15 @@ class Party:
         """One trip of a securely aggregated round; the update leaves only under its masks."""
         if self._secure is None:
             raise WireError("a secure round needs a SecureSetup first")
-        update = self._take_part(wire.Round.decode(message.round)) if message.round else None
+        update = self._update(message.round) if message.round else None
         return self._secure.answer(message, update)
+
+    def _update(self, message: bytes) -> wire.Update:
+        """What this party adds to a sum."""
+        if wire.kind_of(message) == wire.Survey.kind:
+            wire.Survey.decode(message)
+            return self._describe_items()
+        return self._take_part(wire.Round.decode(message))
 
     def _describe_items(self) -> wire.Update:
         """Ratings around the scale's middle, to be summed into item means before training."""

@@ -201,22 +201,28 @@ class SecureSetup(_Message):
     n_totals: int
     row_bound: float
     total_bound: float
+    suppressed: tuple[int, ...] = ()  # items left out, since too few parties rated them; increasing
     kind: ClassVar[int] = 6
-    fields: ClassVar[struct.Struct] = struct.Struct("<16s32sIIIIBIIIdd")
+    fields: ClassVar[struct.Struct] = struct.Struct("<16s32sIIIIBIIIddI")
 
     def encode(self) -> bytes:
         """Write the message."""
-        values = dict(vars(self))
-        values["solver"] = SOLVERS.index(self.solver)
-        return self._frame(*values.values())
+        values = dict(vars(self)) | {
+            "solver": SOLVERS.index(self.solver),
+            "suppressed": len(self.suppressed),
+        }
+        return self._frame(*values.values()) + _bytes(np.array(self.suppressed), "<i4")
 
     @classmethod
     def decode(cls, data: bytes) -> "SecureSetup":
         """Read the message."""
         values, body = cls._open(data)
-        _require_size(body, 0)
         names = [field.name for field in dataclasses.fields(cls)]
         given = dict(zip(names, values, strict=True))
+        _require_size(body, 4 * given["suppressed"])
+        items = np.frombuffer(body, "<i4")
+        _require(_is_increasing_below(items, given["n_items"]), "suppressed items must increase")
+        given["suppressed"] = tuple(items.tolist())
         _require(given["solver"] < len(SOLVERS), "the solver is unknown")
         given["solver"] = SOLVERS[given["solver"]]
         bounds = np.array((given["row_bound"], given["total_bound"]))
@@ -230,7 +236,7 @@ class SecureTrip(_Message):
 
     trip: int  # 1: masked input, 3: unmasking
     data: bytes
-    round: bytes = b""  # an encoded `Round`; empty where nothing is summed
+    round: bytes = b""  # an encoded `Round` or `Survey`; empty where nothing is summed
     kind: ClassVar[int] = 7
     fields: ClassVar[struct.Struct] = struct.Struct("<BII")
 

@@ -40,6 +40,12 @@ def federation(ratings, settings, make, transport_class=InProcess):
     return parties, make(transport, sorted(parties), ratings)
 
 
+def federation_of_all(ratings, settings, make):
+    """Nobody holds anything out."""
+    parties = make_parties(ratings, settings)
+    return parties, make(InProcess(parties), sorted(parties), ratings)
+
+
 @every_way
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_training_ends_where_the_simulation_ends(small, make, solver):
@@ -150,6 +156,33 @@ def test_nonsense_counts_as_a_drop_out_and_is_named(small):
     assert "malformed" in participants.refused["000007"]
     assert "000007" not in participants.survivors
     assert sums.n_raters.sum() > 0
+
+
+def test_a_secure_survey_gives_the_item_statistics(small):
+    settings = settings_of("sgd").changed(held_out=0.0)
+    _, participants = federation_of_all(small, settings, secure)
+    sums = participants.survey(small.n_items)
+    expected = simulation.survey(small)
+    assert np.array_equal(sums.n_raters, expected.n_raters)
+    np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-4)
+
+
+def test_items_with_too_few_raters_are_left_out_after_a_survey(small):
+    settings = settings_of("sgd").changed(held_out=0.0)
+    counts = np.diff(small.by_item.indptr)
+    limit = int(np.sort(counts)[5]) + 1  # some items fall below
+    _, participants = federation_of_all(
+        small, settings, lambda t, n, r: Secure(t, n, r.scale.span, min_raters=limit)
+    )
+    message = simulation.make_server(small, settings).next_message()
+    assert np.array_equal(participants.sums(message).n_raters, counts)
+    participants.survey(small.n_items)
+    sums = participants.sums(message)
+    rare = counts < limit
+    assert rare.sum() >= 6
+    assert not sums.n_raters[rare].any()
+    assert not sums.rows[rare].any()
+    assert np.array_equal(sums.n_raters[~rare], counts[~rare])
 
 
 def test_a_party_refuses_a_setup_that_breaks_the_protocols_conditions(small):

@@ -8,6 +8,8 @@ dropped out of that round; one that sends something wrong is treated the same, a
 import os
 from collections.abc import Mapping
 
+import numpy as np
+
 from fedmmf import wire
 from fedmmf.aggregation.layout import Bounds, Layout
 from fedmmf.aggregation.secure_party import agreed_setup
@@ -17,6 +19,8 @@ from fedmmf.errors import WireError
 from fedmmf.factorization.contract import ItemSums
 from fedmmf.secagg import FixedPoint, SessionServer, least_threshold
 from fedmmf.secagg.shamir import Entropy
+
+MIN_RATERS = 3
 
 
 class Secure:
@@ -28,6 +32,7 @@ class Secure:
         span: of the rating scale, for the bounds of the fixed-point numbers.
         neighbours: of each party in the graph; None: everybody.
         threshold: holders that recover a secret; None: the fewest that the conditions allow.
+        min_raters: after a survey, items with fewer raters are left out.
         timeout: seconds a trip stays open.
         entropy: where the session's name and the graph's seed come from.
     """
@@ -40,6 +45,7 @@ class Secure:
         *,
         neighbours: int | None = None,
         threshold: int | None = None,
+        min_raters: int = MIN_RATERS,
         timeout: float = 60.0,
         entropy: Entropy = os.urandom,
     ) -> None:
@@ -48,6 +54,8 @@ class Secure:
         holders = len(parties) if neighbours is None else neighbours + 1
         self._threshold = threshold or least_threshold(holders, active=False)
         self._numbers = {name: number for number, name in enumerate(parties)}
+        self._min_raters = min_raters
+        self._suppressed: tuple[int, ...] = ()
         self._layout: Layout | None = None
         self.refused: dict[str, str] = {}
 
@@ -56,13 +64,27 @@ class Secure:
         """Whose updates are in the last sum."""
         return [self._parties[number] for number in self._session.survivors]
 
+    def survey(self, n_items: int) -> ItemSums:
+        """Each item's ratings around the middle of [0, 1], and their number, summed securely.
+
+        From then on, items with fewer than `min_raters` are left out of every round. The survey's
+        own sums still hold them: they show that somebody rated the item, and how (errata 34).
+        """
+        sums = self._sum(Layout(n_items, 1, 0), "sgd", wire.Survey().encode())
+        is_rare = (sums.n_raters > 0) & (sums.n_raters < self._min_raters)
+        self._suppressed = tuple(np.flatnonzero(is_rare).tolist())
+        return sums
+
     def sums(self, message: wire.Round) -> ItemSums:
         """Run one round of the protocol."""
         n_items, width = message.public.item_rows.shape
         layout = Layout(n_items, width, n_update_totals(message.solver, message.public))
+        return self._sum(layout, message.solver, message.encode())
+
+    def _sum(self, layout: Layout, solver: str, message: bytes) -> ItemSums:
         if layout != self._layout:
-            self._start(layout, message.solver)
-        total = self._round(message.encode())
+            self._start(layout, solver)
+        total = self._round(message)
         if total is None:
             raise WireError("the session gave no sum for this round")
         return layout.unpack(self._codec.decode(total))
@@ -79,6 +101,7 @@ class Secure:
             wire.SecureSetup(
                 session, seed, number, n, self._threshold, self._neighbours or 0, solver,
                 layout.n_items, layout.width, layout.n_totals, bounds.row, bounds.total,
+                self._suppressed,
             )
             for number in range(n)
         ]  # fmt: skip

@@ -37,6 +37,7 @@ class SecureParty:
         self._layout = Layout(message.n_items, message.width, message.n_totals)
         bounds = Bounds(message.row_bound, message.total_bound)
         self._codec = bounds.codec(self._layout, message.solver, message.n_parties)
+        self._suppressed = np.array(message.suppressed, np.int32)
         self._session = SessionClient(agreed_setup(message), message.party, entropy=entropy)
 
     def answer(self, message: wire.SecureTrip, update: wire.Update | None) -> wire.SecureTrip:
@@ -45,5 +46,6 @@ class SecureParty:
             return wire.SecureTrip(3, self._session.second(message.data))
         vector = np.zeros(self._layout.length)
         if update is not None:
-            vector = self._layout.pack(update.items, update.rows, update.totals)
+            kept = ~np.isin(update.items, self._suppressed)
+            vector = self._layout.pack(update.items[kept], update.rows[kept], update.totals)
         return wire.SecureTrip(1, self._session.first(message.data, self._codec.encode(vector)))
