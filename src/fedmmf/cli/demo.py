@@ -58,7 +58,7 @@ def _table(ratings: Ratings, reports: list[dict[str, Any]]) -> Any:
             f"{report['rmse']:.4f}",
             f"{report['mae']:.4f}",
             f"{report['privacy']['mean_j']:.4f}",
-            f"{report['privacy']['secure_users']} of {report['n_users']}",
+            str(report["privacy"]["secure_users"]),
             str(report["rounds"]),
             f"{report['seconds']['total']:.1f}",
         ]
