@@ -62,6 +62,8 @@ class Secure:
     @property
     def survivors(self) -> list[str]:
         """Whose updates are in the last sum."""
+        if self._layout is None:
+            return []
         return [self._parties[number] for number in self._session.survivors]
 
     def survey(self, n_items: int) -> ItemSums:
