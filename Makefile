@@ -28,6 +28,7 @@ bench: $(INSTALLED)
 	$(BIN)/fedmmf bench training --data ml-1m
 	$(BIN)/python benchmarks/rounds.py ml-100k ml-1m
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/secagg.py
 
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/secagg/fuzz.py 1000000

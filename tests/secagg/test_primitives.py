@@ -1,6 +1,5 @@
 """Rings, masks, fixed point, shares and keys, each against an obvious version of itself."""
 
-import time
 from itertools import combinations
 
 import numpy as np
@@ -160,14 +159,12 @@ class TestShamir:
         values = [3, 2**200, shamir.PRIME - 1]
         assert shamir.invert_all(values) == [pow(v, -1, shamir.PRIME) for v in values]
 
-    def test_a_hundred_parties_take_milliseconds(self):
+    def test_a_hundred_parties_share_and_combine(self):
         points, secrets = tuple(range(1, 101)), [bytes(range(32))] * 2
-        start = time.process_time()
         shares = shamir.share(secrets, 51, points, entropy_from("z"))
         chosen = points[20:71]
         values = [shamir.from_bytes(shares[p][:33]) for p in chosen]
         assert shamir.combine(values, chosen) == secrets[0]
-        assert time.process_time() - start < 0.1
 
 
 class TestKeys:
