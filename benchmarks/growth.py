@@ -26,11 +26,11 @@ def make(n_ratings: int) -> Ratings:
 
 def measure(solver: str, n_ratings: int) -> str:
     ratings = make(n_ratings)
-    settings = Settings(mask="mean", solver=solver, factors=10, held_out=0.0)
+    settings = Settings(mask="mean", sharing="plain", solver=solver, factors=10, held_out=0.0)
     features = simulation.feature_matrix(ratings, settings)
-    masked = simulation.fit_all_masks(ratings, features, settings).masked_ratings(False)
-    server, sides = simulation.make_server(ratings, settings), simulation.both_sides(ratings)
-    crowd = simulation.Crowd(solver, server.result.factors, sides, masked)
+    masks = simulation.fit_all_masks(ratings, features, settings)
+    server = simulation.make_server(ratings, settings)
+    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors)
     times = []
     for _ in range(6):
         began = time.perf_counter()

@@ -26,12 +26,11 @@ def timed(function: Callable[[], object]) -> float:
 def measure(name: str) -> str:
     first, second = timed(lambda: load(name)), timed(lambda: load(name))
     ratings = load(name)
-    settings = Settings(mask="mean", factors=20, held_out=0.0)
+    settings = Settings(mask="mean", sharing="plain", factors=20, held_out=0.0)
     features = simulation.feature_matrix(ratings, settings)
-    masked = simulation.fit_all_masks(ratings, features, settings).masked_ratings(False)
+    masks = simulation.fit_all_masks(ratings, features, settings)
     server = simulation.make_server(ratings, settings)
-    sides = simulation.both_sides(ratings)
-    crowd = simulation.Crowd(settings.solver, settings.factors, sides, masked)
+    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors)
 
     def one_round() -> None:
         message = server.next_message()

@@ -60,7 +60,7 @@ def test_messages_train_the_same_model(small, kind):
         mine = small.user_codes == user
         ratings = small.values[mine]
         parties[f"{user:03}"] = Party(
-            small.item_codes[mine], ratings, small.scale, features, mask="mean"
+            small.item_codes[mine], ratings, small.scale, features, mask="mean", sharing="plain"
         )
     remote = RemoteGradient(kind, Plain(InProcess(parties), sorted(parties)))
     crowd = crowd_gradient(FAMILIES[kind], features, small.item_codes, small.values, small.scale)

@@ -33,17 +33,34 @@ ALLOWED = {
     "party": {"errors", "arrays", "rng", "scale"}
     | {"aggregation", "context", "factorization", "masks", "wire"},
     "coordinator": {"errors", "arrays", "rng", "config", "factorization", "wire"},
-    "simulation": BASE | {"data", "masks", "factorization", "wire", "coordinator"},
-    "training": BASE | {"data", "masks", "factorization", "coordinator", "simulation"},
-    "learned": BASE | {"data", "masks", "factorization", "simulation", "training"},
+    "traffic": {
+        "arrays",
+        "config",
+        "aggregation",
+        "coordinator",
+        "factorization",
+        "secagg",
+        "wire",
+    },
+    "groups": {"arrays", "config", "aggregation", "factorization", "secagg"},
+    "simulation": BASE | {"data", "masks", "factorization", "wire", "coordinator", "groups"},
+    "training": BASE | {"data", "masks", "factorization", "coordinator", "simulation", "traffic"},
+    "learned": BASE | {"data", "masks", "factorization", "simulation", "traffic", "training"},
     "model": BASE
-    | {"coordinator", "data", "evaluation", "learned"}
-    | {"party", "simulation", "training", "wire"},
+    | {"data", "evaluation", "federation", "learned"}
+    | {"party", "simulation", "traffic", "training"},
+    "baselines": {"arrays", "data", "evaluation", "learned"},
     "paper": BASE
     | {"context", "data", "evaluation", "masks", "model", "simulation", "training", "__version__"},
-    "bench": BASE | {"coordinator", "data", "evaluation", "masks", "simulation"},
-    "federation": BASE | {"data", "party", "simulation"},
-    "cli": BASE | {"bench", "data", "masks", "model", "paper", "training"},
+    "bench": BASE | {"coordinator", "data", "evaluation", "masks", "secagg", "simulation"},
+    "attacks": BASE
+    | {"aggregation", "coordinator", "data", "factorization", "federation", "masks", "party"}
+    | {"secagg", "simulation", "transport", "wire"},
+    "federation": BASE
+    | {"aggregation", "coordinator", "data", "groups", "masks", "party"}
+    | {"secagg", "simulation", "traffic", "training", "transport"},
+    "reports": {"errors"},
+    "cli": BASE | {"baselines", "bench", "data", "masks", "model", "paper", "reports", "training"},
 }
 # rooms of the device side
 DEVICE = {"party", "context", "secagg", "wire", "rng", "errors", "arrays", "scale"}

@@ -72,8 +72,57 @@ def test_update_survives_the_wire(message):
 
 def test_joining_survives_the_wire():
     assert wire.Join.decode(wire.Join().encode()) == wire.Join()
-    assert wire.Joined.decode(wire.Joined(17).encode()) == wire.Joined(17)
-    assert wire.Survey.decode(wire.Survey().encode()) == wire.Survey()
+    for yes in (False, True):
+        assert wire.Joined.decode(wire.Joined(yes).encode()) == wire.Joined(yes)
+        assert wire.Survey.decode(wire.Survey(yes).encode()) == wire.Survey(yes)
+
+
+def test_collected_ratings_survive_the_wire():
+    items, values = np.array([1, 5], np.int32), np.array([0.5, -1.25], np.float32)
+    data = wire.Collected(items, values).encode()
+    read = wire.Collected.decode(data, n_items=6)
+    assert np.array_equal(read.items, items)
+    assert np.array_equal(read.masked_ratings, values)
+    with pytest.raises(WireError, match=r"within \[0, 5\)"):
+        wire.Collected.decode(data, n_items=5)
+    with pytest.raises(WireError, match="body must have 16 bytes"):
+        wire.Collected.decode(data[:-1], n_items=6)
+
+
+def test_messages_of_homomorphic_sums_survive_the_wire():
+    for message in (
+        wire.HomomorphicKey("ckks", 12, 4.0, bytes(range(32)), b"public"),
+        wire.Task(7, b"message", (0, 3, 6)),
+        wire.Task(7, b"message"),
+        wire.SealedRound(3, b"n" * 12, b"box"),
+        wire.Ciphertexts(3, b"data"),
+    ):
+        assert type(message).decode(message.encode()) == message
+
+
+def test_a_key_does_not_show_in_messages_to_people():
+    key = wire.HomomorphicKey("ckks", 12, 4.0, b"channel secret".ljust(32), b"public")
+    assert "channel secret" not in repr(key)
+
+
+@pytest.mark.parametrize(
+    ("message", "rule"),
+    [
+        (wire.HomomorphicKey("ckks", 0, 4.0, b"c" * 32, b""), "must be positive"),
+        (wire.HomomorphicKey("ckks", 3, np.nan, b"c" * 32, b""), "must be positive"),
+        (wire.HomomorphicKey("ckks", 3, np.inf, b"c" * 32, b""), "must be positive"),
+        (wire.Task(5, b"", (3, 3)), "must increase"),
+        (wire.Task(5, b"", (3, 5)), "must increase"),
+    ],
+)
+def test_homomorphic_messages_are_checked(message, rule):
+    with pytest.raises(WireError, match=rule):
+        type(message).decode(message.encode())
+
+
+def test_a_task_shorter_than_its_items_is_refused():
+    with pytest.raises(WireError, match="at least 8 bytes; got 7"):
+        wire.Task.decode(wire.Task(5, b"", (3, 4)).encode()[:-1])
 
 
 DECODERS = [
@@ -81,6 +130,10 @@ DECODERS = [
     wire.Joined.decode,
     wire.Round.decode,
     lambda data: wire.Update.decode(data, **SMALL),
+    wire.HomomorphicKey.decode,
+    wire.Task.decode,
+    wire.SealedRound.decode,
+    wire.Ciphertexts.decode,
 ]
 
 

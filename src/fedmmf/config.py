@@ -3,13 +3,16 @@
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedmmf.errors import SettingsError
 
 Mask = Literal["none", "mean", "lr", "fm", "nn"]
 Solver = Literal["sgd", "vb"]
 Step = Literal["sum", "mean", "adam"]
+Sharing = Literal["strict", "adaptive", "plain"]
+Aggregation = Literal["secure", "homomorphic-paillier", "homomorphic-ckks", "dp"]
+Noise = Literal["local", "distributed"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -26,6 +29,29 @@ class Settings(BaseModel):
     cross_fit: bool = Field(False, description="mask each rating by a model that did not see it")
     folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
     threshold_j: float = Field(0.05, ge=0, le=1, description="secure iff J <= threshold_j")
+    sharing: Sharing = Field(
+        "strict",
+        description="strict: everybody's updates are only summed; adaptive: users with "
+        "J <= threshold_j send theirs in the clear, which is obfuscation; plain: all do",
+    )
+    aggregation: Aggregation = Field("secure", description="how sums are made that hide summands")
+    collect_masked: bool = Field(
+        False,
+        description="adaptive: collect masked ratings of users with J <= threshold_j once, and "
+        "train on them centrally",
+    )
+    min_raters: int = Field(
+        3, ge=1, description="items with fewer raters are left out of sums that hide summands"
+    )
+    dp_epsilon: float = Field(
+        8.0, gt=0, le=100, description="dp: epsilon of the whole training, per user"
+    )
+    dp_delta: float = Field(1e-5, gt=0, lt=1, description="dp: delta of the whole training")
+    dp_clip: Positive = Field(1.0, description="dp: largest length of a user's update")
+    dp_noise: Noise = Field(
+        "distributed",
+        description="dp: each user adds enough noise for itself, or its part, under secure sums",
+    )
     solver: Solver = Field("sgd", description="how the factors are learned")
     factors: int = Field(20, ge=1, le=1024, description="latent factors k")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
@@ -50,7 +76,7 @@ class Settings(BaseModel):
     held_out: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
         "auto",
         description="share of each party's ratings kept for early stopping; "
-        "auto: 0.05 for sgd, 0 for vb",
+        "auto: 0.05 for sgd, 0 for vb and dp",
     )
     patience: int = Field(50, ge=1, description="rounds without improvement before stopping")
     seed: int = Field(0, ge=0, description="seed of every random stream")
@@ -63,7 +89,41 @@ class Settings(BaseModel):
     @property
     def held_out_share(self) -> float:
         """`held_out`, or the solver's default."""
-        return {"sgd": 0.05, "vb": 0.0}[self.solver] if self.held_out == "auto" else self.held_out
+        if self.held_out != "auto":
+            return self.held_out
+        return 0.05 if self.solver == "sgd" and self.aggregation != "dp" else 0.0
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        is_dp = self.aggregation == "dp"
+        rules = [
+            (
+                self.sharing == "strict" or self.aggregation == "secure",
+                f"aggregation {self.aggregation!r} needs sharing 'strict'; got {self.sharing!r}",
+            ),
+            (
+                self.sharing != "adaptive" or self.solver == "sgd",
+                "sharing 'adaptive' needs solver 'sgd': one update of 'vb' holds masked ratings",
+            ),
+            (
+                self.sharing == "adaptive" or not self.collect_masked,
+                f"collect_masked needs sharing 'adaptive'; got {self.sharing!r}",
+            ),
+            (
+                not is_dp or (self.solver == "sgd" and self.step != "mean"),
+                "aggregation 'dp' needs solver 'sgd' and step 'sum' or 'adam': it bounds and "
+                "hides gradients, and does not give away how many users rated an item",
+            ),
+            (
+                not is_dp or (self.held_out_share == 0 and not self.item_statistics),
+                "aggregation 'dp' needs held_out 0 and no item_statistics: each would be a sum "
+                "without noise",
+            ),
+        ]
+        for holds, rule in rules:
+            if not holds:
+                raise ValueError(rule)
+        return self
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
@@ -87,6 +147,8 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     rules: dict[str, list[str]] = {}
     given: dict[str, Any] = {}
     for detail in error.errors():
+        if not detail["loc"]:  # a rule about several fields explains itself
+            return detail["msg"].removeprefix("Value error, ")
         name = str(detail["loc"][0])
         rules.setdefault(name, []).append(detail["msg"].removeprefix("Input "))
         given[name] = detail["input"]

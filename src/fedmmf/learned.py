@@ -18,6 +18,7 @@ from fedmmf.masks import FAMILIES
 from fedmmf.masks.crowd import Compiled
 from fedmmf.masks.fitting import FittedMasks, Plain
 from fedmmf.scale import RatingScale
+from fedmmf.traffic import Traffic
 from fedmmf.training import Member, Trained, members_from_arrays, members_to_arrays
 
 _ARRAYS = [
@@ -53,6 +54,7 @@ class Learned:
     n_training: int
     members: list[Member]
     seconds: dict[str, float]
+    counted: Traffic | None  # of a real run
 
     @classmethod
     def of(cls, trained: Trained, ratings: Ratings, solver: str) -> Self:
@@ -75,6 +77,7 @@ class Learned:
             n_training=len(masks.unit_ratings),
             members=trained.members,
             seconds={"mask": trained.mask_seconds, "train": trained.train_seconds},
+            counted=trained.traffic,
         )
 
     @cached_property
@@ -136,13 +139,19 @@ class Learned:
 
     def predict(self, users: Array, items: Array) -> Array:
         """q_i . p_u + f_u(i) for pairs of codes, clipped to the scale. (n,)."""
-        order = np.argsort(users, kind="stable")
-        users, items = users[order], items[order]
-        indptr = np.searchsorted(users, np.arange(self.n_users + 2))
-        mask = self._masks().predict(indptr, items, self.features, Compiled())
         scores = simulation.pair_scores(users, items, self.user_factors, self.item_factors)
+        return np.asarray(self.scale.clip(scores + self._mask_of(users, items)))
+
+    def predict_masks(self, users: Array, items: Array) -> Array:
+        """f_u(i) alone, clipped to the scale. (n,)."""
+        return np.asarray(self.scale.clip(self._mask_of(users, items)))
+
+    def _mask_of(self, users: Array, items: Array) -> Array:
+        """f_u(i) for pairs of codes. (n,)."""
+        order = np.argsort(users, kind="stable")
+        indptr = np.searchsorted(users[order], np.arange(self.n_users + 2))
         out = np.empty(len(users), np.float32)
-        out[order] = self.scale.clip(scores + mask)
+        out[order] = self._masks().predict(indptr, items[order], self.features, Compiled())
         return out
 
     def predict_all(self, user: int) -> Array:
@@ -173,6 +182,7 @@ class Learned:
             "level": self.level,
             "n_training": self.n_training,
             "seconds": self.seconds,
+            "counted": None if self.counted is None else vars(self.counted),
         }
         arrays = {name: value for name, value in values.items() if value is not None}
         return arrays | members_to_arrays(self.members), about
@@ -183,6 +193,8 @@ class Learned:
         plain = ("mask", "solver", "level", "n_training", "seconds")
         rest: dict[str, Any] = {name: about[name] for name in plain}
         rest |= {name: arrays.get(name) for name in _ARRAYS}
+        counted = about["counted"]
+        rest["counted"] = None if counted is None else Traffic(**counted)
         return cls(
             scale=RatingScale(**about["scale"]),
             members=members_from_arrays(arrays),

@@ -8,14 +8,14 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from fedmmf import __version__, checkpoint, evaluation, simulation, wire
+from fedmmf import __version__, checkpoint, evaluation, federation, simulation
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
-from fedmmf.coordinator import n_update_totals
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError, NotFittedError, SettingsError
 from fedmmf.learned import Learned
 from fedmmf.party import Party
+from fedmmf.traffic import Shape
 from fedmmf.training import Progress, no_progress, train
 
 Id = int | str
@@ -79,6 +79,7 @@ class FedMMF:
         *,
         progress: Progress = no_progress,
         checkpoint: str | Path | None = None,
+        real: bool = False,
     ) -> Self:
         """Train masks and factors on the ratings.
 
@@ -86,9 +87,16 @@ class FedMMF:
             ratings: what to train on, with item features for the masks lr, fm and nn.
             progress: called with (stage, done, total) as the work goes on.
             checkpoint: a file to write now and then; where it exists, training continues from it.
+            real: run every party and every message of the protocols instead of the simulation:
+                the same result, slowly.
         """
         path = None if checkpoint is None else Path(checkpoint)
-        trained = train(ratings, self._settings, progress=progress, checkpoint_file=path)
+        if real and path is not None:
+            raise SettingsError("a real run keeps no checkpoint; leave one of the two out")
+        if real:
+            trained = federation.train(ratings, self._settings, progress=progress)
+        else:
+            trained = train(ratings, self._settings, progress=progress, checkpoint_file=path)
         self._learned = Learned.of(trained, ratings, self._settings.solver)
         return self
 
@@ -181,14 +189,36 @@ class FedMMF:
         return Newcomer(learned, party)
 
     def traffic(self) -> dict[str, float]:
-        """Bytes that a party sends and receives per round, on average, as `wire` encodes them."""
+        """Bytes that a party sends and receives per round, on average, as `wire` encodes them.
+
+        Counted where the run was real; else worked out from the same messages.
+        """
+        found = self.learned.counted or self._shape().expected(self.learned.j_train)
+        return {
+            "up_bytes_per_user_round": round(found.up_bytes, 1),
+            "down_bytes_per_user_round": round(found.down_bytes, 1),
+        }
+
+    def cost(self) -> dict[str, Any]:
+        """CPU seconds per round of the protocol alone, on the machine of `benchmarks/costs.py`."""
+        expected = self._shape().expected(self.learned.j_train)
+        return {
+            "party_cpu_s": expected.party_cpu_s,
+            "server_cpu_s": expected.server_cpu_s,
+            "how": expected.how,
+        }
+
+    def tradeoff(self, n: int = 41) -> list[dict[str, float]]:
+        """What other values of threshold_j would give under adaptive sharing."""
+        j = self.learned.j_train
+        thresholds = np.linspace(0.0, float(np.nanmax(j)), n)
+        return self._shape().tradeoff(j, thresholds)
+
+    def _shape(self) -> Shape:
         learned = self.learned
-        public = learned.members[0].public
-        totals = n_update_totals(learned.solver, public)
-        width = public.item_rows.shape[1]
-        up = wire.Update.n_bytes(learned.n_training / learned.n_users, width, totals)
-        down = wire.Round.n_bytes(public)
-        return {"up_bytes_per_user_round": round(up, 1), "down_bytes_per_user_round": down}
+        per_user = learned.n_training / learned.n_users
+        public, span = learned.members[0].public, learned.scale.span
+        return Shape(self._settings, public, learned.n_users, per_user, span)
 
     def privacy(self) -> dict[str, float | int]:
         """The two groups of Algorithm 1: secure iff J <= threshold_j, J on the training ratings.

@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 
 from fedmmf import rng, wire
+from fedmmf.aggregation.dp import Guarantee
+from fedmmf.aggregation.homomorphic_party import HomomorphicParty
 from fedmmf.aggregation.secure_party import SecureParty
 from fedmmf.arrays import Array
 from fedmmf.context import answer_context
@@ -35,6 +37,10 @@ class Party:
         cross_fit: mask each rating by a model that did not see it.
         folds: of cross-fitting and of J out of fold.
         held_out: which ratings to keep for early stopping instead of training. (n,) bool
+        sharing: strict: updates leave only in sums; adaptive: in the clear if J <= threshold_j;
+            plain: in the clear.
+        threshold_j: of `adaptive`.
+        guarantee: noise that every update gets; None: none.
         stream: where the mask's random start comes from; None: the operating system.
     """
 
@@ -50,6 +56,9 @@ class Party:
         cross_fit: bool = False,
         folds: int = 5,
         held_out: Array | None = None,
+        sharing: Literal["strict", "adaptive", "plain"] = "strict",
+        threshold_j: float = 0.05,
+        guarantee: Guarantee | None = None,
         stream: np.random.Generator | None = None,
     ) -> None:
         train = np.ones(len(items), bool) if held_out is None else ~held_out
@@ -73,15 +82,29 @@ class Party:
         )
         self.masked_ratings = self.mask.masked_ratings(cross_fit)
         self._held_out_mask = self._mask_of(self._held_out_items)
+        self._sharing, self._threshold_j, self._guarantee = sharing, threshold_j, guarantee
         self._secure: SecureParty | None = None
+        self._homomorphic: HomomorphicParty | None = None
         self._solver: LocalSolver | None = None
         self._best: Array | None = None
         self._item_factors: Array | None = None
 
     @property
+    def n_items(self) -> int:
+        """Size of the catalogue."""
+        return len(self._features)
+
+    @property
     def privacy_indicator(self) -> float:
         """J on the party's own training ratings; it never leaves the party."""
         return float(self.mask.j_train[0])
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether the party's own policy lets its updates leave outside sums (errata 37)."""
+        if self._sharing == "adaptive":
+            return self.privacy_indicator <= self._threshold_j
+        return self._sharing == "plain"
 
     @property
     def user_factors(self) -> Array:
@@ -93,34 +116,74 @@ class Party:
         kind = wire.kind_of(message)
         if kind == wire.Join.kind:
             wire.Join.decode(message)
-            return wire.Joined(len(self.items)).encode()
+            return wire.Joined(self.in_clear).encode()
+        if kind == wire.Collect.kind:
+            return self._hand_over(wire.Collect.decode(message)).encode()
         if kind in (wire.Survey.kind, wire.Round.kind):
-            return self._update(message).encode()
+            self._check_policy(message)
+            return self._update(message, n_parties=1).encode()
         if kind == wire.SecureSetup.kind:
             self._secure = SecureParty(wire.SecureSetup.decode(message))
-            return wire.Joined(len(self.items)).encode()
+            return wire.Joined(in_clear=False).encode()
         if kind == wire.SecureTrip.kind:
             return self._take_trip(wire.SecureTrip.decode(message)).encode()
+        if kind == wire.SealedRound.kind:
+            return self._answer_sealed(wire.SealedRound.decode(message)).encode()
         raise WireError(f"a party does not answer messages of kind {kind}")
 
     def _take_trip(self, message: wire.SecureTrip) -> wire.SecureTrip:
         """One trip of a securely aggregated round; the update leaves only under its masks."""
         if self._secure is None:
             raise WireError("a secure round needs a SecureSetup first")
-        update = self._update(message.round) if message.round else None
+        n_parties = self._secure.n_parties
+        update = self._update(message.round, n_parties) if message.round else None
         return self._secure.answer(message, update)
 
-    def _update(self, message: bytes) -> wire.Update:
-        """What this party adds to a sum."""
-        if wire.kind_of(message) == wire.Survey.kind:
-            wire.Survey.decode(message)
-            return self._describe_items()
-        return self._take_part(wire.Round.decode(message))
+    def hold_key(self, key: wire.HomomorphicKey) -> None:
+        """Take the key of homomorphic sums from the keeper, over a channel without the server."""
+        self._homomorphic = HomomorphicParty(key)
 
-    def _describe_items(self) -> wire.Update:
-        """Ratings around the scale's middle, to be summed into item means before training."""
+    def _answer_sealed(self, message: wire.SealedRound) -> wire.Ciphertexts:
+        """One round of homomorphic sums; the update leaves only encrypted."""
+        if self._homomorphic is None:
+            raise WireError("a sealed round needs a key first; give the party one with hold_key")
+        task = self._homomorphic.unseal(message)
+        update = self._update(task.message, self._homomorphic.n_parties)
+        return self._homomorphic.encrypt(task, update)
+
+    def _check_policy(self, message: bytes) -> None:
+        """Refuse to say in the clear what the party's owner did not allow."""
+        if self._sharing == "plain":
+            return
+        if wire.kind_of(message) == wire.Survey.kind:
+            raise WireError("this party answers a survey only in sums; its policy forbids the rest")
+        round_ = wire.Round.decode(message)
+        is_local = self._guarantee is not None and self._guarantee.noise == "local"
+        if round_.is_last or is_local or (self.in_clear and round_.solver == "sgd"):
+            return
+        raise WireError("this party sends updates only in sums; its policy forbids them in clear")
+
+    def _hand_over(self, message: wire.Collect) -> wire.Collected:
+        if not self.in_clear:
+            raise WireError("this party does not hand over masked ratings; its policy forbids it")
+        return wire.Collected(self.items, self.masked_ratings)
+
+    def _update(self, message: bytes, n_parties: int) -> wire.Update:
+        """What this party adds to a sum over `n_parties`."""
+        if wire.kind_of(message) == wire.Survey.kind:
+            return self._describe_items(wire.Survey.decode(message))
+        round_ = wire.Round.decode(message)
+        update = self._take_part(round_)
+        if self._guarantee is None or round_.is_last:
+            return update
+        return self._guarantee.protect(update, len(self._features), n_parties)
+
+    def _describe_items(self, message: wire.Survey) -> wire.Update:
+        """Which items it rated and, if asked for, its ratings around the scale's middle."""
+        if self._guarantee is not None:
+            raise WireError("this party adds noise to what it says; a survey has none")
         rows = (self._scale.to_unit(self._ratings) - 0.5)[:, np.newaxis]
-        return wire.Update(0, self.items, rows, np.zeros(0))
+        return wire.Update(0, self.items, rows * message.with_ratings, np.zeros(0))
 
     def _take_part(self, message: wire.Round) -> wire.Update:
         """MaskedUpdate of Algorithm 1, or the variational counterpart."""
@@ -130,8 +193,10 @@ class Party:
         if n_items != len(self._features):
             expected = len(self._features)
             raise WireError(f"the server's catalogue must have {expected} items; got {n_items}")
-        if self._solver is None:
-            self._solver = _SOLVERS[message.solver](public.factors)
+        if message.is_last and self._solver is None:
+            self.join_late(message.solver, public)  # it had no part in the rounds
+        if message.round == 1 or self._solver is None:
+            self._solver, self._best = _SOLVERS[message.solver](public.factors), None
         elif message.best_round == message.round - 1:
             self._best = self.user_factors.copy()
         if message.is_last:

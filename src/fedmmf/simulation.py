@@ -1,6 +1,6 @@
 """Every party at once: the same maths as `party`, in kernels, in one process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numba
 import numpy as np
@@ -8,11 +8,12 @@ import numpy as np
 from fedmmf import rng, threads, wire
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
-from fedmmf.coordinator import Catalogue, Server, make_solver, part_of
+from fedmmf.coordinator import HELD_OUT_TOTALS, Catalogue, Server, make_solver, part_of
 from fedmmf.data import Ratings
-from fedmmf.factorization import sgd_kernels, vb_kernels
-from fedmmf.factorization.contract import CrowdSolver, ItemSums
-from fedmmf.factorization.sides import Sides
+from fedmmf.factorization import sgd, sgd_kernels, vb_kernels
+from fedmmf.factorization.contract import CrowdSolver, ItemSums, Public, added
+from fedmmf.factorization.sides import Raters, Sides
+from fedmmf.groups import Group, make_groups
 from fedmmf.masks import FittedMasks, fit_masks
 from fedmmf.masks.crowd import Compiled
 from fedmmf.masks.fitting import needs_streams
@@ -134,7 +135,8 @@ def both_sides(ratings: Ratings) -> Sides:
     """Ratings as the kernels walk over them."""
     by_item = ratings.by_item
     users = ratings.user_codes[by_item.order]
-    return Sides(ratings.by_user, ratings.item_codes, by_item.indptr, by_item.order, users)
+    raters = Raters(by_item.indptr, by_item.order, users)
+    return Sides(ratings.by_user, ratings.item_codes, raters)
 
 
 _SOLVERS: dict[str, Callable[[Sides, Array, int], CrowdSolver]] = {
@@ -151,8 +153,10 @@ class Crowd:
         factors: length of p_u.
         sides: what the parties train on.
         masked_ratings: the same ratings, masked. (n,)
+        groups: who is summed with whom; they are added up.
         held_out: what they keep for early stopping, if anything.
         held_out_mask: f_u(i) of the held-out ratings. (n_held_out,)
+        seed: of simulated noise.
     """
 
     def __init__(
@@ -161,11 +165,14 @@ class Crowd:
         factors: int,
         sides: Sides,
         masked_ratings: Array,
+        groups: Sequence[Group],
         held_out: Ratings | None = None,
         held_out_mask: Array | None = None,
+        seed: int = 0,
     ) -> None:
         self._solver = _SOLVERS[solver](sides, masked_ratings, factors)
-        self._n_raters = sides.n_raters
+        self._groups, self._seed = groups, seed
+        self._sides, self._masked, self._n_users = sides, masked_ratings, sides.n_users
         self._held_out, self._held_out_mask = held_out, held_out_mask
         self._best = self.user_factors.copy()
 
@@ -177,28 +184,48 @@ class Crowd:
     def sums(self, message: wire.Round) -> ItemSums:
         """Take part in a round."""
         self._remember_best(message)
-        rows, totals = self._solver.update(message.public, message.round)
-        held_out = self._held_out_totals(message.public.item_factors)
-        return ItemSums(rows, self._n_raters, np.concatenate((held_out, totals)))
+        cohorts = [group.cohort for group in self._groups]
+        rows, totals = self._solver.update(message.public, message.round, cohorts)
+        totals = np.hstack((self._held_out_totals(message.public.item_factors), totals))
+        noise = rng.stream(self._seed, "noise", message.round)
+        parts = [
+            group.sums(part, totals, noise) for group, part in zip(self._groups, rows, strict=True)
+        ]
+        return added(parts)
 
     def finish(self, message: wire.Round) -> None:
         """Go back to the p_u of the best round, where there is one."""
         self._remember_best(message)
         if message.best_round:
             self._solver.user_factors = self._best
+        for group in self._groups:
+            if group.is_collected:
+                self._settle(group, message.public)
+
+    def _settle(self, group: Group, public: Public) -> None:
+        """Let parties that had no part in the rounds find p_u for the final item factors."""
+        factors = self.user_factors.copy()
+        for user in np.flatnonzero(group.is_member):
+            mine = slice(self._sides.by_user[user], self._sides.by_user[user + 1])
+            party = sgd.Local(public.factors)
+            party.settle(self._masked[mine], public.take(self._sides.items[mine]))
+            factors[user] = party.user_factors
+        self._solver.user_factors = factors
 
     def _remember_best(self, message: wire.Round) -> None:
         if message.best_round and message.best_round == message.round - 1:
             self._best = self.user_factors.copy()
 
-    def _held_out_totals(self, q: Array) -> tuple[float, float]:
+    def _held_out_totals(self, q: Array) -> Array:
+        """Number of held-out ratings and their squared error, of every user. (n_users, 2)."""
         held_out = self._held_out
         if held_out is None:
-            return 0.0, 0.0
+            return np.zeros((self._n_users, HELD_OUT_TOTALS))
         scores = pair_scores(held_out.user_codes, held_out.item_codes, self.user_factors, q)
         predicted = held_out.scale.clip(scores + self._held_out_mask)
         squares = np.square(held_out.values - predicted, dtype=np.float64)
-        return float(held_out.n_ratings), float(squares.sum())
+        counts = np.diff(held_out.by_user)
+        return np.column_stack((counts, np.bincount(held_out.user_codes, squares, self._n_users)))
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round, for a checkpoint."""
@@ -209,3 +236,27 @@ class Crowd:
         """Continue from a checkpoint's state."""
         self._solver.restore(part_of(state, "parties/"))
         self._best = state["parties-best"].copy()
+
+
+def make_crowd(
+    ratings: Ratings,
+    settings: Settings,
+    masks: FittedMasks,
+    factors: int,
+    held_out: Ratings | None = None,
+    held_out_mask: Array | None = None,
+) -> Crowd:
+    """All parties, summed as the settings say.
+
+    Args:
+        ratings: what they train on.
+        settings: of the run.
+        masks: fitted on `ratings`.
+        factors: length of p_u, as the server has it.
+        held_out: what they keep for early stopping, if anything.
+        held_out_mask: f_u(i) of the held-out ratings. (n_held_out,)
+    """
+    sides, masked = both_sides(ratings), masks.masked_ratings(settings.cross_fit)
+    groups = make_groups(sides, settings, ratings.scale.span, masks.j_train)
+    held = (held_out, held_out_mask)
+    return Crowd(settings.solver, factors, sides, masked, groups, *held, settings.seed)

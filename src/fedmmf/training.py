@@ -18,6 +18,7 @@ from fedmmf.factorization.contract import Public
 from fedmmf.masks import FittedMasks
 from fedmmf.masks.crowd import Compiled
 from fedmmf.simulation import Crowd
+from fedmmf.traffic import Traffic
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, how much of it is done, and how much there is."""
@@ -48,6 +49,7 @@ class Trained:
     members: list[Member]
     mask_seconds: float
     train_seconds: float
+    traffic: Traffic | None = None  # as counted in a real run
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +110,11 @@ def _train_members(
     keeper: "_Keeper | None",
 ) -> list[Member]:
     members = [] if keeper is None else keeper.finished()
-    sides = simulation.both_sides(prepared.training)
-    masked = prepared.masks.masked_ratings(settings.cross_fit)
-    held_out = (prepared.held_out, prepared.held_out_mask)
     for number in range(len(members), settings.ensemble):
         server = simulation.make_server(ratings, settings, number)
-        k = server.result.factors
-        crowd = Crowd(settings.solver, k, sides, masked, *held_out)
+        held_out = (prepared.held_out, prepared.held_out_mask)
+        of = (prepared.training, settings, prepared.masks, server.result.factors)
+        crowd = simulation.make_crowd(*of, *held_out)
         members.append(_train_member(server, crowd, members, progress, keeper))
     return members
 

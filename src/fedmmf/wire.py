@@ -1,9 +1,10 @@
 """Every message that may leave a party, and every one that may reach it: the privacy boundary.
 
 A party's ratings, its mask, its held-out ratings and p_u appear in no message. What leaves a party
-is `Joined` and `Update`; reading these two classes is reading all that a server can learn. In this
-version an `Update` is in the clear, and gives the masked ratings away: the gradients of `sgd` after
-two rounds (docs/errata.md, 23), the moments of `vb` at once.
+is `Joined`, and then an `Update`: inside a `SecureTrip`, where only the sum over parties can be
+read, inside `Ciphertexts`, which the server adds and cannot read, or in the clear, if the party's
+own policy says so. In the clear it gives the masked ratings away: the gradients of `sgd` after two
+rounds (docs/errata.md, 23), the moments of `vb` at once. `Collected` gives them away by intention.
 
 Little-endian, fixed header (magic, version, kind), then fixed fields, then arrays whose sizes the
 fields give. A message that is short, long, out of range or not finite raises `WireError`.
@@ -11,7 +12,7 @@ fields give. A message that is short, long, out of range or not finite raises `W
 
 import dataclasses
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from fedmmf.factorization.contract import Public
 _HEADER = struct.Struct("<4sBB")
 _MAGIC, _VERSION = b"FMMF", 1
 SOLVERS = ("sgd", "vb", "context")
+SCHEMES = ("paillier", "paillier-packed", "ckks")
 
 
 class _Message:
@@ -71,30 +73,74 @@ class Join(_Question):
 
 
 @dataclass(frozen=True)
-class Survey(_Question):
-    """Server to party: help to find item counts and means; the answer is an `Update` of round 0."""
+class Collect(_Question):
+    """Server to party: send your masked ratings once, instead of updates; answered `Collected`."""
 
+    kind: ClassVar[int] = 10
+
+
+@dataclass(frozen=True)
+class Survey(_Message):
+    """Server to party: help to find item counts; the answer is an `Update` of round 0."""
+
+    with_ratings: bool  # and item means
     kind: ClassVar[int] = 5
+    fields: ClassVar[struct.Struct] = struct.Struct("<?")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        return self._frame(self.with_ratings)
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Survey":
+        """Read the message."""
+        (with_ratings,), body = cls._open(data)
+        _require_size(body, 0)
+        return cls(with_ratings)
 
 
 @dataclass(frozen=True)
 class Joined(_Message):
-    """Party to server: how many ratings it trains on (their mean sets the default lambda)."""
+    """Party to server: it takes part, and how it shares its updates; its own choice (errata 37)."""
 
-    n_ratings: int
+    in_clear: bool  # else only in sums
     kind: ClassVar[int] = 2
-    fields: ClassVar[struct.Struct] = struct.Struct("<I")
+    fields: ClassVar[struct.Struct] = struct.Struct("<?")
 
     def encode(self) -> bytes:
         """Write the message."""
-        return self._frame(self.n_ratings)
+        return self._frame(self.in_clear)
 
     @classmethod
     def decode(cls, data: bytes) -> "Joined":
         """Read the message."""
-        (n_ratings,), body = cls._open(data)
+        (in_clear,), body = cls._open(data)
         _require_size(body, 0)
-        return cls(n_ratings)
+        return cls(in_clear)
+
+
+@dataclass(frozen=True, eq=False)
+class Collected(_Message):
+    """Party to server: its masked ratings."""
+
+    items: Array  # (n,) int32, strictly increasing
+    masked_ratings: Array  # (n,) float32
+    kind: ClassVar[int] = 11
+    fields: ClassVar[struct.Struct] = struct.Struct("<I")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        head = self._frame(len(self.items))
+        return head + _bytes(self.items, "<i4") + _bytes(self.masked_ratings, "<f4")
+
+    @classmethod
+    def decode(cls, data: bytes, *, n_items: int) -> "Collected":
+        """Read the message."""
+        (n,), body = cls._open(data)
+        _require_size(body, 8 * n)
+        items = np.frombuffer(body[: 4 * n], "<i4")
+        _require(_is_increasing_below(items, n_items), f"items must increase within [0, {n_items})")
+        return cls(items, _finite(np.frombuffer(body[4 * n :], "<f4")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +297,111 @@ class SecureTrip(_Message):
         _require(trip in (1, 3), f"trip must be 1 or 3; got {trip}")
         _require_size(body, size + round_size)
         return cls(trip, body[:size], body[size:])
+
+    @classmethod
+    def n_bytes(cls) -> int:
+        """Length of an encoded message without what is inside."""
+        return _HEADER.size + cls.fields.size
+
+
+@dataclass(frozen=True)
+class HomomorphicKey(_Message):
+    """Keeper to party, over a channel that the server cannot read: how to encrypt updates.
+
+    No party answers it; it is given to `Party.hold_key`, so that a server cannot put its own key in
+    the place of the keeper's.
+    """
+
+    scheme: str
+    n_parties: int  # largest number of vectors in one sum
+    span: float  # of the rating scale, for the bounds of the fixed-point numbers
+    channel: bytes = field(repr=False)  # 32 bytes that all parties share and the server has not
+    public: bytes = field(repr=False)  # the public key, as the scheme writes it
+    kind: ClassVar[int] = 8
+    fields: ClassVar[struct.Struct] = struct.Struct("<BId32s")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        scheme = SCHEMES.index(self.scheme)
+        return self._frame(scheme, self.n_parties, self.span, self.channel) + self.public
+
+    @classmethod
+    def decode(cls, data: bytes) -> "HomomorphicKey":
+        """Read the message."""
+        (scheme, n_parties, span, channel), body = cls._open(data)
+        _require(scheme < len(SCHEMES), f"scheme must be below {len(SCHEMES)}; got {scheme}")
+        _require(n_parties > 0 and 0 < span < np.inf, "parties and span must be positive")
+        return cls(SCHEMES[scheme], n_parties, span, channel, body)
+
+
+@dataclass(frozen=True)
+class Task(_Message):
+    """Keeper to party, in the box of a `SealedRound`: what to sum, and which items to leave out."""
+
+    n_items: int
+    message: bytes  # an encoded `Round` or `Survey`
+    suppressed: tuple[int, ...] = ()  # items left out, since too few parties rated them; increasing
+    kind: ClassVar[int] = 13
+    fields: ClassVar[struct.Struct] = struct.Struct("<II")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        items = _bytes(np.array(self.suppressed), "<i4")
+        return self._frame(self.n_items, len(self.suppressed)) + items + self.message
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Task":
+        """Read the message."""
+        (n_items, n_suppressed), body = cls._open(data)
+        size = 4 * n_suppressed
+        _require(len(body) >= size, f"the body must have at least {size} bytes; got {len(body)}")
+        items = np.frombuffer(body[:size], "<i4")
+        _require(_is_increasing_below(items, n_items), "suppressed items must increase")
+        return cls(n_items, body[size:], tuple(items.tolist()))
+
+
+@dataclass(frozen=True)
+class SealedRound(_Message):
+    """Keeper to party, past the server: a `Task` under AES-256-GCM, with its round bound in."""
+
+    round: int  # 0: a survey
+    nonce: bytes  # 12 bytes, never used twice
+    box: bytes
+    kind: ClassVar[int] = 9
+    fields: ClassVar[struct.Struct] = struct.Struct("<I12s")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        return self._frame(self.round, self.nonce) + self.box
+
+    @classmethod
+    def decode(cls, data: bytes) -> "SealedRound":
+        """Read the message."""
+        (round_, nonce), body = cls._open(data)
+        return cls(round_, nonce, body)
+
+
+@dataclass(frozen=True)
+class Ciphertexts(_Message):
+    """Party to server: its update in fixed point, encrypted; empty after the last `Round`.
+
+    The server adds these, and the keeper alone can decrypt the sum.
+    """
+
+    round: int
+    data: bytes
+    kind: ClassVar[int] = 12
+    fields: ClassVar[struct.Struct] = struct.Struct("<I")
+
+    def encode(self) -> bytes:
+        """Write the message."""
+        return self._frame(self.round) + self.data
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Ciphertexts":
+        """Read the message."""
+        (round_,), body = cls._open(data)
+        return cls(round_, body)
 
 
 def kind_of(data: bytes) -> int:

@@ -19,6 +19,9 @@ def plain(transport, names, ratings):
     return Plain(transport, names)
 
 
+plain.sharing = "plain"
+
+
 def secure(transport, names, ratings):
     return Secure(transport, names, ratings.scale.span)
 
@@ -35,6 +38,7 @@ def settings_of(solver, **changes):
 
 
 def federation(ratings, settings, make, transport_class=InProcess):
+    settings = settings.changed(sharing=getattr(make, "sharing", "strict"))
     parties = make_parties(ratings, settings, simulation.choose_held_out(ratings, settings))
     transport = transport_class(parties)
     return parties, make(transport, sorted(parties), ratings)
@@ -49,7 +53,7 @@ def federation_of_all(ratings, settings, make):
 @every_way
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_training_ends_where_the_simulation_ends(small, make, solver):
-    settings = settings_of(solver)
+    settings = settings_of(solver, min_raters=1)  # nothing is suppressed without a survey
     _, participants = federation(small, settings, make)
     server = simulation.make_server(small, settings)
     coordinator.run(server, participants)
@@ -65,7 +69,8 @@ def test_training_ends_where_the_simulation_ends(small, make, solver):
 def test_a_secure_sum_is_exactly_the_sum_of_fixed_point_updates(small, make, solver):
     settings = settings_of(solver)
     _, participants = federation(small, settings, make)
-    twins = make_parties(small, settings, simulation.choose_held_out(small, settings))
+    in_clear = settings.changed(sharing="plain")
+    twins = make_parties(small, in_clear, simulation.choose_held_out(small, settings))
     server = simulation.make_server(small, settings)
     for _ in range(3):
         message = server.next_message()
@@ -103,7 +108,7 @@ def test_who_does_not_answer_is_left_out_and_the_others_are_summed(small, make):
     gone = {"000003", "000041"}
     settings = settings_of("sgd")
     _, participants = federation(small, settings, make, Lossy)
-    transport = participants._transport
+    transport = participants.transport
     transport.lost = {}
     message = simulation.make_server(small, settings).next_message()
     if make is not plain:
@@ -119,10 +124,10 @@ def test_who_does_not_answer_is_left_out_and_the_others_are_summed(small, make):
 def test_a_party_lost_while_unmasking_stays_in_the_sum(small):
     settings = settings_of("sgd")
     _, participants = federation(small, settings, secure, Lossy)
-    participants._transport.lost = {}
+    participants.transport.lost = {}
     message = simulation.make_server(small, settings).next_message()
     everybody = participants.sums(message).n_raters
-    participants._transport.lost = {"trip 3": {"000003"}}
+    participants.transport.lost = {"trip 3": {"000003"}}
     assert np.array_equal(participants.sums(message).n_raters, everybody)
     assert len(participants.survivors) == small.n_users
 
@@ -130,10 +135,10 @@ def test_a_party_lost_while_unmasking_stays_in_the_sum(small):
 def test_below_the_threshold_a_round_gives_nothing(small):
     settings = settings_of("sgd")
     parties, participants = federation(small, settings, secure, Lossy)
-    participants._transport.lost = {}
+    participants.transport.lost = {}
     message = simulation.make_server(small, settings).next_message()
     participants.sums(message)
-    participants._transport.lost = {"trip 1": set(sorted(parties)[:35])}
+    participants.transport.lost = {"trip 1": set(sorted(parties)[:35])}
     with pytest.raises(BelowThresholdError):
         participants.sums(message)
 
@@ -161,7 +166,7 @@ def test_nonsense_counts_as_a_drop_out_and_is_named(small):
 def test_a_secure_survey_gives_the_item_statistics(small):
     settings = settings_of("sgd").changed(held_out=0.0)
     _, participants = federation_of_all(small, settings, secure)
-    sums = participants.survey(small.n_items)
+    sums = participants.survey(small.n_items, with_ratings=True)
     expected = simulation.survey(small)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-4)
@@ -176,7 +181,7 @@ def test_items_with_too_few_raters_are_left_out_after_a_survey(small):
     )
     message = simulation.make_server(small, settings).next_message()
     assert np.array_equal(participants.sums(message).n_raters, counts)
-    participants.survey(small.n_items)
+    participants.survey(small.n_items, with_ratings=True)
     sums = participants.sums(message)
     rare = counts < limit
     assert rare.sum() >= 6
@@ -206,10 +211,10 @@ def test_the_server_sees_no_number_of_an_update(small):
             return replies
 
     _, participants = federation(small, settings, secure, Recording)
-    participants._transport.seen = []
+    participants.transport.seen = []
     message = simulation.make_server(small, settings).next_message()
     participants.sums(message)
-    masked = np.frombuffer(participants._transport.seen[-1][-1300:-200], np.uint8)
+    masked = np.frombuffer(participants.transport.seen[-1][-1300:-200], np.uint8)
     counts = np.bincount(masked, minlength=256)
     expected = len(masked) / 256
     assert np.sum((counts - expected) ** 2 / expected) < 360  # chi-square, 255 degrees, p ~ 1e-5

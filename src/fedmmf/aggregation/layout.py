@@ -11,7 +11,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.factorization.contract import ItemSums
-from fedmmf.secagg import RING32, RING64, FixedPoint
+from fedmmf.secagg import RING32, RING64, FixedPoint, Ring
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,12 @@ class Layout:
         return ItemSums(rows, counts, vector[dense.size :])
 
 
+def rare_items(sums: ItemSums, min_raters: int) -> tuple[int, ...]:
+    """Items that somebody rated, but fewer than `min_raters` (errata 34); increasing."""
+    is_rare = (sums.n_raters > 0) & (sums.n_raters < min_raters)
+    return tuple(np.flatnonzero(is_rare).tolist())
+
+
 @dataclass(frozen=True)
 class Bounds:
     """How large an honest party's numbers are at most; public. What exceeds them is clipped."""
@@ -57,9 +63,14 @@ class Bounds:
         return cls(row=4.0 * span, total=2.0**10 * max(span, 1.0) ** 2)
 
     def codec(self, layout: Layout, solver: str, n_parties: int) -> FixedPoint:
-        """Fixed point for sums over `n_parties`; the moments of `vb` need the wider ring."""
+        """Fixed point for sums over `n_parties`."""
         clip = np.full(layout.length, self.total)
         dense = clip[: layout.n_items * (layout.width + 1)].reshape(layout.n_items, -1)
         dense[:] = self.row
         dense[:, layout.width] = 1.0
-        return FixedPoint(n_parties, clip, RING64 if solver == "vb" else RING32)
+        return FixedPoint(n_parties, clip, ring_of(solver))
+
+
+def ring_of(solver: str) -> Ring:
+    """Where a solver's updates are summed; the moments of `vb` need the wider ring."""
+    return RING64 if solver == "vb" else RING32

@@ -15,24 +15,37 @@ class Plain:
     """Parties behind a transport; their updates arrive in the clear and are summed here."""
 
     def __init__(self, transport: Transport, parties: list[str], *, timeout: float = 60.0) -> None:
-        self._transport = transport
+        self.transport = transport
         self._timeout = timeout
         self.parties = parties
 
-    def join(self) -> float:
-        """Ask everybody to take part; return the mean number of ratings of those who do."""
+    def join(self) -> list[str]:
+        """Ask everybody how they share; from now on, sum those who do so in the clear."""
         replies = self._ask("join", wire.Join().encode())
-        self.parties = sorted(replies)
-        joined = [self._read(name, wire.Joined.decode, data) for name, data in replies.items()]
-        return float(np.mean([reply.n_ratings for reply in joined])) if joined else 0.0
+        self.parties = sorted(
+            name
+            for name, data in replies.items()
+            if self._read(name, wire.Joined.decode, data).in_clear
+        )
+        return self.parties
 
-    def survey(self, n_items: int) -> ItemSums:
-        """Sums that come before training: of each item's ratings, and how many there are.
+    def survey(self, n_items: int, *, with_ratings: bool) -> ItemSums:
+        """Sums that come before training: how many ratings each item has, and their sum.
 
-        The rows that parties send here hold their ratings. Run it through a transport that only
-        this process can read, or not at all, until sums are made by secure aggregation.
+        With ratings, the rows that parties send are ratings; only those with the policy `plain`
+        answer.
         """
-        return self._sum("survey", wire.Survey().encode(), 0, n_items, width=1, n_totals=0)
+        message = wire.Survey(with_ratings).encode()
+        return self._sum("survey", message, 0, n_items, width=1, n_totals=0)
+
+    def collect(self, n_items: int) -> dict[str, wire.Collected]:
+        """Masked ratings of everybody, by name."""
+        replies = self._ask("collect", wire.Collect().encode())
+        decode = wire.Collected.decode
+        return {
+            name: self._read(name, decode, data, n_items=n_items)
+            for name, data in sorted(replies.items())
+        }
 
     def sums(self, message: wire.Round) -> ItemSums:
         """Collect one round's updates and sum them; a party that does not answer is left out."""
@@ -61,7 +74,7 @@ class Plain:
         return ItemSums(rows, n_raters, totals)
 
     def _ask(self, stage: str, message: bytes) -> dict[str, bytes]:
-        return self._transport.exchange(stage, dict.fromkeys(self.parties, message), self._timeout)
+        return self.transport.exchange(stage, dict.fromkeys(self.parties, message), self._timeout)
 
     def _read(self, party: str, decode: Callable[..., Any], data: bytes, **known: int) -> Any:
         try:

@@ -8,10 +8,8 @@ dropped out of that round; one that sends something wrong is treated the same, a
 import os
 from collections.abc import Mapping
 
-import numpy as np
-
 from fedmmf import wire
-from fedmmf.aggregation.layout import Bounds, Layout
+from fedmmf.aggregation.layout import Bounds, Layout, rare_items
 from fedmmf.aggregation.secure_party import agreed_setup
 from fedmmf.arrays import Array
 from fedmmf.coordinator import Transport, n_update_totals
@@ -33,6 +31,7 @@ class Secure:
         neighbours: of each party in the graph; None: everybody.
         threshold: holders that recover a secret; None: the fewest that the conditions allow.
         min_raters: after a survey, items with fewer raters are left out.
+        bounds: of what a party adds in a round; None: what the solver calls for.
         timeout: seconds a trip stays open.
         entropy: where the session's name and the graph's seed come from.
     """
@@ -46,15 +45,16 @@ class Secure:
         neighbours: int | None = None,
         threshold: int | None = None,
         min_raters: int = MIN_RATERS,
+        bounds: Bounds | None = None,
         timeout: float = 60.0,
         entropy: Entropy = os.urandom,
     ) -> None:
-        self._transport, self._timeout, self._entropy = transport, timeout, entropy
+        self.transport, self._timeout, self._entropy = transport, timeout, entropy
         self._parties, self._span, self._neighbours = parties, span, neighbours
         holders = len(parties) if neighbours is None else neighbours + 1
         self._threshold = threshold or least_threshold(holders, active=False)
         self._numbers = {name: number for number, name in enumerate(parties)}
-        self._min_raters = min_raters
+        self._min_raters, self._bounds = min_raters, bounds
         self._suppressed: tuple[int, ...] = ()
         self._layout: Layout | None = None
         self.refused: dict[str, str] = {}
@@ -66,15 +66,15 @@ class Secure:
             return []
         return [self._parties[number] for number in self._session.survivors]
 
-    def survey(self, n_items: int) -> ItemSums:
-        """Each item's ratings around the middle of [0, 1], and their number, summed securely.
+    def survey(self, n_items: int, *, with_ratings: bool) -> ItemSums:
+        """How many parties rated each item and, if asked for, the sums of their ratings.
 
         From then on, items with fewer than `min_raters` are left out of every round. The survey's
         own sums still hold them: they show that somebody rated the item, and how (errata 34).
         """
-        sums = self._sum(Layout(n_items, 1, 0), "sgd", wire.Survey().encode())
-        is_rare = (sums.n_raters > 0) & (sums.n_raters < self._min_raters)
-        self._suppressed = tuple(np.flatnonzero(is_rare).tolist())
+        message = wire.Survey(with_ratings).encode()
+        sums = self._sum(Layout(n_items, 1, 0), "sgd", message)
+        self._suppressed = rare_items(sums, self._min_raters)
         return sums
 
     def sums(self, message: wire.Round) -> ItemSums:
@@ -97,7 +97,7 @@ class Secure:
 
     def _start(self, layout: Layout, solver: str) -> None:
         """Agree on a session and fill its pipeline."""
-        n, bounds = len(self._parties), Bounds.of(solver, self._span)
+        n, bounds = len(self._parties), self._bounds or Bounds.of(solver, self._span)
         session, seed = self._entropy(16), self._entropy(32)
         messages = [
             wire.SecureSetup(
@@ -134,5 +134,5 @@ class Secure:
 
     def _exchange(self, stage: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
         named = {self._parties[number]: data for number, data in messages.items()}
-        replies = self._transport.exchange(stage, named, self._timeout)
+        replies = self.transport.exchange(stage, named, self._timeout)
         return {self._numbers[name]: data for name, data in replies.items()}

@@ -38,6 +38,7 @@ class SecureParty:
         bounds = Bounds(message.row_bound, message.total_bound)
         self._codec = bounds.codec(self._layout, message.solver, message.n_parties)
         self._suppressed = np.array(message.suppressed, np.int32)
+        self.n_parties = message.n_parties
         self._session = SessionClient(agreed_setup(message), message.party, entropy=entropy)
 
     def answer(self, message: wire.SecureTrip, update: wire.Update | None) -> wire.SecureTrip:

@@ -41,8 +41,7 @@ def learning_curve(train: Ratings, test: Ratings, settings: Settings) -> Curve:
     features = simulation.feature_matrix(train, settings)
     masks = simulation.fit_all_masks(train, features, settings)
     server = simulation.make_server(train, settings)
-    sides, masked = simulation.both_sides(train), masks.masked_ratings(settings.cross_fit)
-    crowd = simulation.Crowd(settings.solver, server.result.factors, sides, masked)
+    crowd = simulation.make_crowd(train, settings, masks, server.result.factors)
     mask_seconds = spent = time.perf_counter() - began
     mask = masks.predict(test.by_user, test.item_codes, features, Compiled())
     seconds, errors = [], []

@@ -6,7 +6,7 @@ from typing import Any
 from fedmmf.cli import options as o
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.cli.recommend import show
-from fedmmf.cli.train import summary
+from fedmmf.cli.train import accuracy, summary
 from fedmmf.data import Ratings, load
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF
@@ -48,7 +48,7 @@ def _train(model: FedMMF, training: Ratings, testing: Ratings) -> dict[str, Any]
     with progress_bar(f"{settings['mask']}, {settings['solver']}") as progress:
         model.fit(training, progress=progress)
     seconds = time.perf_counter() - began
-    return summary(model, training, len(testing), model.evaluate(testing), seconds)
+    return summary(model, training, len(testing), accuracy(model, training, testing), seconds)
 
 
 def _table(ratings: Ratings, reports: list[dict[str, Any]]) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmmf.config import Mask, Settings, Solver, Step
+from fedmmf.config import Aggregation, Mask, Noise, Settings, Sharing, Solver, Step
 from fedmmf.data import Ratings, load
 from fedmmf.data.frames import Duplicates
 from fedmmf.data.lastfm import EDGES
@@ -104,6 +104,22 @@ CrossFitOption = Annotated[
 ]
 FoldsOption = Annotated[int, typer.Option("--folds", help=_help("folds"))]
 ThresholdOption = Annotated[float, typer.Option("--threshold-j", help=_help("threshold_j"))]
+SharingOption = Annotated[Sharing, typer.Option("--sharing", help=_help("sharing"))]
+AggregationOption = Annotated[Aggregation, typer.Option("--aggregation", help=_help("aggregation"))]
+CollectOption = Annotated[
+    bool, typer.Option("--collect-masked/--no-collect-masked", help=_help("collect_masked"))
+]
+MinRatersOption = Annotated[int, typer.Option("--min-raters", help=_help("min_raters"))]
+EpsilonOption = Annotated[float, typer.Option("--dp-epsilon", help=_help("dp_epsilon"))]
+DeltaOption = Annotated[float, typer.Option("--dp-delta", help=_help("dp_delta"))]
+ClipOption = Annotated[float, typer.Option("--dp-clip", help=_help("dp_clip"))]
+NoiseOption = Annotated[Noise, typer.Option("--dp-noise", help=_help("dp_noise"))]
+RealOption = Annotated[
+    bool,
+    typer.Option(
+        "--real", help="Run every party and every message of the protocols, not the simulation."
+    ),
+]
 SolverOption = Annotated[Solver, typer.Option("--solver", help=_help("solver"))]
 FactorsOption = Annotated[int, typer.Option("--factors", help=_help("factors"))]
 RoundsOption = Annotated[

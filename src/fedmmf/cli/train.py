@@ -4,9 +4,11 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from fedmmf import __version__
+from fedmmf.baselines import baselines
 from fedmmf.cli import options as o
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.data import Ratings, read_split
@@ -36,6 +38,15 @@ def train(
     cross_fit: o.CrossFitOption = D.cross_fit,
     folds: o.FoldsOption = D.folds,
     threshold_j: o.ThresholdOption = D.threshold_j,
+    sharing: o.SharingOption = D.sharing,
+    aggregation: o.AggregationOption = D.aggregation,
+    collect_masked: o.CollectOption = D.collect_masked,
+    min_raters: o.MinRatersOption = D.min_raters,
+    dp_epsilon: o.EpsilonOption = D.dp_epsilon,
+    dp_delta: o.DeltaOption = D.dp_delta,
+    dp_clip: o.ClipOption = D.dp_clip,
+    dp_noise: o.NoiseOption = D.dp_noise,
+    real: o.RealOption = False,
     solver: o.SolverOption = D.solver,
     factors: o.FactorsOption = D.factors,
     rounds: o.RoundsOption = D.rounds,
@@ -72,6 +83,14 @@ def train(
         cross_fit=cross_fit,
         folds=folds,
         threshold_j=threshold_j,
+        sharing=sharing,
+        aggregation=aggregation,
+        collect_masked=collect_masked,
+        min_raters=min_raters,
+        dp_epsilon=dp_epsilon,
+        dp_delta=dp_delta,
+        dp_clip=dp_clip,
+        dp_noise=dp_noise,
         solver=solver,
         factors=factors,
         rounds=rounds,
@@ -90,18 +109,28 @@ def train(
     given = {"features": features, "scale": scale, "duplicates": duplicates, "edges": edges}
     training, testing = _parts(data, test_file, test, split, seed, given)
     with progress_bar(training.name) as progress:
-        model.fit(training, progress=progress, checkpoint=checkpoint)
-    accuracy: dict[str, Any] = {"rmse": None, "mae": None}
-    if testing is not None:
-        accuracy = dict(model.evaluate(testing, top=top))
+        model.fit(training, progress=progress, checkpoint=checkpoint, real=real)
+    scores = accuracy(model, training, testing, top)
     if save is not None:
         model.save(save)
     n_test = 0 if testing is None else len(testing)
-    report = summary(model, training, n_test, accuracy, time.perf_counter() - began)
+    report = summary(model, training, n_test, scores, time.perf_counter() - began)
     if json:
         print_json(report)
     else:
         _show(report)
+
+
+def accuracy(
+    model: FedMMF, training: Ratings, testing: Ratings | None, top: int | None = None
+) -> dict[str, Any]:
+    """Errors on the test ratings, beside those of the baselines."""
+    if testing is None:
+        return {"rmse": None, "mae": None}
+    return {
+        **model.evaluate(testing, top=top),
+        "baselines": baselines(model.learned, training, testing),
+    }
 
 
 def _parts(
@@ -124,14 +153,14 @@ def summary(
     model: FedMMF,
     training: Ratings,
     n_test: int,
-    accuracy: dict[str, Any],
+    scores: dict[str, Any],
     total_seconds: float,
 ) -> dict[str, Any]:
     """Everything that a training run reports; the keys are a contract."""
     learned, settings = model.learned, model.get_params()
     seconds = {**learned.seconds, "total": total_seconds}
     return {
-        **accuracy,
+        **scores,
         "test_fraction": n_test / (n_test + len(training)),
         "data": training.name,
         "synthetic": training.synthetic,
@@ -147,13 +176,28 @@ def summary(
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "privacy": model.privacy(),
         "traffic": model.traffic(),
+        "cost": model.cost(),
+        "history": [_finite(value) for value in learned.members[0].history],
+        "j": histogram(learned.j_train),
+        "tradeoff": model.tradeoff() if settings["solver"] == "sgd" else [],
         "settings": settings,
         "version": __version__,
     }
 
 
+def histogram(values: Any, n_bins: int = 40) -> dict[str, Any]:
+    """Counts between edges, for a picture."""
+    counts, edges = np.histogram(values[np.isfinite(values)], n_bins)
+    return {"edges": edges.round(6).tolist(), "counts": counts.tolist()}
+
+
+def _finite(value: float) -> float | None:
+    return round(float(value), 6) if np.isfinite(value) else None
+
+
 def _show(report: dict[str, Any]) -> None:
     privacy, traffic, seconds = report["privacy"], report["traffic"], report["seconds"]
+    settings, cost = report["settings"], report["cost"]
     kind = " (synthetic)" if report["synthetic"] else ""
     rows = [
         ["ratings", f"{report['n_ratings']:,}"],
@@ -161,12 +205,18 @@ def _show(report: dict[str, Any]) -> None:
         ["test share", f"{report['test_fraction']:.3f}"],
         ["RMSE", _number(report["rmse"])],
         ["MAE", _number(report["mae"])],
+        *([f"RMSE, {b['name']}", _number(b["rmse"])] for b in report.get("baselines", ())),
         *([name.upper(), _number(report[name])] for name in ("ndcg", "recall") if name in report),
         ["rounds (best)", f"{report['rounds']} ({report['best_round']})"],
         ["mean J (out of fold)", f"{privacy['mean_j']:.4f} ({privacy['mean_j_out_of_fold']:.4f})"],
         [f"users with J <= {privacy['threshold_j']:g}", f"{privacy['secure_users']:,}"],
+        ["sharing", f"{settings['sharing']}, {settings['aggregation']}"],
         ["up, per user and round", f"{traffic['up_bytes_per_user_round'] / 1e3:,.1f} kB"],
         ["down, per user and round", f"{traffic['down_bytes_per_user_round'] / 1e3:,.1f} kB"],
+        [
+            "protocol, CPU per round",
+            f"party {1e3 * cost['party_cpu_s']:.1f} ms, server {cost['server_cpu_s']:.2f} s",
+        ],
         [
             "seconds: masks, rounds, all",
             f"{seconds['mask']:.2f}, {seconds['train']:.2f}, {seconds['total']:.2f}",

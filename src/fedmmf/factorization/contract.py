@@ -6,13 +6,14 @@ only needs as a sum over raters, and `totals`, which it only needs as a sum over
 can add vectors can carry them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.factorization.sides import Cohort
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +82,30 @@ class CrowdSolver(Protocol):
 
     user_factors: Array  # (n_users, k)
 
-    def update(self, public: Public, t: int) -> tuple[Array, Array]:
-        """Take part in round t; return (rows summed over raters, totals summed over parties)."""
+    def update(
+        self, public: Public, t: int, cohorts: Sequence[Cohort]
+    ) -> tuple[list[Array], Array]:
+        """Take part in round t.
+
+        Returns:
+            For each cohort the rows, summed over raters, (n_items, width); and the totals of every
+            party, (n_users, n_totals).
+        """
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round."""
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
+
+
+def added(parts: Sequence[ItemSums]) -> ItemSums:
+    """Sums over several groups of parties together."""
+    return ItemSums(
+        np.sum([part.rows for part in parts], axis=0),
+        np.sum([part.n_raters for part in parts], axis=0),
+        np.sum([part.totals for part in parts], axis=0),
+    )
 
 
 def unrated(sums: ItemSums) -> Array:

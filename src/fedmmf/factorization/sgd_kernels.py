@@ -6,7 +6,7 @@ own, so nothing is shared, nothing is atomic, and the result does not depend on 
 threads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numba
@@ -16,7 +16,7 @@ from fedmmf import threads
 from fedmmf.arrays import Array
 from fedmmf.factorization import sgd
 from fedmmf.factorization.contract import Public
-from fedmmf.factorization.sides import Sides
+from fedmmf.factorization.sides import Cohort, Sides
 
 _jit = numba.njit(cache=True, nogil=True, fastmath=True)
 
@@ -116,6 +116,60 @@ def _item_pass(
                 total[f] -= error * pu[f]
 
 
+@_jit
+def _length_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    items: Array,
+    errors: Array,
+    p: Array,
+    q: Array,
+    regularization: Any,
+    clip: Any,
+    weights: Array,
+) -> None:
+    """How much each of the users begin..end shrinks its rows, to be at most `clip` long."""
+    for u in range(begin, end):
+        pu, square = p[u], 0.0
+        for j in range(indptr[u], indptr[u + 1]):
+            for f in range(len(pu)):
+                square += (regularization * q[items[j], f] - errors[j] * pu[f]) ** 2
+        weights[u] = min(1.0, clip / np.sqrt(square)) if square > 0 else 1.0
+
+
+@_jit
+def _fixed_item_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    order: Array,
+    users: Array,
+    errors: Array,
+    p: Array,
+    q: Array,
+    regularization: Any,
+    weights: Array,
+    bound: Any,
+    scale: Any,
+    gradients: Array,
+) -> None:
+    """`_item_pass` as a secure sum gives it: rows are clipped and rounded, then added exactly."""
+    k = q.shape[1]
+    total = np.zeros(k, np.int32)  # the sum over everybody fits, as in the ring
+    for i in range(begin, end):
+        total[:] = 0
+        for j in range(indptr[i], indptr[i + 1]):
+            pu, weight = p[users[j]], weights[users[j]]
+            error = errors[order[j]]
+            for f in range(k):
+                entry = weight * (regularization * q[i, f] - error * pu[f])
+                entry = min(max(entry, -bound), bound)
+                total[f] += np.int32(np.rint(entry * scale))
+        for f in range(k):
+            gradients[i, f] = total[f] / scale
+
+
 class Crowd:
     """The party's half of every party."""
 
@@ -133,7 +187,9 @@ class Crowd:
     def user_factors(self, value: Array) -> None:
         self._p.value[:] = value
 
-    def update(self, public: Public, t: int) -> tuple[Array, Array]:
+    def update(
+        self, public: Public, t: int, cohorts: Sequence[Cohort]
+    ) -> tuple[list[Array], Array]:
         """Both passes of round t; there are no totals."""
         plan, p, sides = sgd.Plan.of(public), self._p, self._sides
         weight = np.float32(plan.regularization)
@@ -150,10 +206,31 @@ class Crowd:
         )
         rest = (weight, plan.prior(q.shape[1]), bool(plan.biases), self._rule(plan, t))
         threads.run(lambda a, b: _user_pass(a, b, *arrays, *rest), sides.user_parts)
-        gradients = np.empty_like(q)
-        raters = (sides.by_item, sides.order, sides.users, self._errors, p.value, q)
-        threads.run(lambda a, b: _item_pass(a, b, *raters, weight, gradients), sides.item_parts)
-        return gradients, np.zeros(0)
+        rows = [self._sum(cohort, q, weight) for cohort in cohorts]
+        return rows, np.zeros((sides.n_users, 0))
+
+    def _sum(self, cohort: Cohort, q: Array, regularization: Any) -> Array:
+        """The second pass, over one cohort. (n_items, k)."""
+        gradients, raters = np.empty_like(q), cohort.raters
+        arrays = (raters.by_item, raters.order, raters.users, self._errors, self._p.value, q)
+        if cohort.scale == 0:
+            rest: tuple[Any, ...] = (regularization, gradients)
+            threads.run(lambda a, b: _item_pass(a, b, *arrays, *rest), raters.parts)
+        else:
+            weights = self._weights(cohort.clip, q, regularization)
+            numbers = np.float32(cohort.bound), np.float32(cohort.scale)
+            rest = (regularization, weights, *numbers, gradients)
+            threads.run(lambda a, b: _fixed_item_pass(a, b, *arrays, *rest), raters.parts)
+        return gradients
+
+    def _weights(self, clip: float, q: Array, regularization: Any) -> Array:
+        weights = np.ones(self._sides.n_users, np.float32)
+        if np.isfinite(clip):
+            sides = self._sides
+            arrays = (sides.by_user, sides.items, self._errors, self._p.value, q)
+            rest = (regularization, np.float32(clip), weights)
+            threads.run(lambda a, b: _length_pass(a, b, *arrays, *rest), sides.user_parts)
+        return weights
 
     @staticmethod
     def _rule(plan: sgd.Plan, t: int) -> tuple[int, Any, Any, Any]:

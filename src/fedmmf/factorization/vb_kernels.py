@@ -5,7 +5,7 @@ them into the posterior of p_u. The second goes over items and adds up what thei
 Memory traffic decides the time: each pass reads one packed matrix per rating.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numba
 import numpy as np
@@ -14,7 +14,7 @@ from fedmmf import threads
 from fedmmf.arrays import Array
 from fedmmf.factorization import vb
 from fedmmf.factorization.contract import Public
-from fedmmf.factorization.sides import Sides
+from fedmmf.factorization.sides import Cohort, Sides
 
 _jit = numba.njit(cache=True, nogil=True, fastmath=True)
 
@@ -182,6 +182,39 @@ def _item_pass(
         _add_moments(users[a:b], masked, order[a:b], user_rows, k, out[i])
 
 
+@_jit
+def _fixed_item_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    order: Array,
+    users: Array,
+    masked: Array,
+    user_rows: Array,
+    k: int,
+    bound: float,
+    scale: float,
+    out: Array,
+) -> None:
+    """`_item_pass` as a secure sum gives it: rows are clipped and rounded, then added exactly.
+
+    A float64 holds all integers that can occur, and adds them exactly.
+    """
+    total = np.zeros(out.shape[1])
+    for i in range(begin, end):
+        total[:] = 0.0
+        for j in range(indptr[i], indptr[i + 1]):
+            row, rating = user_rows[users[j]], masked[order[j]]
+            for f in range(k):
+                entry = np.float64(rating * row[f])
+                total[f] += np.rint(min(max(entry, -bound), bound) * scale)
+            for f in range(k, len(row)):
+                entry = np.float64(row[f])
+                total[f] += np.rint(min(max(entry, -bound), bound) * scale)
+        for f in range(len(total)):
+            out[i, f] = total[f] / scale
+
+
 class Crowd:
     """The party's half of every party."""
 
@@ -202,23 +235,36 @@ class Crowd:
     def user_factors(self, value: Array) -> None:
         self._rows[:, : self._factors] = value
 
-    def update(self, public: Public, t: int) -> tuple[Array, Array]:
+    def update(
+        self, public: Public, t: int, cohorts: Sequence[Cohort]
+    ) -> tuple[list[Array], Array]:
         """Both passes of round t."""
         hyper, sides, k = vb.Hyper.of(public), self._sides, public.factors
         arrays = (sides.by_user, sides.items, self._masked, public.item_rows)
         prior = (hyper.precision, vb.prior_mean(k), hyper.tau)
         outputs = (self._rows, self._residuals)
         threads.run(lambda a, b: _user_pass(a, b, *arrays, *prior, *outputs), sides.user_parts)
-        sums = np.empty_like(public.item_rows)
-        raters = (sides.by_item, sides.order, sides.users, self._masked, self._rows)
-        threads.run(lambda a, b: _item_pass(a, b, *raters, k, sums), sides.item_parts)
-        return sums, self._totals(k)
+        return [self._sum(cohort, public) for cohort in cohorts], self._totals(k)
+
+    def _sum(self, cohort: Cohort, public: Public) -> Array:
+        """The second pass, over one cohort. (n_items, width)."""
+        sums, raters = np.empty_like(public.item_rows), cohort.raters
+        arrays = (raters.by_item, raters.order, raters.users, self._masked, self._rows)
+        k = public.factors
+        if cohort.scale == 0:
+            threads.run(lambda a, b: _item_pass(a, b, *arrays, k, sums), raters.parts)
+        else:
+            rest = (k, cohort.bound, cohort.scale, sums)
+            threads.run(lambda a, b: _fixed_item_pass(a, b, *arrays, *rest), raters.parts)
+        return sums
 
     def _totals(self, k: int) -> Array:
-        """Ratings, expected squared error, parties, and the diagonal of E[p p^T], summed."""
-        squares = self._rows[self._active][:, vb.diagonal(k)].sum(axis=0, dtype=np.float64)
-        counts = (len(self._masked), self._residuals[self._active].sum(), self._active.sum())
-        return np.concatenate((np.array(counts, np.float64), squares))
+        """Ratings, expected squared error, 1, and the diagonal of E[p p^T], of every party."""
+        squares = self._rows[:, vb.diagonal(k)]
+        n_ratings = np.diff(self._sides.by_user)
+        totals = np.column_stack((n_ratings, self._residuals, self._active, squares))
+        totals[~self._active] = 0.0
+        return totals
 
     def state(self) -> dict[str, Array]:
         """The rows; the next round needs nothing else."""

@@ -1,5 +1,6 @@
 """Ratings and item features in, a fitted mask per party out; for one party and for a crowd."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -47,6 +48,23 @@ class FittedMasks:
     unit_ratings: Array  # (n,) ratings mapped to [0, 1]
     unit_fitted: Array  # (n,) f_u(i) on the [0, 1] scale
     unit_held_out: Array  # (n,) the same from models that did not see the rating's fold
+
+    @classmethod
+    def together(cls, parts: Sequence["FittedMasks"]) -> "FittedMasks":
+        """The models of several parties as one."""
+        first = parts[0]
+        sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+        indptr = np.concatenate(([0], np.cumsum(sizes)))
+        return cls(
+            first.family,
+            first.scale,
+            np.concatenate([part.theta for part in parts]),
+            np.concatenate([part.strengths for part in parts]),
+            indptr,
+            np.concatenate([part.unit_ratings for part in parts]),
+            np.concatenate([part.unit_fitted for part in parts]),
+            np.concatenate([part.unit_held_out for part in parts]),
+        )
 
     @cached_property
     def j_train(self) -> Array:

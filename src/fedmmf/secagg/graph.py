@@ -13,15 +13,26 @@ from fedmmf.secagg.keys import digest
 Graph = tuple[tuple[int, ...], ...]  # neighbours of each position, increasing
 
 
-@lru_cache(maxsize=16)
 def harary(n: int, k: int, seed: bytes) -> Graph:
     """Return the neighbours of each of n positions; n k must be even."""
+    return tuple(neighbours(n, k, seed, i) for i in range(n))
+
+
+@lru_cache(maxsize=1 << 16)
+def neighbours(n: int, k: int, seed: bytes, position: int) -> tuple[int, ...]:
+    """Return the neighbours of one position, increasing."""
     if k == n - 1:
-        return tuple(tuple(j for j in range(n) if j != i) for i in range(n))
-    order = permutation(n, seed)
-    place = {position: i for i, position in enumerate(order)}
+        return tuple(j for j in range(n) if j != position)
+    order, place = circle(n, seed)
     steps = [step for d in range(1, k // 2 + 1) for step in (d, -d)] + [n // 2] * (k % 2)
-    return tuple(tuple(sorted(order[(place[i] + step) % n] for step in steps)) for i in range(n))
+    return tuple(sorted(order[(place[position] + step) % n] for step in steps))
+
+
+@lru_cache(maxsize=16)
+def circle(n: int, seed: bytes) -> tuple[list[int], dict[int, int]]:
+    """Return the order on the ring, and where each position is in it."""
+    order = permutation(n, seed)
+    return order, {position: i for i, position in enumerate(order)}
 
 
 def permutation(n: int, seed: bytes) -> list[int]:

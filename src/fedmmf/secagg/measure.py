@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Collection
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.secagg import policy, prg
+from fedmmf.secagg import policy, prg, shamir
 from fedmmf.secagg.client import Client
+from fedmmf.secagg.graph import circle, neighbours
 from fedmmf.secagg.ring import RING32, Ring
 from fedmmf.secagg.server import Server, Stage
 from fedmmf.secagg.setup import Setup
@@ -58,9 +59,16 @@ class _Meter:
 
 
 def measure(
-    n: int, length: int, neighbours: int | None = None, drop: float = 0.0, ring: Ring = RING32
+    n: int,
+    length: int,
+    neighbours: int | None = None,
+    drop: float = 0.0,
+    ring: Ring = RING32,
+    threshold: int | None = None,
 ) -> dict[str, Any]:
     """Run a passive round and return its cost.
+
+    What the process caches of the graph, the server and every client are charged for in full.
 
     Args:
         n: parties.
@@ -68,31 +76,39 @@ def measure(
         neighbours: of each party; None: everybody.
         drop: share of the parties that drop out after sharing their keys, the dearest moment.
         ring: where vectors are summed.
+        threshold: how many holders recover a secret; None: the fewest that are safe.
     """
     holders = n if neighbours is None else neighbours + 1
     options: dict[str, Any] = {"ring": ring, "neighbours": neighbours, "graph_seed": os.urandom(32)}
-    threshold = policy.least_threshold(holders)
+    threshold = policy.least_threshold(holders) if threshold is None else threshold
     setup = Setup(os.urandom(16), tuple(range(n)), threshold, length, **options)
     values = {party: _values(setup) for party in setup.parties}
-    n_gone = round(drop * n)
-    gone = frozenset(i * n // n_gone for i in range(n_gone))
-    start = process_time()
+    gone = dropouts(n, round(drop * n))
+    client_graph_s, server_graph_s = (_graph_seconds(setup, share) for share in (1, n))
+    began, start = perf_counter(), process_time()
     meter = _Meter(setup, values)
-    meter.client_s += (process_time() - start) / n  # making the keys
+    meter.client_s += (process_time() - start) / n + client_graph_s  # making the keys
+    meter.server_s += server_graph_s
     total = meter.run(gone)
     return {
-        "n": n,
+        "clients": n,
         "length": length,
         "neighbours": setup.degree,
         "threshold": threshold,
         "dropped": len(gone),
         "ring": ring.name,
+        "seconds": perf_counter() - began,
         "server_cpu_s": meter.server_s,
         "client_cpu_s": meter.client_s,
         "up_bytes": meter.up,
         "down_bytes": meter.down,
         "exact": _is_sum(total, values, meter.server.survivors, ring),
     }
+
+
+def dropouts(n: int, n_gone: int) -> frozenset[int]:
+    """Return which of n parties drop out: every so many."""
+    return frozenset(i * n // n_gone for i in range(n_gone))
 
 
 def keystream_seconds(n_bytes: int) -> float:
@@ -113,6 +129,28 @@ def masking_seconds(length: int, n_masks: int, ring: Ring = RING32) -> float:
     seeds = [os.urandom(prg.SEED_BYTES) for _ in range(n_masks)]
     start = process_time()
     prg.apply_masks(vector, ring, seeds[::2], seeds[1::2])
+    return process_time() - start
+
+
+def shamir_seconds(n: int, threshold: int) -> tuple[float, float]:
+    """Return the CPU seconds of sharing a secret among n and of combining it; nothing is cached."""
+    shamir.weights.cache_clear()
+    points = tuple(range(1, n + 1))
+    start = process_time()
+    shares = shamir.share([os.urandom(shamir.SECRET_BYTES)], threshold, points, os.urandom)
+    middle = process_time()
+    chosen = points[:threshold]
+    shamir.combine([shamir.from_bytes(shares[point]) for point in chosen], chosen)
+    return middle - start, process_time() - middle
+
+
+def _graph_seconds(setup: Setup, n_peers: int) -> float:
+    """Return the CPU seconds of finding the neighbours of some parties; nothing is cached."""
+    circle.cache_clear()
+    neighbours.cache_clear()
+    start = process_time()
+    for party in setup.parties[:n_peers]:
+        setup.peers(party)
     return process_time() - start
 
 

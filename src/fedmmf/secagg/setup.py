@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmmf.secagg import policy
 from fedmmf.secagg.errors import PolicyError
-from fedmmf.secagg.graph import harary
+from fedmmf.secagg.graph import neighbours
 from fedmmf.secagg.keys import KEY_BYTES, digest
 from fedmmf.secagg.ring import RING32, Ring
 
@@ -96,8 +96,8 @@ class Setup:
 
     def peers(self, party: int) -> tuple[int, ...]:
         """Return the neighbours of a party, increasing."""
-        graph = harary(self.n, self.degree, self.graph_seed)
-        return tuple(self.parties[i] for i in graph[self.index[party]])
+        near = neighbours(self.n, self.degree, self.graph_seed, self.index[party])
+        return tuple(self.parties[i] for i in near)
 
     def holders(self, party: int) -> tuple[int, ...]:
         """Return who holds shares of a party's secrets: itself and its neighbours, increasing."""

@@ -1,8 +1,8 @@
 """Shamir t-of-n over the prime 2^256 + 297, for several 32-byte secrets at once.
 
 Shamir 1979, as used by Bonawitz et al. 2017, section 3.1. A secret is the value at 0 of a random
-polynomial of degree t - 1; the share of a holder is its value at the holder's point. All secrets of
-one call share the powers of the points; all combinations of one set of holders share its weights.
+polynomial of degree t - 1; the share of a holder is its value at the holder's point. All
+combinations of one set of holders share its weights.
 Python's integers do not run in constant time; see the module `keys` for what that means.
 """
 
@@ -76,10 +76,8 @@ def _polynomial(secret: bytes, threshold: int, entropy: Entropy) -> list[int]:
 
 
 def _evaluate(polynomial: Sequence[int], point: int) -> int:
-    value: int = sum(map(mul, polynomial, _powers(point, len(polynomial)))) % PRIME
-    return value
-
-
-@lru_cache(maxsize=4096)
-def _powers(point: int, count: int) -> tuple[int, ...]:
-    return tuple(accumulate(range(count - 1), lambda a, _: a * point % PRIME, initial=1))
+    """Horner's rule, reduced once at the end: a product with a small point is cheaper than that."""
+    value = 0
+    for coefficient in reversed(polynomial):
+        value = value * point + coefficient
+    return value % PRIME
