@@ -51,7 +51,8 @@ ALLOWED = {
     | {"party", "simulation", "traffic", "training"},
     "baselines": {"arrays", "data", "evaluation", "learned"},
     "paper": BASE
-    | {"context", "data", "evaluation", "masks", "model", "simulation", "training", "__version__"},
+    | {"aggregation", "context", "data", "evaluation", "federation", "masks", "model"}
+    | {"simulation", "traffic", "training", "transport"},
     "bench": BASE | {"coordinator", "data", "evaluation", "masks", "secagg", "simulation"},
     "attacks": BASE
     | {"aggregation", "coordinator", "data", "factorization", "federation", "masks", "party"}
