@@ -55,7 +55,7 @@ class Settings(BaseModel):
     solver: Solver = Field("sgd", description="how the factors are learned")
     factors: int = Field(20, ge=1, le=1024, description="latent factors k")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
-        "auto", description="federated rounds at most (T); auto: 200 for sgd, 30 for vb"
+        "auto", description="federated rounds at most (T); auto: 200 for sgd, 30 for vb and dp"
     )
     ensemble: int = Field(1, ge=1, le=100, description="runs from different starts, averaged")
     step: Step = Field("adam", description="sum: the paper's SGD; mean: count-normalised; adam")
@@ -84,7 +84,9 @@ class Settings(BaseModel):
     @property
     def max_rounds(self) -> int:
         """`rounds`, or the solver's default."""
-        return {"sgd": 200, "vb": 30}[self.solver] if self.rounds == "auto" else self.rounds
+        if self.rounds != "auto":
+            return self.rounds
+        return 200 if self.solver == "sgd" and self.aggregation != "dp" else 30
 
     @property
     def held_out_share(self) -> float:

@@ -48,3 +48,16 @@ def test_the_papers_plain_rule_learns_too(public_data):
     paper = FedMMF(mask="lr", step="sum", user_prior=0.0, rounds=400).fit(train)
     alone = FedMMF(mask="lr", rounds=1, factors=1, learning_rate=1e-9).fit(train)
     assert paper.evaluate(test)["rmse"] < 0.95 < alone.evaluate(test)["rmse"]
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_a_mask_helps_under_differential_privacy(public_data, epsilon):
+    pytest.importorskip("dp_accounting", reason="the extra `dp`")
+    train, test = load("ml-100k").split(test=0.2, seed=0)
+    none, lr = (
+        FedMMF(mask=mask, aggregation="dp", dp_epsilon=epsilon, factors=1)
+        .fit(train)
+        .evaluate(test)["rmse"]
+        for mask in ("none", "lr")
+    )
+    assert lr < none - 0.02

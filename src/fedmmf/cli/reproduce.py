@@ -10,6 +10,7 @@ from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.config import Settings
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
+from fedmmf.paper import dp_curve
 from fedmmf.paper import efficiency as experiment
 from fedmmf.paper.hyperparameters import load_tuned, save_tuned
 from fedmmf.paper.models import ROWS, Row, chosen, row_called
@@ -127,6 +128,50 @@ def efficiency(
     results.print(table(f"{data}, {report['n_users']:,} parties", columns, rows))
     results.print("Homomorphic ways are extrapolated from some ciphertexts.")
     errors.print(f"written to {out}: efficiency.json, .md, .png, .svg")
+
+
+@app.command("dp", epilog="Example: fedmmf reproduce dp --data ml-100k --out dp")
+def dp(
+    data: Annotated[str, typer.Option("--data", help="Data set.")] = "ml-100k",
+    epsilon: Annotated[list[float], typer.Option("--epsilon", help="May be given repeatedly.")] = [
+        1.0,
+        2.0,
+        4.0,
+        8.0,
+    ],
+    delta: o.DeltaOption = o.DEFAULTS.dp_delta,
+    clip: o.ClipOption = o.DEFAULTS.dp_clip,
+    noise: o.NoiseOption = o.DEFAULTS.dp_noise,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Random splits per point.")] = 5,
+    test: TestOption = 0.2,
+    out: Annotated[Path, typer.Option("--out", help="Folder of results.")] = Path("dp"),
+    seed: o.SeedOption = 0,
+    json: o.JsonOption = False,
+) -> None:
+    """RMSE against epsilon for DP-FedMF and DP-FedMMF, side by side."""
+    base = Settings.checked(
+        aggregation="dp", dp_delta=delta, dp_clip=clip, dp_noise=noise, seed=seed
+    )
+    with progress_bar(data) as progress:
+        report = dp_curve.run(
+            load(data),
+            sorted(epsilon),
+            base,
+            runs,
+            test,
+            lambda done, of: progress("models and epsilons", done, of),
+        )
+    dp_curve.write(report, out)
+    if json:
+        print_json(report)
+        return
+    rows = [
+        [row["model"], f"{row['epsilon']:g}", f"{row['rmse_mean']:.4f}±{row['rmse_std']:.4f}"]
+        for row in report["rows"]
+    ]
+    title = f"{data}, delta {delta:g}, {runs} runs, whole users"
+    results.print(table(title, ["model", "epsilon", "RMSE"], rows))
+    errors.print(f"written to {out}: dp.json, .md, .png, .svg")
 
 
 def _tune_one(name: str, row: Row, training: Any, trials: int, seed: int) -> dict[str, Any]:

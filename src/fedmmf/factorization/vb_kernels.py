@@ -6,6 +6,7 @@ Memory traffic decides the time: each pass reads one packed matrix per rating.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numba
 import numpy as np
@@ -183,6 +184,24 @@ def _item_pass(
 
 
 @_jit
+def _fixed(value: Any, bound: float, scale: float) -> Any:
+    """Nearest number of fixed point."""
+    return np.rint(min(max(value, -bound), bound) * scale) / scale
+
+
+@_jit
+def _rounding_pass(
+    begin: int, end: int, rows: Array, k: int, bound: float, scale: float, out: Array
+) -> None:
+    """Rows of users begin..end with their moments in fixed point; float32 holds those exactly."""
+    for u in range(begin, end):
+        for f in range(k):
+            out[u, f] = rows[u, f]
+        for f in range(k, rows.shape[1]):
+            out[u, f] = _fixed(rows[u, f], bound, scale)
+
+
+@_jit
 def _fixed_item_pass(
     begin: int,
     end: int,
@@ -190,29 +209,28 @@ def _fixed_item_pass(
     order: Array,
     users: Array,
     masked: Array,
-    user_rows: Array,
+    rounded_rows: Array,
     k: int,
     bound: float,
     scale: float,
     out: Array,
 ) -> None:
-    """`_item_pass` as a secure sum gives it: rows are clipped and rounded, then added exactly.
+    """`_item_pass` as a secure sum gives it: fixed-point rows, added exactly.
 
-    A float64 holds all integers that can occur, and adds them exactly.
+    All sums are whole multiples of 1/scale with at most 53 bits, so that a float64 adds them
+    without rounding.
     """
     total = np.zeros(out.shape[1])
     for i in range(begin, end):
         total[:] = 0.0
         for j in range(indptr[i], indptr[i + 1]):
-            row, rating = user_rows[users[j]], masked[order[j]]
+            row, rating = rounded_rows[users[j]], masked[order[j]]
             for f in range(k):
-                entry = np.float64(rating * row[f])
-                total[f] += np.rint(min(max(entry, -bound), bound) * scale)
+                total[f] += _fixed(rating * row[f], bound, scale)
             for f in range(k, len(row)):
-                entry = np.float64(row[f])
-                total[f] += np.rint(min(max(entry, -bound), bound) * scale)
+                total[f] += row[f]
         for f in range(len(total)):
-            out[i, f] = total[f] / scale
+            out[i, f] = total[f]
 
 
 class Crowd:
@@ -249,13 +267,16 @@ class Crowd:
     def _sum(self, cohort: Cohort, public: Public) -> Array:
         """The second pass, over one cohort. (n_items, width)."""
         sums, raters = np.empty_like(public.item_rows), cohort.raters
-        arrays = (raters.by_item, raters.order, raters.users, self._masked, self._rows)
-        k = public.factors
+        arrays = (raters.by_item, raters.order, raters.users, self._masked)
+        rows, k = self._rows, public.factors
         if cohort.scale == 0:
-            threads.run(lambda a, b: _item_pass(a, b, *arrays, k, sums), raters.parts)
-        else:
-            rest = (k, cohort.bound, cohort.scale, sums)
-            threads.run(lambda a, b: _fixed_item_pass(a, b, *arrays, *rest), raters.parts)
+            threads.run(lambda a, b: _item_pass(a, b, *arrays, rows, k, sums), raters.parts)
+            return sums
+        fixed, rounded = (k, cohort.bound, cohort.scale), np.empty_like(rows)
+        everybody = self._sides.user_parts
+        threads.run(lambda a, b: _rounding_pass(a, b, rows, *fixed, rounded), everybody)
+        rest: tuple[Any, ...] = (*arrays, rounded, *fixed, sums)
+        threads.run(lambda a, b: _fixed_item_pass(a, b, *rest), raters.parts)
         return sums
 
     def _totals(self, k: int) -> Array:

@@ -1,0 +1,236 @@
+"""Charts as inline SVG: bars, a histogram, and lines; each with the same figures as a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from fedmmf.reports.svg import (
+    AXIS_HEIGHT,
+    WIDTH,
+    Axis,
+    Element,
+    Format,
+    add,
+    draw_x_axis,
+    draw_y_axis,
+    new_drawing,
+    plain,
+)
+
+LEFT, RIGHT, TOP = 56, WIDTH - 12, 30
+PLOT_HEIGHT = 140
+PANEL_HEIGHT = TOP + PLOT_HEIGHT + AXIS_HEIGHT
+ROW_HEIGHT, BAR_HEIGHT = 44, 14
+LONGEST_LABEL = 36  # letters that fit into a line beside a figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text; the first column names the row."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    is_text: bool = False  # else all columns but the first hold figures
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """A drawing and the same figures as a table."""
+
+    drawing: Element
+    table: Table
+
+    def __html__(self) -> str:
+        """The drawing as markup; templates call this."""
+        return ET.tostring(self.drawing, encoding="unicode")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One horizontal bar."""
+
+    label: str
+    value: float
+    is_ours: bool = True  # filled; else outlined
+    interval: tuple[float, float] | None = None
+    reference: float | None = None  # a tick across the bar, to compare with
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of a curve, what they are, and how to write one."""
+
+    name: str
+    values: Sequence[float | None]
+    show: Format = plain
+
+
+def bars(
+    name: str,
+    title: str,
+    rows: Sequence[Bar],
+    label: str,
+    show: Format = plain,
+    at_least: float = 0.0,
+) -> Chart:
+    """Horizontal bars from zero, one below the other.
+
+    Args:
+        name: unique on the page; ids are made from it.
+        title: what the chart shows.
+        rows: from top to bottom.
+        label: of the value axis.
+        show: writes a value.
+        at_least: where the axis ends at the earliest.
+    """
+    highest = max(at_least, *(_furthest(row) for row in rows))
+    axis = Axis.over(0.0, highest or 1.0, 4, RIGHT)
+    bottom = ROW_HEIGHT * len(rows)
+    described = "; ".join(f"{row.label}: {show(row.value)}" for row in rows)
+    drawing = new_drawing(name, title, described, bottom + AXIS_HEIGHT)
+    draw_x_axis(drawing, axis, 0, bottom, label, show)
+    for index, row in enumerate(rows):
+        _draw_bar(drawing, axis, row, ROW_HEIGHT * index, show)
+    return Chart(drawing, _bar_table(title, rows, label, show))
+
+
+def _furthest(row: Bar) -> float:
+    return max(row.value, row.reference or 0, row.interval[1] if row.interval else 0)
+
+
+def _draw_bar(drawing: Element, axis: Axis, row: Bar, top: float, show: Format) -> None:
+    start, y = axis(0), top + 22
+    text = add(drawing, "text", f"{_shortened(row.label)}  ", x=start, y=top + 16, class_="name")
+    add(text, "tspan", show(row.value), class_="value")
+    look = "mark ours" if row.is_ours else "mark other"
+    width = max(axis(row.value) - start, 0.5)  # a bar of nothing still shows where it is
+    add(drawing, "rect", x=start, y=y, width=width, height=BAR_HEIGHT, class_=look)
+    if row.interval is not None:
+        low, high = (axis(end) for end in row.interval)
+        ends = f"M{low:.1f},{y + 3}v8M{high:.1f},{y + 3}v8"
+        for layer in ("halo", "interval"):  # the halo keeps it visible on a filled bar
+            add(drawing, "path", d=f"M{low:.1f},{y + 7}H{high:.1f}{ends}", class_=layer)
+    if row.reference is not None:
+        x = axis(row.reference) - 2
+        add(drawing, "rect", x=x, y=y - 4, width=4, height=BAR_HEIGHT + 8, class_="reference")
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+
+
+def _bar_table(title: str, rows: Sequence[Bar], label: str, show: Format) -> Table:
+    columns = ["", label]
+    cells = [[row.label, show(row.value)] for row in rows]
+    if any(row.interval for row in rows):
+        columns.append("95 % interval")
+        for cell, row in zip(cells, rows, strict=True):
+            cell.append(" to ".join(map(show, row.interval or ())))
+    if any(row.reference is not None for row in rows):
+        columns.append("to compare with")
+        for cell, row in zip(cells, rows, strict=True):
+            cell.append("" if row.reference is None else show(row.reference))
+    return Table(title, columns, cells)
+
+
+def histogram(
+    name: str, title: str, edges: Sequence[float], counts: Sequence[int], label: str, limit: float
+) -> Chart:
+    """Counts in bins, with a line at a limit.
+
+    Args:
+        name: unique on the page.
+        title: what the chart shows.
+        edges: of the bins, increasing. (n_bins + 1,)
+        counts: users in the bins. (n_bins,)
+        label: of the x axis.
+        limit: where the line is drawn; bins beyond it are outlined.
+    """
+    x = Axis.over(min(edges[0], limit), max(edges[-1], limit), LEFT, RIGHT)
+    y = Axis.over(0, max(*counts, 1), TOP + PLOT_HEIGHT, TOP)
+    bins = list(zip(edges[:-1], edges[1:], counts, strict=True))
+    described = f"{sum(counts):,} users in {len(bins)} bins; a line at {plain(limit)}"
+    drawing = new_drawing(name, title, described, PANEL_HEIGHT)
+    draw_y_axis(drawing, y, LEFT, "users", plain)
+    draw_x_axis(drawing, x, TOP, y.begin, label, plain)
+    for low, high, count in bins:
+        look = "mark ours" if high <= limit else "mark other"
+        width, height = x(high) - x(low), y.begin - y(count)
+        add(drawing, "rect", x=x(low), y=y(count), width=width, height=height, class_=look)
+    add(drawing, "path", d=f"M{x(limit):.1f},{TOP}V{y.begin}", class_="limit")
+    add(drawing, "text", f"threshold {plain(limit)}", x=x(limit), y=TOP - 6, class_="value")
+    rows = [[f"{plain(low)} to {plain(high)}", f"{count:,}"] for low, high, count in bins]
+    return Chart(drawing, Table(title, [label, "users"], rows))
+
+
+def line(
+    name: str, title: str, xs: Sequence[float], curve: Series, label: str, marked: int | None = None
+) -> Chart:
+    """A curve, with a line and a dot at one of its points.
+
+    Args:
+        name: unique on the page.
+        title: what the chart shows.
+        xs: increasing. (n,)
+        curve: n values, at least one of them not None.
+        label: of the x axis.
+        marked: index of the point.
+    """
+    drawing = new_drawing(name, title, _course(xs, curve), PANEL_HEIGHT)
+    x, y = _axes(xs, curve)
+    draw_y_axis(drawing, y, LEFT, curve.name, curve.show)
+    draw_x_axis(drawing, x, TOP, y.begin, label, plain)
+    add(drawing, "path", d=_path(x, y, xs, curve.values), class_="mark curve")
+    if marked is not None:
+        _draw_marker(drawing, places(xs, curve)[marked])
+    rows = [
+        [plain(place), "" if value is None else curve.show(value)]
+        for place, value in zip(xs, curve.values, strict=True)
+    ]
+    return Chart(drawing, Table(title, [label, curve.name], rows))
+
+
+def places(xs: Sequence[float], curve: Series) -> list[tuple[float, float | None]]:
+    """Where `line` draws each point. (n, 2)."""
+    x, y = _axes(xs, curve)
+    return [
+        (round(x(place), 1), None if value is None else round(y(value), 1))
+        for place, value in zip(xs, curve.values, strict=True)
+    ]
+
+
+def _axes(xs: Sequence[float], curve: Series) -> tuple[Axis, Axis]:
+    values = [value for value in curve.values if value is not None]
+    x = Axis.over(xs[0], xs[-1], LEFT, RIGHT)
+    return x, Axis.over(min(values), max(values), TOP + PLOT_HEIGHT, TOP)
+
+
+def _course(xs: Sequence[float], curve: Series) -> str:
+    """Where a curve begins and ends, in words."""
+    known = [(x, value) for x, value in zip(xs, curve.values, strict=True) if value is not None]
+    (first, begin), (last, end) = known[0], known[-1]
+    return (
+        f"{curve.name}: from {curve.show(begin)} at {plain(first)} "
+        f"to {curve.show(end)} at {plain(last)}"
+    )
+
+
+def _path(x: Axis, y: Axis, xs: Sequence[float], values: Sequence[float | None]) -> str:
+    """A line through the points; it has gaps where values are missing."""
+    path, pen = "", "M"
+    for place, value in zip(xs, values, strict=True):
+        if value is None:
+            pen = "M"
+            continue
+        path += f"{pen}{x(place):.1f},{y(value):.1f}"
+        pen = "L"
+    return path
+
+
+def _draw_marker(drawing: Element, place: tuple[float, float | None]) -> None:
+    x, y = place
+    upright = f"M0,{TOP}V{TOP + PLOT_HEIGHT}"
+    add(drawing, "path", d=upright, class_="marker", transform=f"translate({x} 0)")
+    look = "dot absent" if y is None else "dot"
+    add(drawing, "circle", cx=x, cy=y or 0, r=5, class_=look)

@@ -1,0 +1,284 @@
+"""What the page says, section by section; a section without data is left out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedmmf import __version__
+from fedmmf.reports import words
+from fedmmf.reports.charts import Bar, Chart, Series, Table, bars, histogram, line, places
+from fedmmf.reports.shapes import Attack, Run, TradeoffPoint, Train
+from fedmmf.reports.svg import percent, plain
+
+
+@dataclass(frozen=True, eq=False)
+class Slider:
+    """What the reader can move along the trade-off's curves."""
+
+    points: list[dict[str, Any]]  # each: threshold_j, a dot's place in each chart, a sentence
+    start: int  # the point of this run
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A heading with sentences, charts and tables below it."""
+
+    name: str
+    title: str
+    sentences: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    slider: Slider | None = None
+
+
+def all_sections(run: Run) -> list[Section]:
+    """The sections that a run has data for, in the order of the page."""
+    makers: tuple[Callable[[Run], Section | None], ...] = (
+        _comparison,
+        _of_best(accuracy),
+        _of_best(learning),
+        _of_best(privacy),
+        _of_best(tradeoff),
+        attacks,
+        _of_best(traffic),
+        _recommendations,
+        protection,
+        settings,
+    )
+    made = (make(run) for make in makers)
+    return [section for section in made if section is not None]
+
+
+def _of_best(make: Callable[[Train], Section | None]) -> Callable[[Run], Section | None]:
+    return lambda run: None if run.best is None else make(run.best)
+
+
+def _comparison(run: Run) -> Section | None:
+    """All runs of a demo against each other."""
+    if len(run.trained) < 2:
+        return None
+    tested = [(train, train.rmse) for train in run.trained if train.rmse is not None]
+    rows = [Bar(train.model_name, rmse, is_ours=train is run.best) for train, rmse in tested]
+    title = "RMSE of every run, less is better"
+    columns = ["", "RMSE", "MAE", "mean J", "users with J <= threshold", "rounds", "seconds"]
+    table = Table("All runs", columns, [_run_row(train) for train in run.trained])
+    charts = (bars("runs-bars", title, rows, "RMSE"),) if rows else ()
+    best = f"The sections below are about the best: {run.best.model_name}." if run.best else ""
+    return Section("runs", "All runs", (best,), charts, (table,))
+
+
+def _run_row(train: Train) -> list[str]:
+    return [
+        train.model_name,
+        _error(train.rmse),
+        _error(train.mae),
+        _error(train.privacy.mean_j),
+        f"{train.privacy.secure_users:,} of {train.privacy.n_users:,}",
+        _count(train.rounds),
+        "-" if "total" not in train.seconds else f"{train.seconds['total']:.1f}",
+    ]
+
+
+def accuracy(train: Train) -> Section | None:
+    """Error on test ratings, beside simpler predictions."""
+    if train.rmse is None:
+        return None
+    charts = [_error_bars("RMSE", train.model_name, train.rmse, _simple(train, "rmse"))]
+    if train.mae is not None:
+        charts.append(_error_bars("MAE", train.model_name, train.mae, _simple(train, "mae")))
+    return Section("accuracy", "Accuracy", words.of_accuracy(train), tuple(charts))
+
+
+def _simple(train: Train, measure: str) -> dict[str, float | None]:
+    return {simple.name: getattr(simple, measure) for simple in train.baselines}
+
+
+def _error_bars(measure: str, model: str, ours: float, simple: dict[str, float | None]) -> Chart:
+    rows = [Bar(f"this run: {model}", ours)]
+    rows += [Bar(name, value, is_ours=False) for name, value in simple.items() if value is not None]
+    title = f"{measure} on test ratings, less is better"
+    return bars(f"accuracy-{measure}", title, rows, measure)
+
+
+def learning(train: Train) -> Section | None:
+    """Held-out error, round by round."""
+    if len(train.history) < 2 or all(rmse is None for rmse in train.history):
+        return None
+    rounds = [float(number) for number in range(1, len(train.history) + 1)]
+    best = train.best_round or 0
+    marked = best - 1 if 1 <= best <= len(rounds) else None
+    curve = Series("RMSE on held-out ratings", train.history)
+    title = "RMSE on held-out ratings, round by round"
+    chart = line("learning-curve", title, rounds, curve, "round", marked)
+    return Section("learning", "Learning curve", words.of_learning(train), (chart,))
+
+
+def privacy(train: Train) -> Section:
+    """The indicator J, and who is secure by the paper's rule."""
+    found = train.privacy
+    limit = plain(found.threshold_j)
+    groups = [
+        Bar(f"J <= {limit}: secure, says the paper", found.secure_users),
+        Bar(f"J > {limit}: not secure, says the paper", found.insecure_users, is_ours=False),
+    ]
+    charts = [bars("groups", "Users on each side of threshold_j", groups, "users")]
+    if train.j is not None:
+        title = "How J is spread over users"
+        j = train.j
+        charts.append(histogram("j", title, j.edges, j.counts, "J", found.threshold_j))
+    sentences = words.of_privacy(found)
+    return Section("privacy", "J and who is secure", sentences, tuple(charts))
+
+
+def tradeoff(train: Train) -> Section | None:
+    """What other thresholds would bring, with a slider."""
+    points = train.tradeoff
+    if len(points) < 2:
+        return None
+    xs = [point.threshold_j for point in points]
+    start = min(range(len(xs)), key=lambda index: abs(xs[index] - train.privacy.threshold_j))
+    curves = _tradeoff_curves(points)
+    charts = tuple(
+        line(f"tradeoff-{number}", title, xs, curve, "threshold_j", start)
+        for number, (title, curve) in enumerate(curves.items())
+    )
+    dots = zip(*(places(xs, curve) for curve in curves.values()), strict=True)
+    stops = [
+        {"value": plain(point.threshold_j), "dots": dot, "words": words.of_point(point)}
+        for point, dot in zip(points, dots, strict=True)
+    ]
+    said, slider = words.of_tradeoff(train), Slider(stops, start)
+    return Section("tradeoff", "The trade-off of threshold_j", said, charts, slider=slider)
+
+
+def _tradeoff_curves(points: list[TradeoffPoint]) -> dict[str, Series]:
+    """The curves that have any value, by title."""
+    every = {
+        "Who shares in the clear": Series("users", [p.share_in_clear for p in points], percent),
+        "What a user sends": Series("kB up, per round", [p.up_kilobytes for p in points]),
+        "Whom an attack recovers": Series("users", [p.recovered_share for p in points], percent),
+    }
+    return {
+        title: curve
+        for title, curve in every.items()
+        if any(value is not None for value in curve.values)
+    }
+
+
+def attacks(run: Run) -> Section | None:
+    """What attacks found, for each kind of thing attacked."""
+    if run.audit is None:
+        return None
+    everything = {**run.audit.groups, **run.audit.messages}
+    charts = tuple(
+        _attack_chart(f"attacks-{number}", target, results)
+        for number, (target, results) in enumerate(everything.items())
+        if any(result.n_users != 0 for result in results)
+    )
+    known = {attack.name: attack for results in everything.values() for attack in results}
+    rows = [[a.name, a.knows, a.outputs, a.measure] for a in known.values()]
+    columns = ["attack", "the attacker knows", "and claims to find", "success is"]
+    tables = (Table("The attacks", columns, rows, is_text=True),)
+    sentences = (*words.of_mismatch(run.audit, run.best), *words.of_attacks(run.audit))
+    return Section("attacks", "Attacks", sentences, charts, tables)
+
+
+def _attack_chart(name: str, target: str, results: list[Attack]) -> Chart:
+    rows = [
+        Bar(attack.name, attack.mean, interval=attack.interval, reference=attack.baseline_mean)
+        for attack in results
+        if attack.n_users != 0
+    ]
+    title = f"Mean success on {words.of_target(target)}"
+    return bars(name, title, rows, "mean success (tick: baseline)", percent, at_least=1.0)
+
+
+def traffic(train: Train) -> Section | None:
+    """Bytes and seconds."""
+    found = train.traffic
+    if found is None and not train.seconds:
+        return None
+    charts: tuple[Chart, ...] = ()
+    if found is not None:
+        ways = [
+            Bar("up, to the server", found.up_bytes_per_user_round / 1e3),
+            Bar("down, to the user", found.down_bytes_per_user_round / 1e3, is_ours=False),
+        ]
+        charts = (bars("traffic-bars", "kB of one user in one round", ways, "kB"),)
+    rows = [*_megabytes(train), *_cpu(train), *_elapsed(train)]
+    table = Table("Traffic and time", ["", "value"], rows)
+    return Section("traffic", "Traffic and cost", words.of_traffic(train), charts, (table,))
+
+
+def _megabytes(train: Train) -> list[list[str]]:
+    """Traffic of one user over the whole training."""
+    if train.traffic is None or not train.rounds:
+        return []
+    ways = {
+        "up": train.traffic.up_bytes_per_user_round,
+        "down": train.traffic.down_bytes_per_user_round,
+    }
+    return [
+        [f"MB {way}, one user, {train.rounds} rounds", plain(n_bytes * train.rounds / 1e6)]
+        for way, n_bytes in ways.items()
+    ]
+
+
+def _cpu(train: Train) -> list[list[str]]:
+    """CPU time of the protocol in one round."""
+    if train.cost is None:
+        return []
+    return [
+        ["CPU seconds a round, one party", plain(train.cost.party_cpu_s)],
+        ["CPU seconds a round, the server", plain(train.cost.server_cpu_s)],
+    ]
+
+
+def _elapsed(train: Train) -> list[list[str]]:
+    names = {"mask": "all masks", "train": "all rounds", "total": "everything"}
+    return [
+        [f"seconds of this simulation: {names.get(key, key)}", plain(seconds)]
+        for key, seconds in train.seconds.items()
+    ]
+
+
+def _recommendations(run: Run) -> Section | None:
+    """What one user would be shown."""
+    if run.recommended is None:
+        return None
+    chosen = run.recommended
+    rows = [
+        [item.title or str(item.item_id), str(item.item_id), f"{item.prediction:.2f}"]
+        for item in chosen.recommendations
+    ]
+    title = f"{len(rows)} items for user {chosen.user}"
+    table = Table(title, ["item", "item_id", "predicted rating"], rows)
+    source = (f"From {chosen.model}.",) if chosen.model else ()
+    return Section("recommendations", "Recommendations", source, tables=(table,))
+
+
+def protection(run: Run) -> Section:
+    """What is hidden, from whom, and what is not."""
+    return Section("protection", "What this protects, and what not", words.of_protection(run))
+
+
+def settings(run: Run) -> Section:
+    """Everything that decided the result."""
+    source = run.best or run.audit
+    chosen = source.settings if source else {}
+    rows = [[name, "default" if value is None else str(value)] for name, value in chosen.items()]
+    ran = source.version if source else ""
+    versions = [["fedmmf of the run", ran or "unknown"], ["fedmmf of this page", __version__]]
+    tables = (
+        Table("Settings", ["setting", "value"], rows),
+        Table("Versions", ["", "version"], versions),
+    )
+    return Section("settings", "Settings and versions", tables=tables)
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
