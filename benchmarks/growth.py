@@ -12,6 +12,7 @@ from fedmmf import Settings, load, simulation
 from fedmmf.bench.training import peak_gigabytes
 from fedmmf.data import Ratings
 from fedmmf.data.synthetic import synthetic
+from fedmmf.sharing import who_shares_in_clear
 
 SIZES = (1_000_000, 2_000_000, 4_000_000, 8_000_000, 10_000_054)
 RATINGS_PER_USER = 150
@@ -30,7 +31,8 @@ def measure(solver: str, n_ratings: int) -> str:
     features = simulation.feature_matrix(ratings, settings)
     masks = simulation.fit_all_masks(ratings, features, settings)
     server = simulation.make_server(ratings, settings)
-    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors)
+    in_clear = who_shares_in_clear(ratings, settings, masks)
+    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors, in_clear)
     times = []
     for _ in range(6):
         began = time.perf_counter()

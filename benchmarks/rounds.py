@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from fedmmf import Settings, load, simulation
 from fedmmf.bench.training import peak_gigabytes
+from fedmmf.sharing import who_shares_in_clear
 
 DEFAULT = ["ml-100k", "ml-1m", "lastfm", "synthetic:ml-10m"]
 
@@ -30,7 +31,8 @@ def measure(name: str) -> str:
     features = simulation.feature_matrix(ratings, settings)
     masks = simulation.fit_all_masks(ratings, features, settings)
     server = simulation.make_server(ratings, settings)
-    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors)
+    in_clear = who_shares_in_clear(ratings, settings, masks)
+    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors, in_clear)
 
     def one_round() -> None:
         message = server.next_message()

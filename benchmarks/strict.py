@@ -8,6 +8,7 @@ import sys
 import time
 
 from fedmmf import Settings, load, simulation
+from fedmmf.sharing import who_shares_in_clear
 
 
 def crowd_of(name: str, settings: Settings):
@@ -15,7 +16,8 @@ def crowd_of(name: str, settings: Settings):
     features = simulation.feature_matrix(ratings, settings)
     masks = simulation.fit_all_masks(ratings, features, settings)
     server = simulation.make_server(ratings, settings)
-    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors)
+    in_clear = who_shares_in_clear(ratings, settings, masks)
+    crowd = simulation.make_crowd(ratings, settings, masks, server.result.factors, in_clear)
     message = server.next_message()
     crowd.sums(message)  # compiles
     return crowd, message

@@ -44,24 +44,28 @@ ALLOWED = {
     },
     "groups": {"arrays", "config", "aggregation", "factorization", "secagg"},
     "simulation": BASE | {"data", "masks", "factorization", "wire", "coordinator", "groups"},
-    "training": BASE | {"data", "masks", "factorization", "coordinator", "simulation", "traffic"},
+    "sharing": {"arrays", "attacks", "config", "data", "masks"},
+    "training": BASE
+    | {"data", "masks", "factorization", "coordinator", "sharing", "simulation", "traffic"},
     "learned": BASE | {"data", "masks", "factorization", "simulation", "traffic", "training"},
     "model": BASE
     | {"data", "evaluation", "federation", "learned"}
     | {"party", "simulation", "traffic", "training"},
     "baselines": {"arrays", "data", "evaluation", "learned"},
     "paper": BASE
-    | {"aggregation", "context", "data", "evaluation", "federation", "masks", "model"}
+    | {"aggregation", "attacks", "context", "data", "evaluation", "federation", "masks", "model"}
     | {"simulation", "traffic", "training", "transport"},
-    "bench": BASE | {"coordinator", "data", "evaluation", "masks", "secagg", "simulation"},
+    "bench": BASE
+    | {"coordinator", "data", "evaluation", "masks", "secagg", "sharing", "simulation"},
     "attacks": BASE
     | {"aggregation", "coordinator", "data", "factorization", "federation", "masks", "party"}
     | {"secagg", "simulation", "transport", "wire"},
     "federation": BASE
     | {"aggregation", "coordinator", "data", "groups", "masks", "party"}
-    | {"secagg", "simulation", "traffic", "training", "transport"},
+    | {"secagg", "sharing", "simulation", "traffic", "training", "transport"},
     "reports": {"errors"},
-    "cli": BASE | {"baselines", "bench", "data", "masks", "model", "paper", "reports", "training"},
+    "cli": BASE
+    | {"attacks", "baselines", "bench", "data", "masks", "model", "paper", "reports", "training"},
 }
 # rooms of the device side
 DEVICE = {"party", "context", "secagg", "wire", "rng", "errors", "arrays", "scale"}

@@ -12,6 +12,7 @@ Solver = Literal["sgd", "vb"]
 Step = Literal["sum", "mean", "adam"]
 Sharing = Literal["strict", "adaptive", "plain"]
 Aggregation = Literal["secure", "homomorphic-paillier", "homomorphic-ckks", "dp"]
+Grouping = Literal["indicator", "audit"]
 Noise = Literal["local", "distributed"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -31,14 +32,22 @@ class Settings(BaseModel):
     threshold_j: float = Field(0.05, ge=0, le=1, description="secure iff J <= threshold_j")
     sharing: Sharing = Field(
         "strict",
-        description="strict: everybody's updates are only summed; adaptive: users with "
-        "J <= threshold_j send theirs in the clear, which is obfuscation; plain: all do",
+        description="strict: everybody's updates are only summed; adaptive: users whom the "
+        "grouping calls secure send theirs in the clear, which is obfuscation; plain: all do",
+    )
+    grouping: Grouping = Field(
+        "indicator",
+        description="adaptive, who is called secure; indicator: J <= threshold_j, the paper's "
+        "rule; audit: whose own attacks find less than audit_limit",
+    )
+    audit_limit: float = Field(
+        0.5, ge=0, le=1, description="share of ratings that a self-audit may find at most"
     )
     aggregation: Aggregation = Field("secure", description="how sums are made that hide summands")
     collect_masked: bool = Field(
         False,
-        description="adaptive: collect masked ratings of users with J <= threshold_j once, and "
-        "train on them centrally",
+        description="adaptive: collect masked ratings of users in the clear once, and train on "
+        "them centrally",
     )
     min_raters: int = Field(
         3, ge=1, description="items with fewer raters are left out of sums that hide summands"

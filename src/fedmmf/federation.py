@@ -3,11 +3,13 @@
 import time
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from fedmmf import coordinator, simulation
 from fedmmf.aggregation.adaptive import Adaptive
+from fedmmf.aggregation.dp import least_survivors
 from fedmmf.aggregation.homomorphic import Homomorphic, hand_out
 from fedmmf.aggregation.plain import Plain
 from fedmmf.aggregation.schemes import generate
@@ -21,6 +23,7 @@ from fedmmf.groups import guarantee_of
 from fedmmf.masks import FittedMasks
 from fedmmf.party import Party
 from fedmmf.secagg import parameters
+from fedmmf.sharing import who_shares_in_clear
 from fedmmf.traffic import CORRUPT, DROPOUT, SCHEMES, Traffic
 from fedmmf.training import Member, Progress, Trained, no_progress
 from fedmmf.transport import InProcess
@@ -44,6 +47,7 @@ def make_parties(
     if features is None:
         features = simulation.feature_matrix(training, settings)
     guarantee = guarantee_of(settings) if settings.aggregation == "dp" else None
+    may_share = _self_audited(training, settings, features)
     parties = {}
     for user, (begin, end) in enumerate(pairwise(ratings.by_user)):
         mine = slice(begin, end)
@@ -59,10 +63,19 @@ def make_parties(
             held_out=None if held_out is None else held_out[mine],
             sharing=settings.sharing,
             threshold_j=settings.threshold_j,
+            may_share=None if may_share is None else bool(may_share[user]),
             guarantee=guarantee,
             stream=simulation.mask_stream(settings.seed, ratings.user_ids[user]),
         )
     return parties
+
+
+def _self_audited(ratings: Ratings, settings: Settings, features: Array) -> Array | None:
+    """What each party's own audit says; None where none is asked for. (n_users,) bool."""
+    if settings.sharing != "adaptive" or settings.grouping != "audit":
+        return None
+    masks = simulation.fit_all_masks(ratings, features, settings)
+    return who_shares_in_clear(ratings, settings, masks)
 
 
 def make_participants(
@@ -107,6 +120,9 @@ def make_secure(transport: Transport, names: list[str], settings: Settings, span
     """Secure sums over these parties, on a graph as sparse as safety allows."""
     n = len(names)
     neighbours, threshold = parameters(n, CORRUPT, DROPOUT)
+    noisy: dict[str, Any] = {}
+    if settings.aggregation == "dp":
+        noisy = {"bounds": guarantee_of(settings).bounds(n), "minimum": least_survivors(n)}
     return Secure(
         transport,
         names,
@@ -114,7 +130,7 @@ def make_secure(transport: Transport, names: list[str], settings: Settings, span
         neighbours=None if neighbours == n - 1 else neighbours,
         threshold=threshold,
         min_raters=settings.min_raters,
-        bounds=guarantee_of(settings).bounds(n) if settings.aggregation == "dp" else None,
+        **noisy,
     )
 
 
@@ -158,7 +174,8 @@ def train(ratings: Ratings, settings: Settings, *, progress: Progress = no_progr
     masks = FittedMasks.together([party.mask for party in parties.values()])
     rounds = len(parties) * sum(len(member.history) for member in members)
     traffic = Traffic(transport.bytes_up / rounds, transport.bytes_down / rounds)
-    return Trained(masks, features, members, *times, traffic)
+    in_clear = np.array([party.in_clear for party in parties.values()])
+    return Trained(masks, features, in_clear, members, *times, traffic)
 
 
 def _member(server: Server, parties: Mapping[str, Party]) -> Member:

@@ -49,25 +49,21 @@ class Group:
         return ItemSums(rows, self.counts, total)
 
 
-def make_groups(sides: Sides, settings: Settings, span: float, j: Array) -> list[Group]:
+def make_groups(sides: Sides, settings: Settings, span: float, in_clear: Array) -> list[Group]:
     """The groups of a run.
 
     Args:
         sides: what the parties train on.
         settings: of the run.
         span: of the rating scale.
-        j: privacy indicator of every user. (n_users,)
+        in_clear: who shares updates in the clear. (n_users,) bool
     """
-    everybody = np.ones(sides.n_users, bool)
-    if settings.sharing == "plain":
-        return [_plain(sides.raters, everybody)]
     if settings.aggregation == "dp":
         return [_noisy(sides, guarantee_of(settings))]
-    if settings.sharing == "strict":
-        return [_summed(sides.raters, everybody, settings, span)]
-    in_clear = j <= settings.threshold_j
-    raters = sides.raters.select(in_clear[sides.raters.users])
-    groups = [_plain(raters, in_clear, is_collected=settings.collect_masked)]
+    groups = []
+    if in_clear.any():
+        raters = sides.raters.select(in_clear[sides.raters.users])
+        groups.append(_plain(raters, in_clear, is_collected=settings.collect_masked))
     if np.count_nonzero(~in_clear) >= MINIMUM_COHORT:
         others = sides.raters.select(~in_clear[sides.raters.users])
         groups.append(_summed(others, ~in_clear, settings, span))
@@ -76,8 +72,9 @@ def make_groups(sides: Sides, settings: Settings, span: float, j: Array) -> list
 
 def guarantee_of(settings: Settings) -> Guarantee:
     """What every party demands of its updates under `dp`."""
-    noise = multiplier(settings.dp_epsilon, settings.max_rounds, settings.dp_delta)
-    return Guarantee(settings.dp_clip, noise, settings.dp_noise)
+    rounds = settings.ensemble * settings.max_rounds
+    noise = multiplier(settings.dp_epsilon, rounds, settings.dp_delta)
+    return Guarantee(settings.dp_clip, noise, settings.dp_noise, rounds)
 
 
 def _plain(raters: Raters, is_member: Array, *, is_collected: bool = False) -> Group:

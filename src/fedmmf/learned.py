@@ -31,6 +31,7 @@ _ARRAYS = [
     "rated_items",
     "j_train",
     "j_out_of_fold",
+    "in_clear",
 ]
 
 
@@ -50,6 +51,7 @@ class Learned:
     rated_items: Array  # (n,)
     j_train: Array  # (n_users,)
     j_out_of_fold: Array
+    in_clear: Array  # (n_users,) bool, who shared updates in the clear
     level: float  # the masked rating that an unknown user gives an unknown item
     n_training: int
     members: list[Member]
@@ -73,6 +75,7 @@ class Learned:
             rated_items=ratings.item_codes,
             j_train=masks.j_train,
             j_out_of_fold=masks.j_out_of_fold,
+            in_clear=trained.in_clear,
             level=0.0 if masks.family.is_centred else ratings.scale.midpoint,
             n_training=len(masks.unit_ratings),
             members=trained.members,

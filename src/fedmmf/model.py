@@ -15,7 +15,7 @@ from fedmmf.data import Ratings
 from fedmmf.errors import DataError, NotFittedError, SettingsError
 from fedmmf.learned import Learned
 from fedmmf.party import Party
-from fedmmf.traffic import Shape
+from fedmmf.traffic import Shape, Traffic
 from fedmmf.training import Progress, no_progress, train
 
 Id = int | str
@@ -193,7 +193,7 @@ class FedMMF:
 
         Counted where the run was real; else worked out from the same messages.
         """
-        found = self.learned.counted or self._shape().expected(self.learned.j_train)
+        found = self.learned.counted or self._expected_traffic()
         return {
             "up_bytes_per_user_round": round(found.up_bytes, 1),
             "down_bytes_per_user_round": round(found.down_bytes, 1),
@@ -201,7 +201,7 @@ class FedMMF:
 
     def cost(self) -> dict[str, Any]:
         """CPU seconds per round of the protocol alone, on the machine of `benchmarks/costs.py`."""
-        expected = self._shape().expected(self.learned.j_train)
+        expected = self._expected_traffic()
         return {
             "party_cpu_s": expected.party_cpu_s,
             "server_cpu_s": expected.server_cpu_s,
@@ -213,6 +213,9 @@ class FedMMF:
         j = self.learned.j_train
         thresholds = np.linspace(0.0, float(np.nanmax(j)), n)
         return self._shape().tradeoff(j, thresholds)
+
+    def _expected_traffic(self) -> Traffic:
+        return self._shape().expected(int(self.learned.in_clear.sum()))
 
     def _shape(self) -> Shape:
         learned = self.learned
@@ -232,6 +235,7 @@ class FedMMF:
             "threshold_j": threshold,
             "secure_users": secure,
             "insecure_users": len(j) - secure,
+            "users_in_clear": int(self.learned.in_clear.sum()),
             "mean_j": float(np.nanmean(j)),
             "mean_j_out_of_fold": float(np.nanmean(self.learned.j_out_of_fold)),
         }

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedmmf import rng, wire
-from fedmmf.aggregation.dp import Guarantee
+from fedmmf.aggregation.dp import Guarantee, least_survivors
 from fedmmf.aggregation.homomorphic_party import HomomorphicParty
 from fedmmf.aggregation.secure_party import SecureParty
 from fedmmf.arrays import Array
@@ -40,6 +40,7 @@ class Party:
         sharing: strict: updates leave only in sums; adaptive: in the clear if J <= threshold_j;
             plain: in the clear.
         threshold_j: of `adaptive`.
+        may_share: what a self-audit decided for `adaptive`, instead of J; None: J decides.
         guarantee: noise that every update gets; None: none.
         stream: where the mask's random start comes from; None: the operating system.
     """
@@ -58,6 +59,7 @@ class Party:
         held_out: Array | None = None,
         sharing: Literal["strict", "adaptive", "plain"] = "strict",
         threshold_j: float = 0.05,
+        may_share: bool | None = None,
         guarantee: Guarantee | None = None,
         stream: np.random.Generator | None = None,
     ) -> None:
@@ -82,7 +84,8 @@ class Party:
         )
         self.masked_ratings = self.mask.masked_ratings(cross_fit)
         self._held_out_mask = self._mask_of(self._held_out_items)
-        self._sharing, self._threshold_j, self._guarantee = sharing, threshold_j, guarantee
+        self._sharing, self._threshold_j, self._may_share = sharing, threshold_j, may_share
+        self._guarantee, self._n_protected = guarantee, 0
         self._secure: SecureParty | None = None
         self._homomorphic: HomomorphicParty | None = None
         self._solver: LocalSolver | None = None
@@ -102,9 +105,11 @@ class Party:
     @property
     def in_clear(self) -> bool:
         """Whether the party's own policy lets its updates leave outside sums (errata 37)."""
-        if self._sharing == "adaptive":
-            return self.privacy_indicator <= self._threshold_j
-        return self._sharing == "plain"
+        if self._sharing != "adaptive":
+            return self._sharing == "plain"
+        if self._may_share is not None:
+            return self._may_share
+        return self.privacy_indicator <= self._threshold_j
 
     @property
     def user_factors(self) -> Array:
@@ -123,13 +128,23 @@ class Party:
             self._check_policy(message)
             return self._update(message, n_parties=1).encode()
         if kind == wire.SecureSetup.kind:
-            self._secure = SecureParty(wire.SecureSetup.decode(message))
+            self._secure = self._agree(wire.SecureSetup.decode(message))
             return wire.Joined(in_clear=False).encode()
         if kind == wire.SecureTrip.kind:
             return self._take_trip(wire.SecureTrip.decode(message)).encode()
         if kind == wire.SealedRound.kind:
             return self._answer_sealed(wire.SealedRound.decode(message)).encode()
         raise WireError(f"a party does not answer messages of kind {kind}")
+
+    def _agree(self, message: wire.SecureSetup) -> SecureParty:
+        """Take part in secure sums, unless they could end with less noise than was demanded."""
+        guarantee, needed = self._guarantee, least_survivors(message.n_parties)
+        if guarantee is not None and guarantee.noise == "distributed" and message.minimum < needed:
+            raise WireError(
+                f"noise that parties share needs a sum of at least {needed} of "
+                f"{message.n_parties}; the server's minimum is {message.minimum}"
+            )
+        return SecureParty(message)
 
     def _take_trip(self, message: wire.SecureTrip) -> wire.SecureTrip:
         """One trip of a securely aggregated round; the update leaves only under its masks."""
@@ -159,7 +174,8 @@ class Party:
             raise WireError("this party answers a survey only in sums; its policy forbids the rest")
         round_ = wire.Round.decode(message)
         is_local = self._guarantee is not None and self._guarantee.noise == "local"
-        if round_.is_last or is_local or (self.in_clear and round_.solver == "sgd"):
+        is_silent = round_.is_last and round_.solver in _SOLVERS  # nothing is said in return
+        if is_silent or is_local or (self.in_clear and round_.solver == "sgd"):
             return
         raise WireError("this party sends updates only in sums; its policy forbids them in clear")
 
@@ -174,8 +190,11 @@ class Party:
             return self._describe_items(wire.Survey.decode(message))
         round_ = wire.Round.decode(message)
         update = self._take_part(round_)
-        if self._guarantee is None or round_.is_last:
+        if self._guarantee is None or len(update.items) == len(update.totals) == 0:
             return update
+        if self._n_protected == self._guarantee.rounds:
+            raise WireError(f"this party's privacy budget, {self._n_protected} rounds, is spent")
+        self._n_protected += 1
         return self._guarantee.protect(update, len(self._features), n_parties)
 
     def _describe_items(self, message: wire.Survey) -> wire.Update:

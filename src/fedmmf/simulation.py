@@ -243,6 +243,7 @@ def make_crowd(
     settings: Settings,
     masks: FittedMasks,
     factors: int,
+    in_clear: Array,
     held_out: Ratings | None = None,
     held_out_mask: Array | None = None,
 ) -> Crowd:
@@ -253,10 +254,11 @@ def make_crowd(
         settings: of the run.
         masks: fitted on `ratings`.
         factors: length of p_u, as the server has it.
+        in_clear: who shares updates in the clear. (n_users,) bool
         held_out: what they keep for early stopping, if anything.
         held_out_mask: f_u(i) of the held-out ratings. (n_held_out,)
     """
     sides, masked = both_sides(ratings), masks.masked_ratings(settings.cross_fit)
-    groups = make_groups(sides, settings, ratings.scale.span, masks.j_train)
+    groups = make_groups(sides, settings, ratings.scale.span, in_clear)
     held = (held_out, held_out_mask)
     return Crowd(settings.solver, factors, sides, masked, groups, *held, settings.seed)

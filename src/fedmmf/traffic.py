@@ -51,13 +51,13 @@ class Shape:
         n_items, width = self.public.item_rows.shape
         return Layout(n_items, width, n_update_totals(self.settings.solver, self.public))
 
-    def expected(self, j: Array) -> Traffic:
-        """Traffic of a run among users with these privacy indicators. (n_users,)."""
+    def expected(self, n_clear: int) -> Traffic:
+        """Traffic of a run in which so many users share in the clear."""
         settings = self.settings
         if settings.sharing == "plain":
             return self.plain(self.ratings_per_user)
         if settings.sharing == "adaptive":
-            return self.adaptive(int(np.count_nonzero(j <= settings.threshold_j)))
+            return self.adaptive(n_clear)
         if settings.aggregation in SCHEMES:
             return self.homomorphic()
         if settings.aggregation == "dp" and settings.dp_noise == "local":

@@ -17,6 +17,7 @@ from fedmmf.errors import CheckpointError
 from fedmmf.factorization.contract import Public
 from fedmmf.masks import FittedMasks
 from fedmmf.masks.crowd import Compiled
+from fedmmf.sharing import who_shares_in_clear
 from fedmmf.simulation import Crowd
 from fedmmf.traffic import Traffic
 
@@ -46,6 +47,7 @@ class Trained:
 
     masks: FittedMasks
     features: Array  # (n_items, d)
+    in_clear: Array  # (n_users,) bool, who shared updates in the clear
     members: list[Member]
     mask_seconds: float
     train_seconds: float
@@ -59,6 +61,7 @@ class _Prepared:
     training: Ratings
     features: Array
     masks: FittedMasks
+    in_clear: Array  # (n_users,) bool
     held_out: Ratings | None
     held_out_mask: Array | None
 
@@ -79,7 +82,7 @@ def train(
     if keeper is not None:
         keeper.remove()
     times = (masked - began, time.perf_counter() - masked)
-    return Trained(prepared.masks, prepared.features, members, *times)
+    return Trained(prepared.masks, prepared.features, prepared.in_clear, members, *times)
 
 
 def _prepare(ratings: Ratings, settings: Settings, progress: Progress) -> _Prepared:
@@ -95,11 +98,12 @@ def _prepare(ratings: Ratings, settings: Settings, progress: Progress) -> _Prepa
         progress("masks", done, ratings.n_users)
 
     masks = simulation.fit_all_masks(training, features, settings, users_done)
+    in_clear = who_shares_in_clear(training, settings, masks)
     if not has_held_out:
-        return _Prepared(training, features, masks, None, None)
+        return _Prepared(training, features, masks, in_clear, None, None)
     held_out = ratings.select(is_held_out)
     mask = masks.predict(held_out.by_user, held_out.item_codes, features, Compiled())
-    return _Prepared(training, features, masks, held_out, mask)
+    return _Prepared(training, features, masks, in_clear, held_out, mask)
 
 
 def _train_members(
@@ -112,9 +116,9 @@ def _train_members(
     members = [] if keeper is None else keeper.finished()
     for number in range(len(members), settings.ensemble):
         server = simulation.make_server(ratings, settings, number)
-        held_out = (prepared.held_out, prepared.held_out_mask)
         of = (prepared.training, settings, prepared.masks, server.result.factors)
-        crowd = simulation.make_crowd(*of, *held_out)
+        rest = (prepared.in_clear, prepared.held_out, prepared.held_out_mask)
+        crowd = simulation.make_crowd(*of, *rest)
         members.append(_train_member(server, crowd, members, progress, keeper))
     return members
 

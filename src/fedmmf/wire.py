@@ -247,9 +247,10 @@ class SecureSetup(_Message):
     n_totals: int
     row_bound: float
     total_bound: float
+    minimum: int  # the fewest parties that may be in a sum
     suppressed: tuple[int, ...] = ()  # items left out, since too few parties rated them; increasing
     kind: ClassVar[int] = 6
-    fields: ClassVar[struct.Struct] = struct.Struct("<16s32sIIIIBIIIddI")
+    fields: ClassVar[struct.Struct] = struct.Struct("<16s32sIIIIBIIIddII")
 
     def encode(self) -> bytes:
         """Write the message."""

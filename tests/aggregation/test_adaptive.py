@@ -8,6 +8,7 @@ from fedmmf.aggregation.adaptive import Adaptive
 from fedmmf.aggregation.plain import Plain
 from fedmmf.config import Settings
 from fedmmf.errors import WireError
+from fedmmf.factorization.contract import Public
 from fedmmf.federation import make_participants, make_parties
 from fedmmf.transport import InProcess
 
@@ -113,6 +114,15 @@ def test_a_party_says_nothing_in_the_clear_that_its_owner_did_not_allow(small):
     secure_by_j.answer(message)
     with pytest.raises(WireError, match="only in sums"):  # it would carry ratings
         secure_by_j.answer(wire.Survey(with_ratings=True).encode())
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_context_model_gets_nothing_from_a_strict_party(small, is_last):
+    strict = make_parties(small, ADAPTIVE.changed(sharing="strict"))["000000"]
+    parameters = np.zeros(2 + small.features.values.shape[1])
+    public = Public(1, parameters, np.zeros((0, 1), np.float32))
+    with pytest.raises(WireError, match="only in sums"):
+        strict.answer(wire.Round(1, 0, is_last, "context", public).encode())
 
 
 def test_a_variational_update_never_leaves_in_the_clear(small):

@@ -192,7 +192,7 @@ def test_items_with_too_few_raters_are_left_out_after_a_survey(small):
 
 def test_a_party_refuses_a_setup_that_breaks_the_protocols_conditions(small):
     party = make_parties(small, settings_of("sgd"))["000000"]
-    weak = wire.SecureSetup(b"s" * 16, b"g" * 32, 0, 60, 20, 0, "sgd", 90, 3, 2, 16.0, 1e4)
+    weak = wire.SecureSetup(b"s" * 16, b"g" * 32, 0, 60, 20, 0, "sgd", 90, 3, 2, 16.0, 1e4, 3)
     with pytest.raises(PolicyError, match="threshold"):
         party.answer(weak.encode())
 

@@ -9,6 +9,8 @@ from fedmmf.aggregation.dp import Guarantee, clipped, counted_on, gaussian
 from fedmmf.config import Settings
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation import make_participants, make_parties
+from fedmmf.groups import guarantee_of
+from fedmmf.secagg import BelowThresholdError
 from fedmmf.transport import InProcess
 
 pytest.importorskip("dp_accounting", reason="dp-accounting is the extra `dp`")
@@ -43,7 +45,7 @@ def test_an_update_covers_the_catalogue_and_shows_no_totals():
     update = wire.Update(
         3, np.array([1, 4], np.int32), np.ones((2, 5), np.float32), np.array([7.0, 2.0])
     )
-    protected = Guarantee(1.0, 0.5, "local").protect(update, n_items=400, n_parties=1)
+    protected = Guarantee(1.0, 0.5, "local", 1).protect(update, n_items=400, n_parties=1)
     assert np.array_equal(protected.items, np.arange(400))
     assert not protected.totals.any()
     assert protected.round == 3
@@ -51,7 +53,7 @@ def test_an_update_covers_the_catalogue_and_shows_no_totals():
 
 
 def test_parts_of_noise_add_up_to_what_the_sum_needs():
-    guarantee = Guarantee(2.0, 3.0, "distributed")
+    guarantee = Guarantee(2.0, 3.0, "distributed", 1)
     n = 100
     of_survivors = guarantee.noise_std(n) * np.sqrt(counted_on(n))
     assert of_survivors == pytest.approx(2.0 * 3.0)
@@ -107,3 +109,50 @@ def test_no_survey_without_noise(small):
 def test_settings_that_would_break_the_guarantee_are_refused(changes, reason):
     with pytest.raises(SettingsError, match=reason):
         DP.changed(**changes)
+
+
+def test_every_run_of_an_ensemble_is_paid_for():
+    one, five = (guarantee_of(DP.changed(ensemble=n)) for n in (1, 5))
+    assert five.multiplier == pytest.approx(one.multiplier * np.sqrt(5))
+    spent = accounting.epsilon(five.multiplier, 5 * DP.max_rounds, DP.dp_delta)
+    assert spent == pytest.approx(DP.dp_epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize("noise", ["local", "distributed"])
+def test_a_party_stops_when_its_budget_is_spent(small, noise):
+    settings = DP.changed(dp_noise=noise, rounds=2)
+    parties = make_parties(small, settings)
+    participants = make_participants(parties, InProcess(parties), settings, small.scale.span)
+    message = simulation.make_server(small, settings).next_message()
+    for _ in range(2):
+        participants.sums(message)
+    with pytest.raises(WireError, match="budget, 2 rounds, is spent"):
+        participants.sums(message)
+
+
+def test_no_sum_with_less_noise_than_was_accounted_for(small):
+    parties = make_parties(small, DP)
+
+    class Lossy(InProcess):
+        lost = 0
+
+        def exchange(self, stage, messages, timeout):
+            replies = super().exchange(stage, messages, timeout)
+            gone = sorted(messages)[: self.lost] if stage == "trip 1" else ()
+            return {name: data for name, data in replies.items() if name not in gone}
+
+    transport = Lossy(parties)
+    participants = make_participants(parties, transport, DP, small.scale.span)
+    message = simulation.make_server(small, DP).next_message()
+    transport.lost = 3  # 57 of 60 is 95 %
+    participants.sums(message)
+    transport.lost = 4
+    with pytest.raises(BelowThresholdError):
+        participants.sums(message)
+
+
+def test_a_party_refuses_sums_that_may_end_with_less(small):
+    party = make_parties(small, DP)["000000"]
+    few = wire.SecureSetup(b"s" * 16, b"g" * 32, 0, 60, 31, 0, "sgd", 90, 3, 2, 16.0, 1e4, 3)
+    with pytest.raises(WireError, match="at least 57 of 60; the server's minimum is 3"):
+        party.answer(few.encode())

@@ -7,7 +7,8 @@ length `clip` at most, spreads them over the whole catalogue, and adds noise to 
   with any other (sensitivity 2 clip).
 - `distributed`: each party adds its part, and secure aggregation shows the sum alone (Dwork et al.
   2006, Our data, ourselves). The sum with a user is compared with the sum without it (sensitivity
-  clip). Parties that drop out take their noise with them, so each adds a little more.
+  clip). Parties that drop out take their noise with them and corrupt ones may add none, so each
+  adds a little more, and a round with too few survivors gives no sum at all.
 
 The noise is drawn from AES-CTR with 53-bit uniforms and, in secure sums, rounded with the update.
 Accounting takes it for an exact Gaussian; what rounding and floating point add is not in epsilon.
@@ -27,7 +28,8 @@ from fedmmf.secagg import RING64
 from fedmmf.secagg.prg import SEED_BYTES, expand
 from fedmmf.secagg.shamir import Entropy
 
-COUNTED_ON = 0.9  # share of the parties that must be honest and stay for the full noise
+COUNTED_ON = 0.9  # share of the parties whose noise makes a sum private
+SURVIVING = 0.95  # share that must stay: one in twenty of all may then still be corrupt
 _TAIL = 12.0  # standard deviations of noise that fixed point has room for
 
 
@@ -39,11 +41,13 @@ class Guarantee:
         clip: largest length of an update, all its rows taken together.
         multiplier: standard deviation of the noise over the sensitivity.
         noise: who adds it.
+        rounds: how many updates the multiplier pays for.
     """
 
     clip: float
     multiplier: float
     noise: Literal["local", "distributed"]
+    rounds: int
 
     def noise_std(self, n_parties: int) -> float:
         """Standard deviation of the noise that one party of `n_parties` adds to each entry."""
@@ -70,6 +74,11 @@ class Guarantee:
 def counted_on(n_parties: int) -> int:
     """How many honest parties' noise makes a distributed sum private."""
     return math.ceil(COUNTED_ON * n_parties)
+
+
+def least_survivors(n_parties: int) -> int:
+    """How many parties have to stay in a round with distributed noise."""
+    return math.ceil(SURVIVING * n_parties)
 
 
 def clipped(rows: Array, clip: float) -> Array:

@@ -16,6 +16,7 @@ from fedmmf.coordinator import Transport, n_update_totals
 from fedmmf.errors import WireError
 from fedmmf.factorization.contract import ItemSums
 from fedmmf.secagg import FixedPoint, SessionServer, least_threshold
+from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.secagg.shamir import Entropy
 
 MIN_RATERS = 3
@@ -32,6 +33,7 @@ class Secure:
         threshold: holders that recover a secret; None: the fewest that the conditions allow.
         min_raters: after a survey, items with fewer raters are left out.
         bounds: of what a party adds in a round; None: what the solver calls for.
+        minimum: the fewest parties that may be in a sum.
         timeout: seconds a trip stays open.
         entropy: where the session's name and the graph's seed come from.
     """
@@ -46,6 +48,7 @@ class Secure:
         threshold: int | None = None,
         min_raters: int = MIN_RATERS,
         bounds: Bounds | None = None,
+        minimum: int = MINIMUM_COHORT,
         timeout: float = 60.0,
         entropy: Entropy = os.urandom,
     ) -> None:
@@ -54,7 +57,7 @@ class Secure:
         holders = len(parties) if neighbours is None else neighbours + 1
         self._threshold = threshold or least_threshold(holders, active=False)
         self._numbers = {name: number for number, name in enumerate(parties)}
-        self._min_raters, self._bounds = min_raters, bounds
+        self._min_raters, self._bounds, self._minimum = min_raters, bounds, minimum
         self._suppressed: tuple[int, ...] = ()
         self._layout: Layout | None = None
         self.refused: dict[str, str] = {}
@@ -103,7 +106,7 @@ class Secure:
             wire.SecureSetup(
                 session, seed, number, n, self._threshold, self._neighbours or 0, solver,
                 layout.n_items, layout.width, layout.n_totals, bounds.row, bounds.total,
-                self._suppressed,
+                self._minimum, self._suppressed,
             )
             for number in range(n)
         ]  # fmt: skip

@@ -22,6 +22,7 @@ def agreed_setup(message: wire.SecureSetup) -> Setup:
         ring=bounds.codec(layout, message.solver, message.n_parties).ring,
         neighbours=message.neighbours or None,
         graph_seed=message.graph_seed,
+        minimum=message.minimum,
     )
 
 

@@ -19,6 +19,7 @@ from fedmmf.bench import peers
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.masks.crowd import Compiled
+from fedmmf.sharing import who_shares_in_clear
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ def learning_curve(train: Ratings, test: Ratings, settings: Settings) -> Curve:
     features = simulation.feature_matrix(train, settings)
     masks = simulation.fit_all_masks(train, features, settings)
     server = simulation.make_server(train, settings)
-    crowd = simulation.make_crowd(train, settings, masks, server.result.factors)
+    in_clear = who_shares_in_clear(train, settings, masks)
+    crowd = simulation.make_crowd(train, settings, masks, server.result.factors, in_clear)
     mask_seconds = spent = time.perf_counter() - began
     mask = masks.predict(test.by_user, test.item_codes, features, Compiled())
     seconds, errors = [], []

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedmmf import __version__
-from fedmmf.cli import bench, data, demo, recommend, report, reproduce, train
+from fedmmf.cli import audit, bench, data, demo, recommend, report, reproduce, train
 from fedmmf.cli.output import errors
 from fedmmf.errors import FedMMFError
 
@@ -22,6 +22,7 @@ app.command("demo", epilog="Example: fedmmf demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command("train", epilog=train.EXAMPLE)(train.train)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
+app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(bench.app, name="bench")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmmf.config import Aggregation, Mask, Noise, Settings, Sharing, Solver, Step
+from fedmmf.config import Aggregation, Grouping, Mask, Noise, Settings, Sharing, Solver, Step
 from fedmmf.data import Ratings, load
 from fedmmf.data.frames import Duplicates
 from fedmmf.data.lastfm import EDGES
@@ -105,6 +105,8 @@ CrossFitOption = Annotated[
 FoldsOption = Annotated[int, typer.Option("--folds", help=_help("folds"))]
 ThresholdOption = Annotated[float, typer.Option("--threshold-j", help=_help("threshold_j"))]
 SharingOption = Annotated[Sharing, typer.Option("--sharing", help=_help("sharing"))]
+GroupingOption = Annotated[Grouping, typer.Option("--grouping", help=_help("grouping"))]
+AuditLimitOption = Annotated[float, typer.Option("--audit-limit", help=_help("audit_limit"))]
 AggregationOption = Annotated[Aggregation, typer.Option("--aggregation", help=_help("aggregation"))]
 CollectOption = Annotated[
     bool, typer.Option("--collect-masked/--no-collect-masked", help=_help("collect_masked"))

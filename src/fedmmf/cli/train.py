@@ -13,6 +13,7 @@ from fedmmf.cli import options as o
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.data import Ratings, read_split
 from fedmmf.model import FedMMF
+from fedmmf.reports import write_report
 
 EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
 D = o.DEFAULTS
@@ -39,6 +40,8 @@ def train(
     folds: o.FoldsOption = D.folds,
     threshold_j: o.ThresholdOption = D.threshold_j,
     sharing: o.SharingOption = D.sharing,
+    grouping: o.GroupingOption = D.grouping,
+    audit_limit: o.AuditLimitOption = D.audit_limit,
     aggregation: o.AggregationOption = D.aggregation,
     collect_masked: o.CollectOption = D.collect_masked,
     min_raters: o.MinRatersOption = D.min_raters,
@@ -73,6 +76,9 @@ def train(
             "--checkpoint", help="Write progress here, and continue from it after a stop."
         ),
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write an HTML report to this file.")
+    ] = None,
     json: o.JsonOption = False,
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
@@ -84,6 +90,8 @@ def train(
         folds=folds,
         threshold_j=threshold_j,
         sharing=sharing,
+        grouping=grouping,
+        audit_limit=audit_limit,
         aggregation=aggregation,
         collect_masked=collect_masked,
         min_raters=min_raters,
@@ -114,11 +122,13 @@ def train(
     if save is not None:
         model.save(save)
     n_test = 0 if testing is None else len(testing)
-    report = summary(model, training, n_test, scores, time.perf_counter() - began)
+    found = summary(model, training, n_test, scores, time.perf_counter() - began)
+    if report is not None:
+        write_report(found, report)
     if json:
-        print_json(report)
+        print_json(found)
     else:
-        _show(report)
+        _show(found)
 
 
 def accuracy(

@@ -1,4 +1,4 @@
-"""One party of one round: bytes in, bytes out (Bonawitz et al. 2017, figure 4, client side).
+"""One party of one round: bytes in, bytes out (Bonawitz et al. 2017, client side).
 
     advertise() -> share_keys(data) -> masked_input(data, values) [-> confirm(data)] -> unmask(data)
 

@@ -1,4 +1,4 @@
-"""Who masks with whom: a k-regular graph from a public seed (Bell et al. 2020, section 3).
+"""Who masks with whom: a k-regular graph from a public seed (Bell et al. 2020).
 
 The parties are put on a ring in an order that the seed fixes, and each is joined to its nearest k
 (a Harary graph under a random permutation). Anybody can recompute it. With k = n - 1 it is the

@@ -1,6 +1,6 @@
 """Key agreement, key derivation, authenticated encryption and signatures, all by OpenSSL.
 
-Bonawitz et al. 2017, sections 3.2, 3.4 and 3.5: X25519 for both key pairs of a party, HKDF-SHA256
+The primitives that Bonawitz et al. 2017 ask for: X25519 for both key pairs of a party, HKDF-SHA256
 that binds round, purpose, both public keys and both names, AES-256-GCM, Ed25519. A key that seals
 belongs to one round, one sender and one receiver and seals one message, so its nonce may be
 constant and no nonce is ever used twice.

@@ -1,4 +1,4 @@
-"""The nine messages of a round, in the order of the protocol (Bonawitz et al. 2017, figure 4).
+"""The nine messages of a round, in the order of the protocol (Bonawitz et al. 2017).
 
 Each is written by `encode(setup, sender)` and read by `decode(setup, sender, data)`, which checks
 length, ranges, duplicates, sender and round before anything is used, and raises `SecAggError`.

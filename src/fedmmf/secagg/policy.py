@@ -3,11 +3,11 @@
 A secret of a party is shared among its holders: itself and its k neighbours, K = k + 1 in all
 (K = n in the complete graph).
 
-Passive (Bonawitz et al. 2017, section 6.2): t > K / 2, so that not even a server that lies about
-who dropped out gets both secrets of a party from honest holders alone. Active (section 6.3):
+Passive (Bonawitz et al. 2017): t > K / 2, so that not even a server that lies about
+who dropped out gets both secrets of a party from honest holders alone. Active (same paper):
 t > 2 K / 3, which withstands a server in league with fewer than a third of the holders.
 
-In a sparse graph (Bell et al. 2020, section 3: the three properties that its semi-honest security
+In a sparse graph (Bell et al. 2020: the three properties that its semi-honest security
 and correctness theorems ask of the graph) all of the following must hold for every party: fewer
 than t of its neighbours are corrupt; the honest survivors stay connected; at least t of its
 neighbours survive. `parameters` bounds the probability that one fails by a union over the parties

@@ -1,7 +1,7 @@
 """Masks from 32-byte seeds: the keystream of AES-256 in counter mode as ring elements.
 
-Bonawitz et al. 2017, section 3.3 (pseudorandom generator) and 7.1 (AES in counter mode). A seed is
-used for one mask only, so the counter starts at zero.
+The pseudorandom generator of Bonawitz et al. 2017, who also use AES in counter mode. A seed is used
+for one mask only, so the counter starts at zero.
 
 Masks are added into a vector where it lies. The loop runs over pieces of the vector outside and
 over seeds inside: a piece, the keystream and the zeros stay in the cache of the processor, and what

@@ -1,6 +1,6 @@
 """What the server does with the shares: recover secrets and take the masks off the sum.
 
-Bonawitz et al. 2017, figure 4, round 4: sum of x_u = sum of y_u - sum of PRG(b_u) over survivors
+Bonawitz et al. 2017, unmasking: sum of x_u = sum of y_u - sum of PRG(b_u) over survivors
 +- sum of PRG(s_uv) over dropped u and surviving v. A recovered mask key is checked against the
 public key its owner advertised, a recovered b_u against the owner's commitment; if some holder
 sent a wrong share, other holders are tried.

@@ -1,4 +1,4 @@
-"""The server of one round: bytes in, bytes out (Bonawitz et al. 2017, figure 4, server side).
+"""The server of one round: bytes in, bytes out (Bonawitz et al. 2017, server side).
 
 For each stage: `receive` the answers that come, then `next_messages` closes the stage and gives
 what to send to whom; a party that did not answer has dropped out. After the last stage `result`

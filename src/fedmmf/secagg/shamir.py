@@ -1,6 +1,6 @@
 """Shamir t-of-n over the prime 2^256 + 297, for several 32-byte secrets at once.
 
-Shamir 1979, as used by Bonawitz et al. 2017, section 3.1. A secret is the value at 0 of a random
+Shamir 1979, as used by Bonawitz et al. 2017. A secret is the value at 0 of a random
 polynomial of degree t - 1; the share of a holder is its value at the holder's point. All
 combinations of one set of holders share its weights.
 Python's integers do not run in constant time; see the module `keys` for what that means.

@@ -1,0 +1,144 @@
+"""Figures 2a and 2b: the paper's two attacks, and beside them the ones that it did not try.
+
+Figure 2a shows the proportion of users by recovery rate, at several error levels g (steps of the
+scale); figure 2b by hit ratio, at several top proportions h (tenths of the list). The second pair
+replaces stretching by the strongest attack on the mask's family, and counts ties as hits.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.attacks.contract import AttackResult, exact_share
+from fedmmf.attacks.prior import DECODE, NAIVE
+from fedmmf.attacks.ranking import random_hit_ratio, ranking
+from fedmmf.attacks.recovery import EDGES, proportions, recovery
+from fedmmf.attacks.view import Exposed, expose
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.paper.drawing import new_figure, save_figure
+
+ERROR_LEVELS = (1, 2, 3)  # g, in steps
+TOP_TENTHS = (1, 2, 3, 5)  # h
+Progress = Callable[[int, int], None]
+
+
+def run(ratings: Ratings, settings: Settings, progress: Progress) -> dict[str, Any]:
+    """Attack every user's masked ratings; `progress` is told (done, of)."""
+    view, truth = expose(ratings, settings), ratings.values
+    progress(1, 4)
+    decoded = DECODE.guess(view)
+    progress(2, 4)
+    as_masked = replace(view, masked=decoded.astype(np.float32))  # rank by what was decoded
+    figures = {
+        "2a": _recovered(view, truth, None),
+        "2a-strongest": _recovered(view, truth, decoded),
+        "2b": _ranked(view, truth, strict=True),
+        "2b-tie-tolerant": _ranked(view, truth, strict=False),
+        "2b-strongest": _ranked(as_masked, truth, strict=False),
+    }
+    progress(3, 4)
+    guesses = {"prior alone": view.prior_guess, "shift": NAIVE.guess(view), "decode": decoded}
+    return {
+        "data": ratings.name,
+        "mask": settings.mask,
+        "n_users": ratings.n_users,
+        "edges": list(EDGES),
+        "figures": figures,
+        "exact": [_exact(name, view, guess, truth) for name, guess in guesses.items()],
+        "random_hit_ratio": {str(h): _random(view, truth, h) for h in TOP_TENTHS},
+        "settings": settings.model_dump(),
+    }
+
+
+def _recovered(view: Exposed, truth: Array, guesses: Array | None) -> dict[str, Any]:
+    """Proportions of users by recovery rate, for each g."""
+    curves = {}
+    for g in ERROR_LEVELS:
+        attack = recovery(g)
+        given = attack.guess(view) if guesses is None else guesses
+        curves[f"g = {g}"] = _spread(attack.score(view, given, truth))
+    return curves
+
+
+def _ranked(view: Exposed, truth: Array, *, strict: bool) -> dict[str, Any]:
+    """Proportions of users by hit ratio, for each h."""
+    return {
+        f"h = {h}": _spread(ranking(h, strict=strict).run(view, truth).success) for h in TOP_TENTHS
+    }
+
+
+def _spread(values: Array) -> dict[str, Any]:
+    return {"mean": float(np.nanmean(values)), "proportions": proportions(values).tolist()}
+
+
+def _random(view: Exposed, truth: Array, tenths: int) -> dict[str, float]:
+    return {
+        name: float(np.nanmean(random_hit_ratio(view, truth, tenths=tenths, strict=strict)))
+        for name, strict in (("strict", True), ("tie-tolerant", False))
+    }
+
+
+def _exact(name: str, view: Exposed, guesses: Array, truth: Array) -> dict[str, Any]:
+    """Share of ratings exact, with its interval over users."""
+    success = exact_share(view, guesses, truth)
+    result = AttackResult(name, "", "", "", view.users, success, np.zeros_like(success))
+    return {"attack": name, "mean": result.mean, "interval": list(result.interval)}
+
+
+def write(report: dict[str, Any], out: Path) -> None:
+    """The figures as JSON and pictures."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "attacks.json").write_text(json.dumps(report, indent=2) + "\n")
+    (out / "attacks.md").write_text(to_markdown(report))
+    for name, curves in report["figures"].items():
+        what = "recovery rate" if name.startswith("2a") else "hit ratio"
+        save_figure(
+            draw(f"{name}: {report['data']}, mask {report['mask']}", what, curves),
+            out / f"figure-{name}",
+        )
+
+
+def to_markdown(report: dict[str, Any]) -> str:
+    """What the attacks find, on average over users."""
+    lines = ["| attack | ratings exact | 95 % interval |", "|---|---|---|"]
+    for row in report["exact"]:
+        low, high = row["interval"]
+        lines.append(f"| {row['attack']} | {row['mean']:.4f} | {low:.4f} to {high:.4f} |")
+    lines += ["", "| figure | " + " | ".join(_columns(TOP_TENTHS)) + " |", "|---|---|---|---|---|"]
+    for name, title in (
+        ("2b", "ranking, strict"),
+        ("2b-tie-tolerant", "ranking, tie-tolerant"),
+        ("2b-strongest", "by decoded ratings, tie-tolerant"),
+    ):
+        curves = report["figures"][name]
+        cells = " | ".join(f"{curves[f'h = {h}']['mean']:.3f}" for h in TOP_TENTHS)
+        lines.append(f"| {title} | {cells} |")
+    for rule in ("strict", "tie-tolerant"):
+        chance = report["random_hit_ratio"]
+        cells = " | ".join(f"{chance[str(h)][rule]:.3f}" for h in TOP_TENTHS)
+        lines.append(f"| at random, {rule} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _columns(tenths: Iterable[int]) -> list[str]:
+    return [f"h = {h}" for h in tenths]
+
+
+def draw(title: str, what: str, curves: dict[str, Any]) -> Any:
+    """Grouped bars: the proportion of users in each range, for each level."""
+    figure, panel = new_figure()
+    places, width = np.arange(len(EDGES) - 1), 0.8 / len(curves)
+    for number, (name, curve) in enumerate(curves.items()):
+        panel.bar(places + (number + 0.5) * width - 0.4, curve["proportions"], width, label=name)
+    ranges = [f"{low:g}-{high:g}" for low, high in pairwise(EDGES)]
+    panel.set_xticks(places, ranges, rotation=45)
+    panel.set(xlabel=what, ylabel="proportion of users", title=f"Figure {title}")
+    panel.legend()
+    return figure
