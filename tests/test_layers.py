@@ -42,7 +42,7 @@ ALLOWED = {
         "secagg",
         "wire",
     },
-    "groups": {"arrays", "config", "aggregation", "factorization", "secagg"},
+    "groups": {"arrays", "config", "errors", "aggregation", "factorization", "secagg"},
     "simulation": BASE | {"data", "masks", "factorization", "wire", "coordinator", "groups"},
     "sharing": {"arrays", "attacks", "config", "data", "masks"},
     "training": BASE

@@ -241,5 +241,35 @@ def test_privacy_counts_the_two_groups(model, small):
 
 def test_one_rating_is_enough_to_train():
     frame = pl.DataFrame({"user_id": [1], "item_id": [1], "rating": [4.0]})
-    model = FedMMF(mask="mean", rounds=2).fit(Ratings.from_frame(frame, scale=RatingScale(1, 5, 1)))
+    ratings = Ratings.from_frame(frame, scale=RatingScale(1, 5, 1))
+    model = FedMMF(mask="mean", rounds=2, sharing="plain").fit(ratings)
     assert 1 <= model.predict(1, 1)[0] <= 5
+    with pytest.raises(SettingsError, match="at least 3 users; got 1"):
+        FedMMF(mask="mean", rounds=2).fit(ratings)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_a_real_run_gives_what_the_simulation_gives(small, solver):
+    model = FedMMF(mask="lr", solver=solver, factors=3, rounds=3)
+    simulated = model.fit(small).predict(small.user_ids[:20], small.item_ids[:20])
+    real = model.fit(small, real=True)
+    np.testing.assert_allclose(
+        real.predict(small.user_ids[:20], small.item_ids[:20]), simulated, atol=1e-3
+    )
+    assert real.learned.counted is not None
+    assert real.traffic()["up_bytes_per_user_round"] == round(real.learned.counted.up_bytes, 1)
+    with pytest.raises(SettingsError, match="keeps no checkpoint"):
+        model.fit(small, real=True, checkpoint="nowhere")
+
+
+def test_a_real_run_refuses_variational_updates_in_the_clear(small):
+    with pytest.raises(SettingsError, match="use sharing 'strict'"):
+        FedMMF(mask="mean", solver="vb", sharing="plain", rounds=2).fit(small, real=True)
+
+
+def test_fewer_bytes_go_up_as_more_users_share_in_the_clear(small):
+    points = FedMMF(mask="lr", rounds=2).fit(small).tradeoff()
+    shares = [point["share_in_clear"] for point in points]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert points[0]["up_bytes_per_user_round"] > 2 * points[-1]["up_bytes_per_user_round"]

@@ -13,6 +13,7 @@ from fedmmf.aggregation.dp import Guarantee
 from fedmmf.aggregation.layout import Bounds, ring_of
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
+from fedmmf.errors import SettingsError
 from fedmmf.factorization.contract import ItemSums
 from fedmmf.factorization.sides import Cohort, Raters, Sides
 from fedmmf.secagg import FixedPoint
@@ -67,6 +68,11 @@ def make_groups(sides: Sides, settings: Settings, span: float, in_clear: Array) 
     if np.count_nonzero(~in_clear) >= MINIMUM_COHORT:
         others = sides.raters.select(~in_clear[sides.raters.users])
         groups.append(_summed(others, ~in_clear, settings, span))
+    if not groups:
+        raise SettingsError(
+            f"a sum that hides its summands needs at least {MINIMUM_COHORT} users; got "
+            f"{sides.n_users}. Add users, or simulate without protection: --sharing plain"
+        )
     return groups
 
 

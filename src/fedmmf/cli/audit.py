@@ -94,6 +94,8 @@ def _show(report: dict[str, Any]) -> None:
         results.print(table(title, ["attack", "users", "success", "95 %", "without it"], rows))
     for sentence in report["sentences"]:
         results.print(sentence)
+    for group, verdict in report["verdicts"].items():
+        results.print(f"[bold]Users {group}.[/] {verdict}")
     grouping = report["grouping"]
     results.print(
         f"In the clear: {grouping['by_indicator']} users by J, {grouping['by_audit']} by their own "

@@ -1,0 +1,152 @@
+"""The attacks that begin with masked ratings."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmmf.attacks.contract import exact_share
+from fedmmf.attacks.grouping import GROUPING, group_of, steps_above_lowest
+from fedmmf.attacks.inversion import INVERSION, Problem, unmask
+from fedmmf.attacks.levels import place
+from fedmmf.attacks.prior import DECODE, NAIVE, SCAN
+from fedmmf.attacks.ranking import random_hit_ratio, ranking
+from fedmmf.attacks.recovery import proportions, recovery, stretch
+from fedmmf.attacks.view import View, nearest_level
+from fedmmf.scale import RatingScale
+
+from .conftest import exposed
+
+SCALE = RatingScale(1.0, 5.0, 1.0)
+
+
+def one_user(n, prior=None):
+    uniform = np.full((n, 5), 0.2)
+    return View(
+        users=np.zeros(1, int),
+        indptr=np.array([0, n]),
+        items=np.arange(n),
+        scale=SCALE,
+        prior=uniform if prior is None else prior,
+    )
+
+
+def test_recovery_stretches_over_the_scale_and_counts_in_steps(small):
+    view = exposed(small, "mean")
+    recovered = stretch(view)
+    for rows in view.ranges:
+        assert recovered[rows].min() == pytest.approx(view.scale.min)
+        assert recovered[rows].max() == pytest.approx(view.scale.max)
+    score = recovery(1).score
+    guesses, truth = np.array([1.0, 2.0, 3.5]), np.array([1.0, 3.0, 4.0])
+    assert score(one_user(3), guesses, truth)[0] == pytest.approx(2 / 3)  # 1 is not less than 1
+
+
+def test_a_higher_error_level_recovers_more(small):
+    view = exposed(small, "fm")
+    means = [recovery(g).run(view, small.values).mean for g in (0.5, 1, 2, 4)]
+    assert means == sorted(means)
+    shares = proportions(recovery(1).run(view, small.values).success)
+    assert shares.sum() == pytest.approx(1)
+
+
+def test_ranking_counts_ties_or_not():
+    truth = np.array([5.0, 5.0, 5.0, 5.0, 1, 1, 1, 1, 1, 1])
+    scores = np.array([0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0])
+    view = one_user(10)
+    assert ranking(1).score(view, scores, truth)[0] == 1
+    assert ranking(1, strict=True).score(view, scores, truth)[0] == 0
+    assert random_hit_ratio(view, truth, tenths=1, strict=False)[0] == pytest.approx(0.4)
+    assert random_hit_ratio(view, truth, tenths=1, strict=True)[0] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mask": "none"},
+        {"mask": "mean"},
+        {"mask": "mean", "cross_fit": True},
+        {"mask": "lr"},
+        {"mask": "lr", "mask_strength": 0.01},
+        {"mask": "lr", "mask_strength": "auto"},
+        {"mask": "lr", "cross_fit": True},
+        {"mask": "lr", "cross_fit": True, "mask_strength": "auto"},
+        {"mask": "lr", "item_statistics": True},
+    ],
+    ids=str,
+)
+def test_a_linear_mask_is_undone_exactly(small, changes):
+    view = exposed(small, **changes)
+    assert INVERSION.run(view, small.values).mean > 0.99
+    np.testing.assert_allclose(INVERSION.guess(view), small.values, atol=0.01)
+
+
+@pytest.mark.parametrize("strength", [0.5, 7.0, 30.0, 123.4])
+def test_the_strength_need_not_be_known(small, strength):
+    view = exposed(small, "lr", mask_strength=strength)
+    result = INVERSION.run(replace(view, strengths=()), small.values)
+    assert result.share_of_users(1.0) >= 0.95
+
+
+def test_an_intercept_without_penalty_costs_the_attacker_nothing():
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((40, 3)), draw.integers(0, 5, 40) / 4 - 0.5
+    y[:2] = -0.5, 0.5
+    a = np.column_stack((np.ones(40), x))
+    theta = np.linalg.solve(a.T @ a + np.diag([0.0, 2, 2, 2]), a.T @ y)
+    problem = Problem(y - a @ theta, x, np.linspace(-0.5, 0.5, 5))
+    np.testing.assert_allclose(unmask(problem, 2.0, intercept_penalty=0.0), y, atol=1e-9)
+
+
+@pytest.mark.parametrize("mask", ["lr", "fm", "nn"])
+@pytest.mark.parametrize("cross_fit", [False, True])
+def test_differences_within_a_group_are_whole_steps_and_right(ml_100k, mask, cross_fit):
+    view = exposed(ml_100k, mask, cross_fit=cross_fit, mask_strength=1.0)
+    groups = group_of(view)
+    lowest = np.full(groups.max() + 1, np.inf)
+    np.minimum.at(lowest, groups, ml_100k.values)
+    assert np.array_equal(steps_above_lowest(view, groups), ml_100k.values - lowest[groups])
+    assert len(lowest) < len(groups)  # some groups have several items
+    assert GROUPING.run(view, ml_100k.values).advantage_interval[0] > 0
+
+
+def test_the_scale_and_the_prior_place_a_list():
+    prior = np.tile([0.02, 0.03, 0.05, 0.6, 0.3], (6, 1))
+    assert place(np.array([0, 0, 1, 0, 0, 1]), prior).tolist() == [3, 3, 4, 3, 3, 4]
+    assert place(np.array([7, 8, 9, 10, 11, 9]), prior).tolist() == [0, 1, 2, 3, 4, 2]
+
+
+@pytest.mark.parametrize("mask", ["fm", "nn"])
+def test_masks_with_random_starts_are_decoded(ml_100k, mask):
+    """Mean share exact over all 943 users: FM 0.9995, NN 0.986; a third of them here."""
+    everybody, third = exposed(ml_100k, mask), np.arange(ml_100k.n_users) % 3 == 0
+    view, truth = everybody.only(third), ml_100k.values[everybody.rows_of(third)]
+    naive, scan, decode = (attack.run(view, truth) for attack in (NAIVE, SCAN, DECODE))
+    assert scan.mean > 0.97
+    assert decode.mean > 0.97
+    assert decode.mean > naive.mean > naive.baseline_mean
+
+
+def test_a_list_that_does_not_fit_is_learned_together_with_its_mask(ml_100k):
+    """With a weak penalty two numbers no longer describe f, and the scan alone falls behind."""
+    everybody = exposed(ml_100k, "fm", mask_strength=5.0)
+    some = np.arange(ml_100k.n_users) % 6 == 0
+    view, truth = everybody.only(some), ml_100k.values[everybody.rows_of(some)]
+    scan, decode = (attack.run(view, truth) for attack in (SCAN, DECODE))
+    assert decode.mean > scan.mean + 0.02
+
+
+def test_the_papers_two_attacks_on_ml_100k(ml_100k):
+    view = exposed(ml_100k, "fm")
+    tolerant, strict = ranking(1), ranking(1, strict=True)
+    assert tolerant.run(view, ml_100k.values).mean > 0.9
+    assert strict.run(view, ml_100k.values).mean < 0.6  # ties, and not the mask, protect here
+    random = random_hit_ratio(view, ml_100k.values, tenths=1, strict=False)
+    assert random.mean() == pytest.approx(0.298, abs=0.005)
+
+
+def test_exact_share_rounds_to_the_step():
+    view = one_user(4)
+    truth = np.array([1.0, 2, 3, 4])
+    assert exact_share(view, np.array([1.4, 2.6, 3.0, 3.6]), truth)[0] == 0.75
+    assert nearest_level(np.array([-3.0, 9.0]), SCALE).tolist() == [0, 4]
