@@ -49,7 +49,7 @@ ALLOWED = {
     | {"data", "masks", "factorization", "coordinator", "sharing", "simulation", "traffic"},
     "learned": BASE | {"data", "masks", "factorization", "simulation", "traffic", "training"},
     "model": BASE
-    | {"data", "evaluation", "federation", "learned"}
+    | {"data", "evaluation", "federation", "learned", "masks"}
     | {"party", "simulation", "traffic", "training"},
     "baselines": {"arrays", "data", "evaluation", "learned"},
     "paper": BASE
@@ -59,7 +59,7 @@ ALLOWED = {
     | {"coordinator", "data", "evaluation", "masks", "secagg", "sharing", "simulation"},
     "attacks": BASE
     | {"aggregation", "coordinator", "data", "factorization", "federation", "masks", "party"}
-    | {"secagg", "simulation", "transport", "wire"},
+    | {"secagg", "simulation", "traffic", "transport", "wire"},
     "federation": BASE
     | {"aggregation", "coordinator", "data", "groups", "masks", "party"}
     | {"secagg", "sharing", "simulation", "traffic", "training", "transport"},

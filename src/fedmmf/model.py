@@ -14,6 +14,7 @@ from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError, NotFittedError, SettingsError
 from fedmmf.learned import Learned
+from fedmmf.masks.indicator import privacy_groups
 from fedmmf.party import Party
 from fedmmf.traffic import Shape, Traffic
 from fedmmf.training import Progress, no_progress, train
@@ -208,11 +209,9 @@ class FedMMF:
             "how": expected.how,
         }
 
-    def tradeoff(self, n: int = 41) -> list[dict[str, float]]:
+    def tradeoff(self) -> list[dict[str, Any]]:
         """What other values of threshold_j would give under adaptive sharing."""
-        j = self.learned.j_train
-        thresholds = np.linspace(0.0, float(np.nanmax(j)), n)
-        return self._shape().tradeoff(j, thresholds)
+        return self._shape().tradeoff(self.learned.j_train)
 
     def _expected_traffic(self) -> Traffic:
         return self._shape().expected(int(self.learned.in_clear.sum()))
@@ -228,16 +227,10 @@ class FedMMF:
 
         A small J is no protection: see docs/errata.md, 13.
         """
-        j = self.learned.j_train
-        threshold = self._settings.threshold_j
-        secure = int(np.count_nonzero(j <= threshold))
         return {
-            "threshold_j": threshold,
-            "secure_users": secure,
-            "insecure_users": len(j) - secure,
-            "users_in_clear": int(self.learned.in_clear.sum()),
-            "mean_j": float(np.nanmean(j)),
+            **privacy_groups(self.learned.j_train, self._settings.threshold_j),
             "mean_j_out_of_fold": float(np.nanmean(self.learned.j_out_of_fold)),
+            "users_in_clear": int(self.learned.in_clear.sum()),
         }
 
     def save(self, path: str | Path) -> None:

@@ -106,16 +106,15 @@ class Shape:
         seconds = (cost["party_cpu_s"], cost["server_cpu_s"])
         return Traffic(up, down, *seconds, "extrapolated from two ciphertexts measured now")
 
-    def tradeoff(self, j: Array, thresholds: Array) -> list[dict[str, Any]]:
-        """For each threshold: who would share in the clear, and the bytes up of a mean party."""
-        ordered = np.sort(j)
+    def tradeoff(self, j: Array, n: int = 41) -> list[dict[str, Any]]:
+        """For n values of threshold_j: who would share in the clear, and a mean party's bytes."""
         found = []
-        for threshold in thresholds:
-            n_clear = int(np.searchsorted(ordered, threshold, side="right"))
+        for threshold in np.linspace(0.0, float(np.nanmax(j)), n).round(6).tolist():
+            n_clear = int(np.count_nonzero(j <= threshold + 1e-6))
             up = self.adaptive(n_clear).up_bytes
             found.append(
                 {
-                    "threshold_j": round(float(threshold), 6),
+                    "threshold_j": threshold,
                     "share_in_clear": n_clear / self.n_users,
                     "up_bytes_per_user_round": round(up, 1),
                 }

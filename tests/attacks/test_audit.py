@@ -19,9 +19,8 @@ def found(small):
 def test_everybody_who_would_share_in_the_clear_is_recovered(found):
     n = found.in_clear.sum()
     assert 0 < n < len(found.in_clear)
-    assert found.sentences[0].startswith(
-        f"{n} of {n} users who would share in the clear are recovered by inversion: at least 90%"
-    )
+    told = f"{n} of {n} users who would share in the clear are recovered by inversion: at least 90%"
+    assert any(sentence.startswith(told) for sentence in found.sentences)
 
 
 def test_groups_split_the_users_by_j(found):

@@ -31,12 +31,16 @@ def one_user(n, prior=None):
     )
 
 
-def test_recovery_stretches_over_the_scale_and_counts_in_steps(small):
+def test_recovery_stretches_over_what_a_user_gives_and_counts_in_steps(small):
     view = exposed(small, "mean")
     recovered = stretch(view)
     for rows in view.ranges:
-        assert recovered[rows].min() == pytest.approx(view.scale.min)
-        assert recovered[rows].max() == pytest.approx(view.scale.max)
+        assert recovered[rows].min() == pytest.approx(small.values[rows].min())
+        assert recovered[rows].max() == pytest.approx(small.values[rows].max())
+    without = stretch(replace(view, extremes=None))
+    for rows in view.ranges:
+        assert without[rows].min() == pytest.approx(view.scale.min)
+        assert without[rows].max() == pytest.approx(view.scale.max)
     score = recovery(1).score
     guesses, truth = np.array([1.0, 2.0, 3.5]), np.array([1.0, 3.0, 4.0])
     assert score(one_user(3), guesses, truth)[0] == pytest.approx(2 / 3)  # 1 is not less than 1

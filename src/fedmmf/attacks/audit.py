@@ -20,7 +20,9 @@ from fedmmf.attacks.view import Exposed, View, expose, restrict
 from fedmmf.config import Settings
 from fedmmf.coordinator import Server
 from fedmmf.data import Ratings
+from fedmmf.masks.indicator import histogram, privacy_groups
 from fedmmf.party import Party
+from fedmmf.traffic import Shape
 
 RECOVERED = 0.9  # share of a user's ratings exact that counts as recovered
 COHORT = 1000  # real parties at most whose messages are attacked
@@ -40,6 +42,7 @@ class Audit:
             be the best; the side of caution. (n_users,)
         results: of the attacks on masked ratings, for all users.
         messages: of the attacks on messages of some real parties, by what they attack.
+        shape: what decides the traffic.
     """
 
     settings: Settings
@@ -48,6 +51,7 @@ class Audit:
     exposed: Array
     results: tuple[AttackResult, ...]
     messages: dict[str, tuple[AttackResult, ...]]
+    shape: Shape
 
     def of_group(self, result: AttackResult, group: str) -> AttackResult:
         """A result for the users of one group alone."""
@@ -94,6 +98,15 @@ class Audit:
         return {CLEAR: clear, SUMMED: summed}
 
     @property
+    def tradeoff(self) -> list[dict[str, Any]]:
+        """For each threshold_j: who would share in the clear, bytes, and whom attacks recover."""
+        points = self.shape.tradeoff(self.j)
+        for point in points:
+            is_lost = (self.j <= point["threshold_j"]) & (self.exposed >= RECOVERED)
+            point["recovered_share"] = float(is_lost.mean())
+        return points
+
+    @property
     def grouping(self) -> dict[str, int]:
         """How many users each rule would let share in the clear, and whom J would have exposed."""
         by_indicator = self.j <= self.settings.threshold_j
@@ -113,6 +126,9 @@ class Audit:
             "grouping": self.grouping,
             "sentences": self.sentences,
             "verdicts": self.verdicts,
+            "privacy": privacy_groups(self.j, self.settings.threshold_j),
+            "j": histogram(self.j),
+            "tradeoff": self.tradeoff,
             "groups": {
                 group: [self.of_group(result, group).to_dict() for result in self.results]
                 for group in (CLEAR, SUMMED)
@@ -148,7 +164,10 @@ def audit(
     messages = attack_messages(training, settings, view)
     progress(len(results) + 1, len(on_ratings) + 2)
     in_clear = _would_share(settings, masks.j_train, exposed)
-    return Audit(settings, masks.j_train, in_clear, exposed, tuple(results), messages)
+    public = simulation.make_server(training, settings).result
+    per_user = len(training) / training.n_users
+    shape = Shape(settings, public, training.n_users, per_user, training.scale.span)
+    return Audit(settings, masks.j_train, in_clear, exposed, tuple(results), messages, shape)
 
 
 def _would_share(settings: Settings, j: Array, exposed: Array) -> Array:

@@ -1,9 +1,10 @@
 """The paper's recovery attack (section 4.2): stretch masked ratings over the rating scale.
 
-Our reading, where the paper is silent (errata 22, 27): each user's smallest and largest masked
-rating are mapped linearly to the ends of the public scale; g counts steps of the scale; a recovered
-value counts if it is less than g steps off, without rounding; alpha is the share of a user's
-ratings that count.
+The paper gives the attacker the smallest and the largest of each user's ratings; where a view does
+not hold them, the ends of the public scale stand in. Our reading, where the paper is silent (errata
+22, 27): the smallest and largest masked rating are mapped linearly to these; g counts steps of the
+scale; a recovered value counts if it is less than g steps off, without rounding; alpha is the share
+of a user's ratings that count.
 """
 
 from functools import partial
@@ -18,13 +19,15 @@ EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def stretch(view: Exposed) -> Array:
-    """Recovered ratings; users whose masked ratings are all equal get the midpoint. (n,)."""
-    out = np.full(len(view.masked), view.scale.midpoint)
-    for rows in view.ranges:
+    """Recovered ratings; users whose masked ratings are all equal get the middle. (n,)."""
+    out = np.empty(len(view.masked))
+    ends = np.tile((view.scale.min, view.scale.max), (len(view.users), 1))
+    ends = ends if view.extremes is None else view.extremes  # (n_users, 2)
+    for rows, (low, high) in zip(view.ranges, ends, strict=True):
         values = view.masked[rows].astype(np.float64)
         width = np.ptp(values) if len(values) else 0.0
-        if width > 0:
-            out[rows] = view.scale.min + view.scale.span * (values - values.min()) / width
+        inside = (values - values.min()) / width if width > 0 else np.full(len(values), 0.5)
+        out[rows] = low + (high - low) * inside
     return out
 
 
@@ -51,7 +54,7 @@ def recovery(g: float = 0.5) -> Attack:
     """The attack at error level g, in steps of the scale; below half a step is exact."""
     return Attack(
         name=f"recovery g={g:g}",
-        knows="The masked ratings of each user and the ends of the rating scale.",
+        knows="The masked ratings of each user, and the smallest and largest of its ratings.",
         outputs="A real number for each rating.",
         measure=f"Share of a user's ratings that are less than {g:g} steps of the scale off.",
         guess=stretch,

@@ -63,6 +63,8 @@ class Exposed(View):
         strengths: what the regularisation may be, as the settings say; empty: unknown.
         cross_fit: whether each rating was masked by a model that had not seen it.
         folds: of the cross-fitting.
+        extremes: each user's smallest and largest rating, which the paper's recovery attack is
+            given and no other uses; None: unknown. (n_users, 2)
     """
 
     masked: Array
@@ -71,6 +73,7 @@ class Exposed(View):
     strengths: tuple[float, ...]
     cross_fit: bool = False
     folds: int = 5
+    extremes: Array | None = None
 
     def only(self, keep: Array) -> Self:
         """The same for the users where `keep` (n_users,) holds."""
@@ -82,6 +85,7 @@ class Exposed(View):
             items=self.items[rows],
             prior=self.prior[rows],
             masked=self.masked[rows],
+            extremes=None if self.extremes is None else self.extremes[keep],
         )
 
     @cached_property
@@ -172,7 +176,18 @@ def expose(ratings: Ratings, settings: Settings, masks: FittedMasks | None = Non
         strengths=known_strengths(settings),
         cross_fit=settings.cross_fit,
         folds=settings.folds,
+        extremes=_extremes(ratings),
     )
+
+
+def _extremes(ratings: Ratings) -> Array:
+    """Each user's smallest and largest rating. (n_users, 2)."""
+    found = np.full((ratings.n_users, 2), ratings.scale.midpoint)
+    for user, (begin, end) in enumerate(pairwise(ratings.by_user.tolist())):
+        if end > begin:
+            mine = ratings.values[begin:end]
+            found[user] = mine.min(), mine.max()
+    return found
 
 
 def noise(view: Exposed, seed: int = 0) -> Exposed:

@@ -12,6 +12,7 @@ from fedmmf.baselines import baselines
 from fedmmf.cli import options as o
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.data import Ratings, read_split
+from fedmmf.masks.indicator import histogram
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
 
@@ -193,12 +194,6 @@ def summary(
         "settings": settings,
         "version": __version__,
     }
-
-
-def histogram(values: Any, n_bins: int = 40) -> dict[str, Any]:
-    """Counts between edges, for a picture."""
-    counts, edges = np.histogram(values[np.isfinite(values)], n_bins)
-    return {"edges": edges.round(6).tolist(), "counts": counts.tolist()}
 
 
 def _finite(value: float) -> float | None:

@@ -25,6 +25,23 @@ def privacy_indicator(unit_residuals: Array, indptr: Array) -> Array:
     return j
 
 
+def privacy_groups(j: Array, threshold_j: float) -> dict[str, float | int]:
+    """The two groups of Algorithm 1: secure iff J <= threshold_j (errata 11)."""
+    secure = int(np.count_nonzero(j <= threshold_j))
+    return {
+        "threshold_j": threshold_j,
+        "secure_users": secure,
+        "insecure_users": len(j) - secure,
+        "mean_j": float(np.nanmean(j)),
+    }
+
+
+def histogram(j: Array, n_bins: int = 40) -> dict[str, list[float]]:
+    """How J is spread over users: counts between edges, for a picture."""
+    counts, edges = np.histogram(j[np.isfinite(j)], n_bins)
+    return {"edges": edges.round(6).tolist(), "counts": counts.tolist()}
+
+
 def sample_complexity(epsilon: float, delta: float, log_class_size: float) -> int:
     """Ratings after which J of the best fit is within epsilon of the best possible (Theorem 1).
 

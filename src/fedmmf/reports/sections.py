@@ -37,8 +37,8 @@ def all_sections(run: Run) -> list[Section]:
         _comparison,
         _of_best(accuracy),
         _of_best(learning),
-        _of_best(privacy),
-        _of_best(tradeoff),
+        privacy,
+        tradeoff,
         attacks,
         _of_best(traffic),
         _recommendations,
@@ -113,30 +113,34 @@ def learning(train: Train) -> Section | None:
     return Section("learning", "Learning curve", words.of_learning(train), (chart,))
 
 
-def privacy(train: Train) -> Section:
+def privacy(run: Run) -> Section | None:
     """The indicator J, and who is secure by the paper's rule."""
-    found = train.privacy
+    source = run.best or run.audit
+    if source is None or source.privacy is None:
+        return None
+    found = source.privacy
     limit = plain(found.threshold_j)
     groups = [
         Bar(f"J <= {limit}: secure, says the paper", found.secure_users),
         Bar(f"J > {limit}: not secure, says the paper", found.insecure_users, is_ours=False),
     ]
     charts = [bars("groups", "Users on each side of threshold_j", groups, "users")]
-    if train.j is not None:
+    if source.j is not None:
         title = "How J is spread over users"
-        j = train.j
+        j = source.j
         charts.append(histogram("j", title, j.edges, j.counts, "J", found.threshold_j))
     sentences = words.of_privacy(found)
     return Section("privacy", "J and who is secure", sentences, tuple(charts))
 
 
-def tradeoff(train: Train) -> Section | None:
-    """What other thresholds would bring, with a slider."""
-    points = train.tradeoff
-    if len(points) < 2:
+def tradeoff(run: Run) -> Section | None:
+    """What other thresholds would bring, with a slider; an audit knows the attacks as well."""
+    source = run.audit if run.audit is not None and run.audit.tradeoff else run.best
+    if source is None or len(source.tradeoff) < 2 or source.privacy is None:
         return None
+    points, limit = source.tradeoff, source.privacy.threshold_j
     xs = [point.threshold_j for point in points]
-    start = min(range(len(xs)), key=lambda index: abs(xs[index] - train.privacy.threshold_j))
+    start = min(range(len(xs)), key=lambda index: abs(xs[index] - limit))
     curves = _tradeoff_curves(points)
     charts = tuple(
         line(f"tradeoff-{number}", title, xs, curve, "threshold_j", start)
@@ -147,7 +151,7 @@ def tradeoff(train: Train) -> Section | None:
         {"value": plain(point.threshold_j), "dots": dot, "words": words.of_point(point)}
         for point, dot in zip(points, dots, strict=True)
     ]
-    said, slider = words.of_tradeoff(train), Slider(stops, start)
+    said, slider = words.of_tradeoff(source.settings), Slider(stops, start)
     return Section("tradeoff", "The trade-off of threshold_j", said, charts, slider=slider)
 
 

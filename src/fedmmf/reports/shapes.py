@@ -160,7 +160,11 @@ class Audit(BaseModel):
     groups: dict[str, list[Attack]]  # on masked ratings, by how the users share
     messages: dict[str, list[Attack]] = {}  # on messages of real parties, by kind of message
     sentences: list[str] = []
+    verdicts: dict[str, str] = {}  # by how the users share
     grouping: Grouping | None = None
+    privacy: Privacy | None = None
+    j: Histogram | None = None
+    tradeoff: list[TradeoffPoint] = []
     audit_limit: Share | None = None
     settings: dict[str, Any] = {}
     data: str = ""

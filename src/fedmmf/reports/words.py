@@ -115,9 +115,9 @@ def of_privacy(found: Privacy) -> tuple[str, ...]:
     return (counted, about, *mean, SECURE_MEANS)
 
 
-def of_tradeoff(train: Train) -> tuple[str, ...]:
+def of_tradeoff(settings: dict[str, Any]) -> tuple[str, ...]:
     """What the curves are about."""
-    is_adaptive = train.settings.get("sharing") == "adaptive"
+    is_adaptive = settings.get("sharing") == "adaptive"
     sharing = "" if is_adaptive else " This run did not share so; the curves say what would be."
     return (
         "Under adaptive sharing, a larger threshold_j lets more users send their updates in the "
@@ -138,7 +138,8 @@ def of_point(point: TradeoffPoint) -> str:
 
 def of_attacks(audit: Audit) -> tuple[str, ...]:
     """What the attacks found, then how to read them."""
-    sentences = list(audit.sentences)
+    sentences = [f"Users {group}: {verdict}" for group, verdict in audit.verdicts.items()]
+    sentences += audit.sentences
     if audit.grouping is not None and audit.audit_limit is not None:
         found = audit.grouping
         sentences.append(
