@@ -14,6 +14,8 @@ from fedmmf import federation, rng, simulation
 from fedmmf.arrays import Array
 from fedmmf.attacks import gradients, membership, strict
 from fedmmf.attacks.contract import AttackResult
+from fedmmf.attacks.inversion import INVERSION, LINEAR
+from fedmmf.attacks.prior import DECODE
 from fedmmf.attacks.ranking import ranking
 from fedmmf.attacks.self_audit import rating_attacks
 from fedmmf.attacks.view import Exposed, View, expose, restrict
@@ -230,11 +232,15 @@ class _Cohort:
         )
 
     def attack_plain(self) -> tuple[AttackResult, ...]:
-        """Gradients leak, and items are named."""
+        """Gradients leak, the mask comes off, and items are named."""
         uploads = self.record_plain()
         named = membership.from_updates(self.rated, self.popularity, self.known.users)
+        exposed, truth = self._exposed(uploads)
+        unmasking = INVERSION if self.settings.mask in LINEAR else DECODE
+        chain = replace(unmasking, name=f"gradients, then {unmasking.name}")
         return (
             gradients.GRADIENTS.run(uploads, self.masked),
+            chain.run(exposed, truth),
             membership.MEMBERSHIP.run(named, self.rated),
         )
 

@@ -11,7 +11,7 @@ on the intercept the level of y is lost, and the same test finds it again. A cro
 linear as well, with another matrix; there an unknown lambda is looked for among the family's own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -139,10 +139,15 @@ def _undo(problem: Problem, strength: float, view: Exposed) -> Array:
     return unmask(problem, strength, intercept_penalty)
 
 
-INVERSION = Attack(
-    name="inversion",
-    knows="The masked ratings, the item features, and that the mask is a ridge regression.",
-    outputs="A rating for each masked rating.",
-    measure="Share of a user's ratings that are exact after rounding to the scale's step.",
-    guess=invert,
+def invert_blindly(view: Exposed) -> Array:
+    """The same without knowing lambda. (n,)."""
+    return invert(replace(view, strengths=()))
+
+
+_KNOWS = "The masked ratings, the item features, and that the mask is a ridge regression"
+_OUTPUTS = "A rating for each masked rating."
+_MEASURE = "Share of a user's ratings that are exact after rounding to the scale's step."
+INVERSION = Attack("inversion", f"{_KNOWS} of known strength.", _OUTPUTS, _MEASURE, invert)
+BLIND_INVERSION = Attack(
+    "inversion, strength unknown", f"{_KNOWS}.", _OUTPUTS, _MEASURE, invert_blindly
 )

@@ -10,7 +10,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.grouping import GROUPING
-from fedmmf.attacks.inversion import INVERSION, LINEAR
+from fedmmf.attacks.inversion import BLIND_INVERSION, INVERSION, LINEAR
 from fedmmf.attacks.prior import DECODE, NAIVE
 from fedmmf.attacks.recovery import recovery
 from fedmmf.attacks.view import Exposed, expose
@@ -21,7 +21,7 @@ from fedmmf.masks import FittedMasks
 
 def rating_attacks(mask: str) -> tuple[Attack, ...]:
     """The attacks that find ratings, as far as they apply to a family of masks."""
-    linear = (INVERSION,) if mask in LINEAR else ()
+    linear = (INVERSION, BLIND_INVERSION) if mask in LINEAR else ()
     return (recovery(), NAIVE, GROUPING, *linear, DECODE)
 
 
