@@ -16,9 +16,15 @@ COMMANDS = [
     ["data", "info"],
     ["train"],
     ["recommend"],
+    ["audit"],
+    ["report"],
     ["reproduce", "table1"],
     ["reproduce", "tune"],
+    ["reproduce", "attacks"],
+    ["reproduce", "efficiency"],
+    ["reproduce", "dp"],
     ["bench", "training"],
+    ["bench", "secagg"],
 ]
 
 
@@ -229,13 +235,14 @@ def test_progress_is_shown_on_a_terminal(quick):
     assert json.loads(output)["rounds"] == 3
 
 
-def test_demo_shows_every_mask_and_ten_items():
-    done = fedmmf("demo", "--json")
+def test_demo_shows_every_mask_and_ten_items(tmp_path):
+    done = fedmmf("demo", "--report", tmp_path / "demo.html", "--json")
     answer = json.loads(done.stdout)
     by_sgd = [run for run in answer["runs"] if run["solver"] == "sgd"]
     assert [run["mask"] for run in by_sgd] == ["none", "mean", "lr", "fm", "nn"]
     assert [run["mask"] for run in answer["runs"] if run["solver"] == "vb"] == ["mean", "lr"]
     assert len(answer["recommended"]["recommendations"]) == 10
+    assert "<svg" in (tmp_path / "demo.html").read_text()
     by_mask = {run["mask"]: run for run in by_sgd}
     assert by_mask["lr"]["rmse"] < by_mask["mean"]["rmse"]  # genres are worth something
     assert all(run["synthetic"] for run in answer["runs"])

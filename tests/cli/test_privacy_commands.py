@@ -1,0 +1,107 @@
+"""Sharing, audit, reports and the experiments about them, as a user types them."""
+
+import json
+
+import pytest
+
+from .test_cli import fedmmf
+
+QUICK = ["--mask", "mean", "--rounds", "3", "--factors", "4"]
+
+
+@pytest.fixture
+def ratings_file(small, tmp_path):
+    path = tmp_path / "ratings.csv"
+    small.to_frame().write_csv(path)
+    return path
+
+
+def report_of(*arguments):
+    done = fedmmf(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_strict_sharing_is_the_default_and_costs_more_than_plain(ratings_file):
+    strict = report_of("train", "--data", ratings_file, *QUICK)
+    plain = report_of("train", "--data", ratings_file, *QUICK, "--sharing", "plain")
+    assert strict["settings"]["sharing"] == "strict"
+    assert strict["rmse"] == pytest.approx(plain["rmse"], abs=0.01)
+    up = "up_bytes_per_user_round"
+    assert strict["traffic"][up] > 2 * plain["traffic"][up]
+    assert strict["cost"]["server_cpu_s"] > 0 == plain["cost"]["server_cpu_s"]
+
+
+def test_a_real_run_says_what_the_simulation_says(ratings_file):
+    simulated = report_of("train", "--data", ratings_file, *QUICK)
+    real = report_of("train", "--data", ratings_file, *QUICK, "--real")
+    assert real["rmse"] == pytest.approx(simulated["rmse"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--aggregation", "dp", "--solver", "vb"], "aggregation 'dp' needs solver 'sgd'"),
+        (["--sharing", "plain", "--aggregation", "dp"], "needs sharing 'strict'"),
+        (["--collect-masked"], "collect_masked needs sharing 'adaptive'"),
+        (["--sharing", "adaptive", "--solver", "vb"], "needs solver 'sgd'"),
+        (["--real", "--solver", "vb", "--sharing", "plain"], "use sharing 'strict'"),
+        (["--dp-epsilon", "0"], "dp_epsilon"),
+    ],
+)
+def test_settings_that_do_not_fit_are_explained(ratings_file, options, reason):
+    done = fedmmf("train", "--data", ratings_file, *QUICK, *options)
+    assert done.returncode == 2
+    assert reason in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
+
+
+def test_an_audit_is_told_written_and_shown(ratings_file, tmp_path):
+    out = tmp_path / "audit"
+    found = report_of(
+        "audit", "--data", ratings_file, "--mask", "mean", "--threshold-j", "0.05", "--out", out
+    )
+    assert "users who would share in the clear are recovered by" in found["sentences"][0]
+    assert set(found["groups"]) == {"in the clear", "in sums"} == set(found["verdicts"])
+    first = found["groups"]["in the clear"][0]
+    assert {"name", "knows", "outputs", "measure", "mean", "interval", "quantiles"} <= set(first)
+    shares = [point["recovered_share"] for point in found["tradeoff"]]
+    assert shares == sorted(shares)
+    assert json.loads((out / "audit.json").read_text()) == found
+    page = tmp_path / "again.html"
+    told = report_of("report", out, "--out", page)
+    assert "attacks" in told["sections"]
+    assert (out / "report.html").read_text().count("<svg") == page.read_text().count("<svg") > 4
+
+
+def test_who_audits_itself_does_not_share_what_can_be_found(ratings_file):
+    options = ["--data", ratings_file, *QUICK, "--sharing", "adaptive"]
+    by_j = report_of("train", *options)
+    by_audit = report_of("train", *options, "--grouping", "audit", "--audit-limit", "0.5")
+    assert by_j["privacy"]["users_in_clear"] > 0
+    assert by_audit["privacy"]["users_in_clear"] == 0
+
+
+def test_train_writes_a_report(ratings_file, tmp_path):
+    page = tmp_path / "run.html"
+    done = fedmmf("train", "--data", ratings_file, *QUICK, "--report", page)
+    assert done.returncode == 0
+    assert "<svg" in page.read_text()
+
+
+def test_the_attack_figures_are_drawn_with_their_data(ratings_file, tmp_path):
+    found = report_of(
+        "reproduce", "attacks", "--data", ratings_file, "--mask", "mean", "--out", tmp_path
+    )
+    assert json.loads((tmp_path / "attacks.json").read_text()) == found
+    for name, curves in found["figures"].items():
+        for suffix in ("png", "svg"):
+            assert (tmp_path / f"figure-{name}.{suffix}").stat().st_size > 5_000
+        for curve in curves.values():
+            assert sum(curve["proportions"]) == pytest.approx(1)
+    exact = {row["attack"]: row["mean"] for row in found["exact"]}
+    assert exact["prior alone"] < exact["decode"]
+    strict, tolerant = (
+        found["figures"][name]["h = 1"]["mean"] for name in ("2b", "2b-tie-tolerant")
+    )
+    assert strict <= tolerant
