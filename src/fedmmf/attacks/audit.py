@@ -75,6 +75,8 @@ class Audit:
             if result.name in names
         }
         total = int(self.in_clear.sum())
+        if total == 0:
+            return ["Nobody would share in the clear."]
         return [
             f"{n} of {total} users who would share in the clear are recovered by {name}: "
             f"at least {RECOVERED:.0%} of their ratings exact."
@@ -237,7 +239,8 @@ class _Cohort:
         named = membership.from_updates(self.rated, self.popularity, self.known.users)
         exposed, truth = self._exposed(uploads)
         unmasking = INVERSION if self.settings.mask in LINEAR else DECODE
-        chain = replace(unmasking, name=f"gradients, then {unmasking.name}")
+        knows = f"{gradients.GRADIENTS.knows} Also what {unmasking.name} knows besides."
+        chain = replace(unmasking, name=f"gradients, then {unmasking.name}", knows=knows)
         return (
             gradients.GRADIENTS.run(uploads, self.masked),
             chain.run(exposed, truth),

@@ -90,8 +90,11 @@ def _show(report: dict[str, Any]) -> None:
                 f"{attack['baseline_mean']:.3f}",
             ]
             for attack in attacks
+            if attack["n_users"]
         ]
-        results.print(table(title, ["attack", "users", "success", "95 %", "without it"], rows))
+        if rows:
+            columns = ["attack", "users", "success", "95 %", "without it"]
+            results.print(table(title, columns, rows))
     for sentence in report["sentences"]:
         results.print(sentence)
     for group, verdict in report["verdicts"].items():
