@@ -24,7 +24,7 @@ from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.paper.drawing import new_figure, save_figure
 
-ERROR_LEVELS = (1, 2, 3)  # g, in steps
+ERROR_LEVELS = (0.5, 1, 2)  # g, in steps; below half a step is exact
 TOP_TENTHS = (1, 2, 3, 5)  # h
 Progress = Callable[[int, int], None]
 
@@ -63,7 +63,7 @@ def _recovered(view: Exposed, truth: Array, guesses: Array | None) -> dict[str, 
     for g in ERROR_LEVELS:
         attack = recovery(g)
         given = attack.guess(view) if guesses is None else guesses
-        curves[f"g = {g}"] = _spread(attack.score(view, given, truth))
+        curves[f"g = {g:g}"] = _spread(attack.score(view, given, truth))
     return curves
 
 
