@@ -47,76 +47,53 @@ class _Message:
         return cls.fields.unpack_from(data, _HEADER.size), data[start:]
 
 
-@dataclass(frozen=True)
-class _Question(_Message):
-    """A message without content."""
+class _Fixed(_Message):
+    """A message of fixed fields and no body, as a dataclass has them."""
 
     fields: ClassVar[struct.Struct] = struct.Struct("<")
 
     def encode(self) -> bytes:
         """Write the message."""
-        return self._frame()
+        return self._frame(*vars(self).values())
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the message."""
-        _, body = cls._open(data)
+        values, body = cls._open(data)
         _require_size(body, 0)
-        return cls()
+        return cls(*values)
 
 
 @dataclass(frozen=True)
-class Join(_Question):
+class Join(_Fixed):
     """Server to party: will you take part?"""
 
     kind: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
-class Collect(_Question):
-    """Server to party: send your masked ratings once, instead of updates; answered `Collected`."""
-
-    kind: ClassVar[int] = 10
-
-
-@dataclass(frozen=True)
-class Survey(_Message):
-    """Server to party: help to find item counts; the answer is an `Update` of round 0."""
-
-    with_ratings: bool  # and item means
-    kind: ClassVar[int] = 5
-    fields: ClassVar[struct.Struct] = struct.Struct("<?")
-
-    def encode(self) -> bytes:
-        """Write the message."""
-        return self._frame(self.with_ratings)
-
-    @classmethod
-    def decode(cls, data: bytes) -> "Survey":
-        """Read the message."""
-        (with_ratings,), body = cls._open(data)
-        _require_size(body, 0)
-        return cls(with_ratings)
-
-
-@dataclass(frozen=True)
-class Joined(_Message):
+class Joined(_Fixed):
     """Party to server: it takes part, and how it shares its updates; its own choice (errata 37)."""
 
     in_clear: bool  # else only in sums
     kind: ClassVar[int] = 2
     fields: ClassVar[struct.Struct] = struct.Struct("<?")
 
-    def encode(self) -> bytes:
-        """Write the message."""
-        return self._frame(self.in_clear)
 
-    @classmethod
-    def decode(cls, data: bytes) -> "Joined":
-        """Read the message."""
-        (in_clear,), body = cls._open(data)
-        _require_size(body, 0)
-        return cls(in_clear)
+@dataclass(frozen=True)
+class Survey(_Fixed):
+    """Server to party: help to find item counts; the answer is an `Update` of round 0."""
+
+    with_ratings: bool  # and item means
+    kind: ClassVar[int] = 5
+    fields: ClassVar[struct.Struct] = struct.Struct("<?")
+
+
+@dataclass(frozen=True)
+class Collect(_Fixed):
+    """Server to party: send your masked ratings once, instead of updates; answered `Collected`."""
+
+    kind: ClassVar[int] = 10
 
 
 @dataclass(frozen=True, eq=False)

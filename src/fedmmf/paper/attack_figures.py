@@ -5,7 +5,6 @@ scale); figure 2b by hit ratio, at several top proportions h (tenths of the list
 replaces stretching by the strongest attack on the mask's family, and counts ties as hits.
 """
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
@@ -22,7 +21,7 @@ from fedmmf.attacks.recovery import EDGES, proportions, recovery
 from fedmmf.attacks.view import Exposed, expose
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.paper.drawing import new_figure, save_figure
+from fedmmf.paper.drawing import new_figure, write_results
 
 ERROR_LEVELS = (0.5, 1, 2)  # g, in steps; below half a step is exact
 TOP_TENTHS = (1, 2, 3, 5)  # h
@@ -93,16 +92,13 @@ def _exact(name: str, view: Exposed, guesses: Array, truth: Array) -> dict[str, 
 
 
 def write(report: dict[str, Any], out: Path) -> None:
-    """The figures as JSON and pictures."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "attacks.json").write_text(json.dumps(report, indent=2) + "\n")
-    (out / "attacks.md").write_text(to_markdown(report))
+    """The figures as JSON and Markdown, and drawn."""
+    drawn = {}
     for name, curves in report["figures"].items():
         what = "recovery rate" if name.startswith("2a") else "hit ratio"
-        save_figure(
-            draw(f"{name}: {report['data']}, mask {report['mask']}", what, curves),
-            out / f"figure-{name}",
-        )
+        title = f"{name}: {report['data']}, mask {report['mask']}"
+        drawn[f"figure-{name}"] = draw(title, what, curves)
+    write_results(out, "attacks", report, to_markdown(report), drawn)
 
 
 def to_markdown(report: dict[str, Any]) -> str:

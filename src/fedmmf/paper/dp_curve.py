@@ -8,7 +8,6 @@ Each model's few hyperparameters are chosen per epsilon on a part of the trainin
 choice is not in epsilon: whoever tunes on private data has to account for it as well.
 """
 
-import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
-from fedmmf.paper.drawing import new_figure, save_figure
+from fedmmf.paper.drawing import new_figure, write_results
 
 NAMES = {
     "none": "DP-FedMF",
@@ -81,10 +80,7 @@ def choose(train: Ratings, settings: Settings) -> Settings:
 
 def write(report: dict[str, Any], out: Path) -> None:
     """The figures as JSON and Markdown, and drawn."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "dp.json").write_text(json.dumps(report, indent=2) + "\n")
-    (out / "dp.md").write_text(to_markdown(report))
-    save_figure(draw(report), out / "dp")
+    write_results(out, "dp", report, to_markdown(report), {"dp": draw(report)})
 
 
 def to_markdown(report: dict[str, Any]) -> str:

@@ -1,5 +1,7 @@
-"""Figures for paper and screen, without a display."""
+"""Results of an experiment as data, table and pictures, drawn without a display."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,13 @@ def new_figure(n_panels: int = 1) -> tuple[Any, Any]:
     return figure, panels
 
 
-def save_figure(figure: Any, path: Path) -> None:
-    """Write PNG and SVG; the suffixes are added."""
-    figure.savefig(path.with_name(f"{path.name}.png"), dpi=150)
-    figure.savefig(path.with_name(f"{path.name}.svg"))
+def write_results(
+    out: Path, name: str, report: dict[str, Any], markdown: str, figures: Mapping[str, Any]
+) -> None:
+    """Write NAME.json and NAME.md, and each figure, by its name, as PNG and SVG."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+    (out / f"{name}.md").write_text(markdown)
+    for title, figure in figures.items():
+        figure.savefig(out / f"{title}.png", dpi=150)
+        figure.savefig(out / f"{title}.svg")

@@ -4,7 +4,6 @@ Seconds and bytes of a party and of the server per round, for every way to sum, 
 and the share of secure users against threshold_j, which decides what adaptive sharing saves.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from fedmmf.aggregation.schemes import generate
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.paper.drawing import new_figure, save_figure
+from fedmmf.paper.drawing import new_figure, write_results
 from fedmmf.traffic import Shape
 from fedmmf.transport import Answers, InProcess
 
@@ -155,10 +154,7 @@ def _indicators(ratings: Ratings, settings: Settings) -> Array:
 
 def write(report: dict[str, Any], out: Path) -> None:
     """The figures as JSON and Markdown, and drawn."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "efficiency.json").write_text(json.dumps(report, indent=2) + "\n")
-    (out / "efficiency.md").write_text(to_markdown(report))
-    save_figure(draw(report), out / "efficiency")
+    write_results(out, "efficiency", report, to_markdown(report), {"efficiency": draw(report)})
 
 
 def to_markdown(report: dict[str, Any]) -> str:
