@@ -14,6 +14,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.scale import RatingScale
 
 DEFAULTS = Settings()
+DATA, MASK, SUMS, SOLVER = "Data", "Mask", "Sharing and sums", "Solver"  # panels of --help
 
 
 def _or_auto(number: type[int] | type[float], name: str) -> Callable[[str], float | str]:
@@ -61,24 +62,42 @@ def _help(setting: str) -> str:
 
 DataOption = Annotated[
     str,
-    typer.Option("--data", help="Name of a data set (see `fedmmf data list`) or a ratings file."),
+    typer.Option(
+        "--data",
+        help="Name of a data set (see `fedmmf data list`) or a ratings file.",
+        rich_help_panel=DATA,
+    ),
 ]
 FeaturesOption = Annotated[
-    Path | None, typer.Option("--features", help="File with item_id and columns of item features.")
+    Path | None,
+    typer.Option(
+        "--features", help="File with item_id and columns of item features.", rich_help_panel=DATA
+    ),
 ]
 ScaleOption = Annotated[
     Any,
     typer.Option(
-        "--scale", metavar="MIN:MAX[:STEP]", parser=parse_scale, help="Rating scale; else found."
+        "--scale",
+        metavar="MIN:MAX[:STEP]",
+        parser=parse_scale,
+        help="Rating scale; else found.",
+        rich_help_panel=DATA,
     ),
 ]
 DuplicatesOption = Annotated[
-    Duplicates, typer.Option("--duplicates", help="What to do with a repeated (user, item) pair.")
+    Duplicates,
+    typer.Option(
+        "--duplicates", help="What to do with a repeated (user, item) pair.", rich_help_panel=DATA
+    ),
 ]
 EdgesOption = Annotated[
     Any,
     typer.Option(
-        "--edges", metavar="N,N,...", parser=parse_edges, help="lastfm: plays per rating."
+        "--edges",
+        metavar="N,N,...",
+        parser=parse_edges,
+        help="lastfm: plays per rating.",
+        rich_help_panel=DATA,
     ),
 ]
 JsonOption = Annotated[
@@ -88,7 +107,7 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help=_help("seed"))]
 UnusedSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Accepted by every command; nothing here is random.")
 ]
-MaskOption = Annotated[Mask, typer.Option("--mask", help=_help("mask"))]
+MaskOption = Annotated[Mask, typer.Option("--mask", help=_help("mask"), rich_help_panel=MASK)]
 MaskStrengthOption = Annotated[
     Any,
     typer.Option(
@@ -97,50 +116,100 @@ MaskStrengthOption = Annotated[
         parser=number_or_auto,
         help=_help("mask_strength"),
         show_default="the mask's own",
+        rich_help_panel=MASK,
     ),
 ]
 CrossFitOption = Annotated[
-    bool, typer.Option("--cross-fit/--no-cross-fit", help=_help("cross_fit"))
+    bool, typer.Option("--cross-fit/--no-cross-fit", help=_help("cross_fit"), rich_help_panel=MASK)
 ]
-FoldsOption = Annotated[int, typer.Option("--folds", help=_help("folds"))]
-ThresholdOption = Annotated[float, typer.Option("--threshold-j", help=_help("threshold_j"))]
-SharingOption = Annotated[Sharing, typer.Option("--sharing", help=_help("sharing"))]
-GroupingOption = Annotated[Grouping, typer.Option("--grouping", help=_help("grouping"))]
-AuditLimitOption = Annotated[float, typer.Option("--audit-limit", help=_help("audit_limit"))]
-AggregationOption = Annotated[Aggregation, typer.Option("--aggregation", help=_help("aggregation"))]
+FoldsOption = Annotated[int, typer.Option("--folds", help=_help("folds"), rich_help_panel=MASK)]
+ThresholdOption = Annotated[
+    float, typer.Option("--threshold-j", help=_help("threshold_j"), rich_help_panel=SUMS)
+]
+SharingOption = Annotated[
+    Sharing, typer.Option("--sharing", help=_help("sharing"), rich_help_panel=SUMS)
+]
+GroupingOption = Annotated[
+    Grouping, typer.Option("--grouping", help=_help("grouping"), rich_help_panel=SUMS)
+]
+AuditLimitOption = Annotated[
+    float, typer.Option("--audit-limit", help=_help("audit_limit"), rich_help_panel=SUMS)
+]
+AggregationOption = Annotated[
+    Aggregation, typer.Option("--aggregation", help=_help("aggregation"), rich_help_panel=SUMS)
+]
 CollectOption = Annotated[
-    bool, typer.Option("--collect-masked/--no-collect-masked", help=_help("collect_masked"))
+    bool,
+    typer.Option(
+        "--collect-masked/--no-collect-masked", help=_help("collect_masked"), rich_help_panel=SUMS
+    ),
 ]
-MinRatersOption = Annotated[int, typer.Option("--min-raters", help=_help("min_raters"))]
-EpsilonOption = Annotated[float, typer.Option("--dp-epsilon", help=_help("dp_epsilon"))]
-DeltaOption = Annotated[float, typer.Option("--dp-delta", help=_help("dp_delta"))]
-ClipOption = Annotated[float, typer.Option("--dp-clip", help=_help("dp_clip"))]
-NoiseOption = Annotated[Noise, typer.Option("--dp-noise", help=_help("dp_noise"))]
+MinRatersOption = Annotated[
+    int, typer.Option("--min-raters", help=_help("min_raters"), rich_help_panel=SUMS)
+]
+EpsilonOption = Annotated[
+    float, typer.Option("--dp-epsilon", help=_help("dp_epsilon"), rich_help_panel=SUMS)
+]
+DeltaOption = Annotated[
+    float, typer.Option("--dp-delta", help=_help("dp_delta"), rich_help_panel=SUMS)
+]
+ClipOption = Annotated[
+    float, typer.Option("--dp-clip", help=_help("dp_clip"), rich_help_panel=SUMS)
+]
+NoiseOption = Annotated[
+    Noise, typer.Option("--dp-noise", help=_help("dp_noise"), rich_help_panel=SUMS)
+]
 RealOption = Annotated[
     bool,
     typer.Option(
-        "--real", help="Run every party and every message of the protocols, not the simulation."
+        "--real",
+        help="Run every party and every message of the protocols, not the simulation.",
+        rich_help_panel=SUMS,
     ),
 ]
-SolverOption = Annotated[Solver, typer.Option("--solver", help=_help("solver"))]
-FactorsOption = Annotated[int, typer.Option("--factors", help=_help("factors"))]
+SolverOption = Annotated[
+    Solver, typer.Option("--solver", help=_help("solver"), rich_help_panel=SOLVER)
+]
+FactorsOption = Annotated[
+    int, typer.Option("--factors", help=_help("factors"), rich_help_panel=SOLVER)
+]
 RoundsOption = Annotated[
     Any,
-    typer.Option("--rounds", metavar="NUMBER|auto", parser=count_or_auto, help=_help("rounds")),
+    typer.Option(
+        "--rounds",
+        metavar="NUMBER|auto",
+        parser=count_or_auto,
+        help=_help("rounds"),
+        rich_help_panel=SOLVER,
+    ),
 ]
-EnsembleOption = Annotated[int, typer.Option("--ensemble", help=_help("ensemble"))]
-BiasesOption = Annotated[bool, typer.Option("--biases/--no-biases", help=_help("biases"))]
+EnsembleOption = Annotated[
+    int, typer.Option("--ensemble", help=_help("ensemble"), rich_help_panel=SOLVER)
+]
+BiasesOption = Annotated[
+    bool, typer.Option("--biases/--no-biases", help=_help("biases"), rich_help_panel=SOLVER)
+]
 ItemPriorOption = Annotated[
-    bool, typer.Option("--item-prior/--no-item-prior", help=_help("item_prior"))
+    bool,
+    typer.Option("--item-prior/--no-item-prior", help=_help("item_prior"), rich_help_panel=SOLVER),
 ]
 ItemStatisticsOption = Annotated[
-    bool, typer.Option("--item-statistics/--no-item-statistics", help=_help("item_statistics"))
+    bool,
+    typer.Option(
+        "--item-statistics/--no-item-statistics",
+        help=_help("item_statistics"),
+        rich_help_panel=MASK,
+    ),
 ]
-StepOption = Annotated[Step, typer.Option("--step", help=_help("step"))]
+StepOption = Annotated[Step, typer.Option("--step", help=_help("step"), rich_help_panel=SOLVER)]
 LearningRateOption = Annotated[
     Any,
     typer.Option(
-        "--learning-rate", metavar="NUMBER|auto", parser=number_or_auto, help=_help("learning_rate")
+        "--learning-rate",
+        metavar="NUMBER|auto",
+        parser=number_or_auto,
+        help=_help("learning_rate"),
+        rich_help_panel=SOLVER,
     ),
 ]
 RegularizationOption = Annotated[
@@ -150,16 +219,25 @@ RegularizationOption = Annotated[
         metavar="NUMBER|auto",
         parser=number_or_auto,
         help=_help("regularization"),
+        rich_help_panel=SOLVER,
     ),
 ]
-UserPriorOption = Annotated[float, typer.Option("--user-prior", help=_help("user_prior"))]
+UserPriorOption = Annotated[
+    float, typer.Option("--user-prior", help=_help("user_prior"), rich_help_panel=SOLVER)
+]
 HeldOutOption = Annotated[
     Any,
     typer.Option(
-        "--held-out", metavar="NUMBER|auto", parser=number_or_auto, help=_help("held_out")
+        "--held-out",
+        metavar="NUMBER|auto",
+        parser=number_or_auto,
+        help=_help("held_out"),
+        rich_help_panel=SOLVER,
     ),
 ]
-PatienceOption = Annotated[int, typer.Option("--patience", help=_help("patience"))]
+PatienceOption = Annotated[
+    int, typer.Option("--patience", help=_help("patience"), rich_help_panel=SOLVER)
+]
 
 
 def load_ratings(
