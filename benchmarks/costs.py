@@ -18,6 +18,7 @@ SIZES = [
     for ring in (RING32, RING64)
 ]
 SIZES += [costs.Size(400, k, 30_000) for k in (20, 40)]
+SIZES += [costs.Size(n, k, 10_000, signed=True) for n, k in ((40, 10), (120, 30), (120, 60))]
 
 
 def main() -> None:
@@ -27,15 +28,17 @@ def main() -> None:
     model = costs.fit(measured)
     if parser.parse_args().write:
         MODEL.write_text(json.dumps(model, indent=2) + "\n")
-    print("| parties | neighbours | length | ring | party ms | model | server ms | model |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| parties | neighbours | length | ring | signed | party ms | model | server ms | model |"
+    )
+    print("|---" * 5 + "|")
     check = costs.Size(943, 30, 35_324)
     for size, cost in [*measured, (check, costs.measure(check))]:
         guess = costs.secure_cost(size)
         party = f"{1e3 * cost.party_s:.2f} | {1e3 * guess.party_s:.2f}"
         server = f"{1e3 * cost.server_s:.1f} | {1e3 * guess.server_s:.1f}"
-        sizes = f"{size.n_parties} | {size.neighbours} | {size.length:,} | {size.ring.name}"
-        print(f"| {sizes} | {party} | {server} |")
+        about = (size.n_parties, size.neighbours, size.length, size.ring.name, size.signed)
+        print(f"| {', '.join(map(str, about))} | {party} | {server} |")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ ALLOWED = {
     "secagg": {"errors", "arrays"},
     "context": {"arrays", "scale", "masks", "factorization", "wire"},
     "party": {"errors", "arrays", "rng", "scale"}
-    | {"aggregation", "context", "factorization", "masks", "wire"},
+    | {"aggregation", "context", "factorization", "masks", "secagg", "wire"},
     "coordinator": {"errors", "arrays", "rng", "config", "factorization", "wire"},
     "traffic": {
         "arrays",

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -181,3 +183,12 @@ def test_a_truncated_or_padded_message_is_refused(cut):
 def test_items_and_rows_are_checked(items, value, rule):
     with pytest.raises(WireError, match=rule):
         wire.Update.decode(small_update(items, value), **SMALL)
+
+
+def test_a_setup_with_identities_survives_the_wire():
+    sizes = (0, 3, 3, 0, "sgd", 9, 2, 2, 16.0, 1e4, 3)
+    keys = tuple(bytes([i]) * 32 for i in range(3))
+    setup = wire.SecureSetup(b"s" * 16, b"g" * 32, *sizes, suppressed=(1, 4), identities=keys)
+    assert wire.SecureSetup.decode(setup.encode()) == setup
+    with pytest.raises(WireError, match="an identity for each party"):
+        wire.SecureSetup.decode(replace(setup, identities=keys[:2]).encode())

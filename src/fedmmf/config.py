@@ -49,6 +49,10 @@ class Settings(BaseModel):
         description="adaptive: collect masked ratings of users in the clear once, and train on "
         "them centrally",
     )
+    signed: bool = Field(
+        False,
+        description="secure sums that withstand a server that lies: parties sign, in a third trip",
+    )
     min_raters: int = Field(
         3, ge=1, description="items with fewer raters are left out of sums that hide summands"
     )
@@ -119,6 +123,10 @@ class Settings(BaseModel):
             (
                 self.sharing == "adaptive" or not self.collect_masked,
                 f"collect_masked needs sharing 'adaptive'; got {self.sharing!r}",
+            ),
+            (
+                not self.signed or not self.aggregation.startswith("homomorphic"),
+                f"signed needs secure sums; got aggregation {self.aggregation!r}",
             ),
             (
                 not is_dp or (self.solver == "sgd" and self.step != "mean"),

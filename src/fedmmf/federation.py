@@ -1,5 +1,6 @@
 """Real parties and real messages, in one process: the reference, and what protocols cost."""
 
+import os
 import time
 from collections.abc import Mapping
 from itertools import pairwise
@@ -22,7 +23,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.groups import guarantee_of
 from fedmmf.masks import FittedMasks
 from fedmmf.party import Party
-from fedmmf.secagg import parameters
+from fedmmf.secagg import parameters, public_identity
 from fedmmf.sharing import who_shares_in_clear
 from fedmmf.traffic import CORRUPT, DROPOUT, SCHEMES, Traffic
 from fedmmf.training import Member, Progress, Trained, no_progress
@@ -48,6 +49,8 @@ def make_parties(
         features = simulation.feature_matrix(training, settings)
     guarantee = guarantee_of(settings) if settings.aggregation == "dp" else None
     may_share = _self_audited(training, settings, features)
+    secrets = [os.urandom(32) for _ in range(ratings.n_users)] if settings.signed else []
+    trusted = frozenset(map(public_identity, secrets))
     parties = {}
     for user, (begin, end) in enumerate(pairwise(ratings.by_user)):
         mine = slice(begin, end)
@@ -65,6 +68,8 @@ def make_parties(
             threshold_j=settings.threshold_j,
             may_share=None if may_share is None else bool(may_share[user]),
             guarantee=guarantee,
+            identity=secrets[user] if secrets else None,
+            trusted=trusted,
             stream=simulation.mask_stream(settings.seed, ratings.user_ids[user]),
         )
     return parties
@@ -88,16 +93,15 @@ def make_participants(
     if settings.sharing == "adaptive":
         adaptive = Adaptive(
             Plain(transport, names),
-            lambda others: make_secure(transport, others, settings, span),
+            lambda others: make_secure(parties, others, transport, settings, span),
             collect_masked=settings.collect_masked,
         )
         adaptive.survey(n_items)
         return adaptive
     if settings.aggregation == "dp":
-        is_local = settings.dp_noise == "local"
-        return (
-            Plain(transport, names) if is_local else make_secure(transport, names, settings, span)
-        )
+        if settings.dp_noise == "local":
+            return Plain(transport, names)
+        return make_secure(parties, names, transport, settings, span)
     hidden = make_hidden(parties, transport, settings, span)
     hidden.survey(n_items, with_ratings=False)
     return hidden
@@ -109,17 +113,24 @@ def make_hidden(
     """Sums over everybody that hide their summands."""
     names = sorted(parties)
     if settings.aggregation == "secure":
-        return make_secure(transport, names, settings, span)
+        return make_secure(parties, names, transport, settings, span)
     secret = generate(SCHEMES[settings.aggregation])
     sums = Homomorphic(transport, names, span, secret, min_raters=settings.min_raters)
     hand_out(parties, sums.key)
     return sums
 
 
-def make_secure(transport: Transport, names: list[str], settings: Settings, span: float) -> Secure:
-    """Secure sums over these parties, on a graph as sparse as safety allows."""
+def make_secure(
+    parties: Mapping[str, Party],
+    names: list[str],
+    transport: Transport,
+    settings: Settings,
+    span: float,
+) -> Secure:
+    """Secure sums over the named parties, on a graph as sparse as safety allows."""
     n = len(names)
-    neighbours, threshold = parameters(n, CORRUPT, DROPOUT)
+    neighbours, threshold = parameters(n, CORRUPT, DROPOUT, active=settings.signed)
+    known = (parties[name].public_identity for name in names)
     noisy: dict[str, Any] = {}
     if settings.aggregation == "dp":
         noisy = {"bounds": guarantee_of(settings).bounds(n), "minimum": least_survivors(n)}
@@ -130,6 +141,7 @@ def make_secure(transport: Transport, names: list[str], settings: Settings, span
         neighbours=None if neighbours == n - 1 else neighbours,
         threshold=threshold,
         min_raters=settings.min_raters,
+        identities=tuple(key for key in known if key is not None),
         **noisy,
     )
 

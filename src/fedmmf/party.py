@@ -20,6 +20,7 @@ from fedmmf.factorization import sgd, vb
 from fedmmf.factorization.contract import LocalSolver, Public
 from fedmmf.masks.fitting import Plain, fit_masks
 from fedmmf.scale import RatingScale
+from fedmmf.secagg import public_identity
 
 _SOLVERS: dict[str, type[sgd.Local] | type[vb.Local]] = {"sgd": sgd.Local, "vb": vb.Local}
 
@@ -42,6 +43,9 @@ class Party:
         threshold_j: of `adaptive`.
         may_share: what a self-audit decided for `adaptive`, instead of J; None: J decides.
         guarantee: noise that every update gets; None: none.
+        identity: 32-byte Ed25519 secret; with it, the party takes part only in sums whose parties
+            all sign.
+        trusted: public keys of the parties that it knows from elsewhere than the server.
         stream: where the mask's random start comes from; None: the operating system.
     """
 
@@ -61,6 +65,8 @@ class Party:
         threshold_j: float = 0.05,
         may_share: bool | None = None,
         guarantee: Guarantee | None = None,
+        identity: bytes | None = None,
+        trusted: frozenset[bytes] = frozenset(),
         stream: np.random.Generator | None = None,
     ) -> None:
         train = np.ones(len(items), bool) if held_out is None else ~held_out
@@ -86,6 +92,7 @@ class Party:
         self._held_out_mask = self._mask_of(self._held_out_items)
         self._sharing, self._threshold_j, self._may_share = sharing, threshold_j, may_share
         self._guarantee, self._n_protected = guarantee, 0
+        self._identity, self._trusted = identity, trusted
         self._secure: SecureParty | None = None
         self._homomorphic: HomomorphicParty | None = None
         self._solver: LocalSolver | None = None
@@ -96,6 +103,11 @@ class Party:
     def n_items(self) -> int:
         """Size of the catalogue."""
         return len(self._features)
+
+    @property
+    def public_identity(self) -> bytes | None:
+        """What others may know it by; None: it does not sign."""
+        return None if self._identity is None else public_identity(self._identity)
 
     @property
     def privacy_indicator(self) -> float:
@@ -144,7 +156,23 @@ class Party:
                 f"noise that parties share needs a sum of at least {needed} of "
                 f"{message.n_parties}; the server's minimum is {message.minimum}"
             )
-        return SecureParty(message)
+        self._check_identities(message)
+        return SecureParty(message, self._identity)
+
+    def _check_identities(self, message: wire.SecureSetup) -> None:
+        """Refuse strangers: a server could make up as many parties as it likes."""
+        if self._identity is None:
+            if message.identities:
+                raise WireError("this party has no identity to sign with")
+            return
+        if not message.identities:
+            raise WireError("this party takes part only in sums whose parties all sign")
+        own = message.identities[message.party : message.party + 1]
+        if own != (public_identity(self._identity),):
+            raise WireError("the server gives this party's number another identity")
+        strangers = len(set(message.identities) - self._trusted)
+        if strangers:
+            raise WireError(f"{strangers} of the identities belong to nobody that this party knows")
 
     def _take_trip(self, message: wire.SecureTrip) -> wire.SecureTrip:
         """One trip of a securely aggregated round; the update leaves only under its masks."""

@@ -71,11 +71,12 @@ class Shape:
         return Traffic(up, wire.Round.n_bytes(self.public))
 
     def secure(self, n_parties: int) -> Traffic:
-        """Two trips of a secure sum over so many parties."""
-        neighbours, _ = parameters(n_parties, CORRUPT, DROPOUT)
-        ring = ring_of(self.settings.solver)
-        cost = costs.secure_cost(costs.Size(n_parties, neighbours, self.layout.length, ring))
-        framing = 2 * wire.SecureTrip.n_bytes()
+        """The trips of a secure sum over so many parties."""
+        signed, ring = self.settings.signed, ring_of(self.settings.solver)
+        neighbours, _ = parameters(n_parties, CORRUPT, DROPOUT, active=signed)
+        size = costs.Size(n_parties, neighbours, self.layout.length, ring, signed)
+        cost = costs.secure_cost(size)
+        framing = (2 + signed) * wire.SecureTrip.n_bytes()
         down = cost.down_bytes + wire.Round.n_bytes(self.public)
         up, seconds = cost.up_bytes + framing, (cost.party_s, cost.server_s)
         return Traffic(up, down + framing, *seconds, "by a model fitted to measured rounds")

@@ -18,7 +18,7 @@ class InProcess:
     """
 
     def __init__(self, parties: Mapping[str, Answers]) -> None:
-        self._parties = parties
+        self.parties = parties
         self.bytes_down = 0
         self.bytes_up = 0
 
@@ -26,7 +26,7 @@ class InProcess:
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, bytes]:
         """Hand each party its message; nobody is ever late."""
-        replies = {name: self._parties[name].answer(data) for name, data in messages.items()}
+        replies = {name: self.parties[name].answer(data) for name, data in messages.items()}
         self.bytes_down += sum(map(len, messages.values()))
         self.bytes_up += sum(map(len, replies.values()))
         return replies

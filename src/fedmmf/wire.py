@@ -24,6 +24,7 @@ from fedmmf.factorization.contract import Public
 _HEADER = struct.Struct("<4sBB")
 _MAGIC, _VERSION = b"FMMF", 1
 SOLVERS = ("sgd", "vb", "context")
+_IDENTITY_BYTES = 32
 SCHEMES = ("paillier", "paillier-packed", "ckks")
 
 
@@ -226,16 +227,19 @@ class SecureSetup(_Message):
     total_bound: float
     minimum: int  # the fewest parties that may be in a sum
     suppressed: tuple[int, ...] = ()  # items left out, since too few parties rated them; increasing
+    identities: tuple[bytes, ...] = ()  # Ed25519 public keys of all parties; empty: nobody signs
     kind: ClassVar[int] = 6
-    fields: ClassVar[struct.Struct] = struct.Struct("<16s32sIIIIBIIIddII")
+    fields: ClassVar[struct.Struct] = struct.Struct("<16s32sIIIIBIIIddIII")
 
     def encode(self) -> bytes:
         """Write the message."""
         values = dict(vars(self)) | {
             "solver": SOLVERS.index(self.solver),
             "suppressed": len(self.suppressed),
+            "identities": len(self.identities),
         }
-        return self._frame(*values.values()) + _bytes(np.array(self.suppressed), "<i4")
+        items = _bytes(np.array(self.suppressed), "<i4")
+        return self._frame(*values.values()) + items + b"".join(self.identities)
 
     @classmethod
     def decode(cls, data: bytes) -> "SecureSetup":
@@ -243,10 +247,14 @@ class SecureSetup(_Message):
         values, body = cls._open(data)
         names = [field.name for field in dataclasses.fields(cls)]
         given = dict(zip(names, values, strict=True))
-        _require_size(body, 4 * given["suppressed"])
-        items = np.frombuffer(body, "<i4")
+        middle, n_keys = 4 * given["suppressed"], given["identities"]
+        _require(n_keys in (0, given["n_parties"]), "there must be an identity for each party")
+        _require_size(body, middle + _IDENTITY_BYTES * n_keys)
+        items = np.frombuffer(body[:middle], "<i4")
         _require(_is_increasing_below(items, given["n_items"]), "suppressed items must increase")
         given["suppressed"] = tuple(items.tolist())
+        starts = range(middle, len(body), _IDENTITY_BYTES)
+        given["identities"] = tuple(body[start : start + _IDENTITY_BYTES] for start in starts)
         _require(given["solver"] < len(SOLVERS), "the solver is unknown")
         given["solver"] = SOLVERS[given["solver"]]
         bounds = np.array((given["row_bound"], given["total_bound"]))
@@ -258,7 +266,7 @@ class SecureSetup(_Message):
 class SecureTrip(_Message):
     """Both ways: a message of `secagg.session`, and on the way down the round it belongs to."""
 
-    trip: int  # 1: masked input, 3: unmasking
+    trip: int  # 1: masked input, 2: consistency check, where parties sign, 3: unmasking
     data: bytes
     round: bytes = b""  # an encoded `Round` or `Survey`; empty where nothing is summed
     kind: ClassVar[int] = 7
@@ -272,7 +280,7 @@ class SecureTrip(_Message):
     def decode(cls, data: bytes) -> "SecureTrip":
         """Read the message."""
         (trip, size, round_size), body = cls._open(data)
-        _require(trip in (1, 3), f"trip must be 1 or 3; got {trip}")
+        _require(trip in (1, 2, 3), f"trip must be 1, 2 or 3; got {trip}")
         _require_size(body, size + round_size)
         return cls(trip, body[:size], body[size:])
 

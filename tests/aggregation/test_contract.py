@@ -8,8 +8,9 @@ from fedmmf.aggregation.layout import Bounds, Layout
 from fedmmf.aggregation.plain import Plain
 from fedmmf.aggregation.secure import Secure
 from fedmmf.config import Settings
+from fedmmf.errors import WireError
 from fedmmf.federation import make_parties
-from fedmmf.secagg import BelowThresholdError, PolicyError
+from fedmmf.secagg import BelowThresholdError, PolicyError, SecAggError
 from fedmmf.transport import InProcess
 
 SOLVERS = ["sgd", "vb"]
@@ -30,7 +31,13 @@ def secure_graph(transport, names, ratings):
     return Secure(transport, names, ratings.scale.span, neighbours=20)
 
 
-every_way = pytest.mark.parametrize("make", [plain, secure, secure_graph])
+def signed(transport, names, ratings):
+    identities = tuple(transport.parties[name].public_identity for name in names)
+    return Secure(transport, names, ratings.scale.span, neighbours=20, identities=identities)
+
+
+signed.signed = True
+every_way = pytest.mark.parametrize("make", [plain, secure, secure_graph, signed])
 
 
 def settings_of(solver, **changes):
@@ -38,7 +45,9 @@ def settings_of(solver, **changes):
 
 
 def federation(ratings, settings, make, transport_class=InProcess):
-    settings = settings.changed(sharing=getattr(make, "sharing", "strict"))
+    settings = settings.changed(
+        sharing=getattr(make, "sharing", "strict"), signed=getattr(make, "signed", False)
+    )
     parties = make_parties(ratings, settings, simulation.choose_held_out(ratings, settings))
     transport = transport_class(parties)
     return parties, make(transport, sorted(parties), ratings)
@@ -64,7 +73,7 @@ def test_training_ends_where_the_simulation_ends(small, make, solver):
     np.testing.assert_allclose(server.history, member.history, rtol=1e-4)
 
 
-@pytest.mark.parametrize("make", [secure, secure_graph])
+@pytest.mark.parametrize("make", [secure, secure_graph, signed])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_secure_sum_is_exactly_the_sum_of_fixed_point_updates(small, make, solver):
     settings = settings_of(solver)
@@ -218,3 +227,50 @@ def test_the_server_sees_no_number_of_an_update(small):
     counts = np.bincount(masked, minlength=256)
     expected = len(masked) / 256
     assert np.sum((counts - expected) ** 2 / expected) < 360  # chi-square, 255 degrees, p ~ 1e-5
+
+
+def signing_parties(small):
+    return make_parties(small, settings_of("sgd", signed=True))
+
+
+def setup_with(parties, identities, number=0):
+    sizes = (60, 42, 0, "sgd", 90, 3, 2, 16.0, 1e4, 3)
+    return wire.SecureSetup(b"s" * 16, b"g" * 32, number, *sizes, identities=identities).encode()
+
+
+def test_a_party_that_signs_refuses_strangers_and_sums_without_signatures(small):
+    parties = signing_parties(small)
+    party = parties["000000"]
+    known = tuple(parties[name].public_identity for name in sorted(parties))
+    party.answer(setup_with(parties, known))
+    with pytest.raises(WireError, match="only in sums whose parties all sign"):
+        party.answer(setup_with(parties, ()))
+    with pytest.raises(WireError, match="1 of the identities belong to nobody"):
+        party.answer(setup_with(parties, (*known[:-1], b"x" * 32)))
+    with pytest.raises(WireError, match="gives this party's number another identity"):
+        party.answer(setup_with(parties, known, number=1))
+    with pytest.raises(WireError, match="no identity to sign with"):
+        make_parties(small, settings_of("sgd"))["000000"].answer(setup_with(parties, known))
+
+
+class Lying(InProcess):
+    """A server that tells one party about fewer survivors than the others."""
+
+    def exchange(self, stage, messages, timeout):
+        if stage == "trip 2" and messages:
+            messages = dict(messages)
+            data = bytearray(messages["000007"])
+            data[-8] ^= 1  # the bit map of survivors
+            messages["000007"] = bytes(data)
+        try:
+            return super().exchange(stage, messages, timeout)
+        except SecAggError as error:
+            self.refusal = str(error)
+            raise
+
+
+def test_a_server_that_tells_parties_different_survivors_gets_no_sum(small):
+    _, participants = federation(small, settings_of("sgd"), signed, Lying)
+    with pytest.raises(SecAggError):
+        participants.sums(simulation.make_server(small, settings_of("sgd")).next_message())
+    assert "not the survivors this party signed" in participants.transport.refusal

@@ -11,10 +11,10 @@ from fedmmf.secagg import RING32, RING64
 from fedmmf.transport import InProcess
 
 
-@pytest.mark.parametrize("ring", [RING32, RING64])
-@pytest.mark.parametrize(("n", "neighbours", "length"), [(12, 4, 50), (9, 8, 7), (16, 6, 333)])
-def test_bytes_are_those_of_a_real_round(n, neighbours, length, ring):
-    size = costs.Size(n, neighbours, length, ring)
+@pytest.mark.parametrize(("ring", "signed"), [(RING32, False), (RING64, False), (RING32, True)])
+@pytest.mark.parametrize(("n", "neighbours", "length"), [(12, 4, 50), (9, 8, 7), (40, 6, 333)])
+def test_bytes_are_those_of_a_real_round(n, neighbours, length, ring, signed):
+    size = costs.Size(n, neighbours, length, ring, signed)
     real, model = costs.measure(size), costs.secure_cost(size)
     assert model.up_bytes == real.up_bytes
     assert model.down_bytes == real.down_bytes
@@ -22,12 +22,13 @@ def test_bytes_are_those_of_a_real_round(n, neighbours, length, ring):
 
 def test_the_fit_finds_the_coefficients_that_made_the_figures():
     sizes = [
-        costs.Size(n, k, length)
+        costs.Size(n, k, length, signed=signed)
+        for signed in (False, True)
         for n in (10, 50)
         for k in (4, 8)
         for length in (10**3, 10**5, 10**6)
     ]
-    party, server = np.array([1e-3, 2e-4, 3e-3, 5e-4]), np.array([2e-4, 1e-5, 4e-3])
+    party, server = np.array([1e-3, 2e-4, 3e-3, 1e-4, 5e-4]), np.array([2e-4, 1e-5, 4e-3, 3e-5])
     measured = [
         (
             size,
@@ -41,13 +42,18 @@ def test_the_fit_finds_the_coefficients_that_made_the_figures():
 
 
 @pytest.mark.parametrize(
-    ("sharing", "solver"),
-    [("plain", "sgd"), ("adaptive", "sgd"), ("strict", "sgd"), ("strict", "vb")],
+    ("sharing", "solver", "signed"),
+    [
+        ("plain", "sgd", False),
+        ("adaptive", "sgd", False),
+        ("strict", "sgd", False),
+        ("strict", "vb", False),
+        ("strict", "sgd", True),
+    ],
 )
-def test_reported_traffic_is_what_crosses_the_wire(small, sharing, solver):
-    settings = Settings(
-        mask="mean", sharing=sharing, solver=solver, rounds=1, factors=4, held_out=0.1
-    )
+def test_reported_traffic_is_what_crosses_the_wire(small, sharing, solver, signed):
+    chosen = {"sharing": sharing, "solver": solver, "signed": signed}
+    settings = Settings(mask="mean", rounds=1, factors=4, held_out=0.1, **chosen)
     parties = make_parties(small, settings, simulation.choose_held_out(small, settings))
     transport = InProcess(parties)
     server = simulation.make_server(small, settings)

@@ -3,8 +3,8 @@
 A simulation makes secure sums without the protocol, so it says what the protocol would have cost:
 bytes as they are, CPU seconds by a linear model fitted to measurements, in `costs.json`
 (`python benchmarks/costs.py` writes it). A party's work is keys and shares, by neighbours; its own
-vector, by length; and masks, by both. The server's work for each party is the same but for the
-pairwise masks, which it needs for drop-outs alone.
+vector, by length; masks, by both; and signatures to check. The server's work for each party is the
+same but for the pairwise masks, which it needs for drop-outs alone.
 """
 
 import json
@@ -19,7 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.secagg import RING32, Ring, SessionClient, SessionServer, Setup, least_threshold
+from fedmmf.arrays import Array
+from fedmmf.secagg import (
+    RING32,
+    Ring,
+    SessionClient,
+    SessionServer,
+    Setup,
+    least_threshold,
+    public_identity,
+)
 
 
 @dataclass(frozen=True)
@@ -40,15 +49,26 @@ class Size:
     neighbours: int
     length: int
     ring: Ring = RING32
+    signed: bool = False
+
+    @property
+    def n_signatures(self) -> int:
+        """How many a party checks: of the neighbours' neighbours, as far as there are so many."""
+        return min(2 * self.neighbours, self.n_parties - 1) * self.signed
 
     def party_features(self) -> list[float]:
-        """1, neighbours, megabytes of the vector, and of all masks."""
+        """1, neighbours, megabytes of the vector, signatures, megabytes of all masks."""
         megabytes = 1e-6 * self.length * self.ring.width
-        return [1.0, self.neighbours, megabytes, megabytes * self.neighbours]
+        masks = megabytes * self.neighbours
+        return [1.0, self.neighbours, megabytes, self.n_signatures, masks]
 
     def server_features(self) -> list[float]:
         """The same without pairwise masks, for every party."""
-        return [self.n_parties * feature for feature in self.party_features()[:3]]
+        return [self.n_parties * feature for feature in self.party_features()[:4]]
+
+    def byte_features(self) -> list[float]:
+        """1, neighbours, signatures, and bytes of a set of parties, a bit for each."""
+        return [1.0, self.neighbours, self.n_signatures, math.ceil(self.n_parties / 8)]
 
 
 def secure_cost(size: Size) -> Cost:
@@ -72,32 +92,41 @@ def fit(measured: Sequence[tuple[Size, Cost]]) -> dict[str, list[float]]:
 
 
 def _bytes(size: Size) -> tuple[float, float]:
-    """Bytes up and down; they are linear in neighbours, so two small sessions tell them all."""
-    (up, down), (more_up, more_down) = (_small_bytes(k) for k in (2, 4))
-    steps = (size.neighbours - 2) / 2
-    vector = size.length * size.ring.width - RING32.width  # instead of the small session's
-    sets = 2 * (math.ceil(size.n_parties / 8) - 1)  # two sets of parties come down, a bit for each
-    return up + steps * (more_up - up) + vector, down + steps * (more_down - down) + sets
+    """Bytes up and down: linear in a few numbers, so that some small sessions tell them all."""
+    up, down = np.rint(np.array(size.byte_features()) @ _byte_coefficients(size.signed))
+    return float(up) + size.length * size.ring.width, float(down)
 
 
 @cache
-def _small_bytes(neighbours: int) -> tuple[float, float]:
-    cost = measure(Size(6, neighbours, 1))
-    return cost.up_bytes, cost.down_bytes
+def _byte_coefficients(signed: bool) -> Array:
+    """Bytes up, without the vector, and down, by feature. (4, 2)."""
+    sizes = [Size(n, k, 1, RING32, signed) for n, k in ((6, 2), (6, 4), (6, 5), (24, 2), (24, 4))]
+    found = [measure(size) for size in sizes]
+    sizes_up = [(cost.up_bytes - RING32.width, cost.down_bytes) for cost in found]
+    features = np.array([size.byte_features() for size in sizes])
+    return np.asarray(np.linalg.lstsq(features, np.array(sizes_up), rcond=None)[0])
 
 
 def measure(size: Size) -> Cost:
     """Run a session of real clients until it has made one sum."""
-    options: dict[str, Any] = {"neighbours": size.neighbours, "graph_seed": os.urandom(32)}
+    secrets = [os.urandom(32) if size.signed else None for _ in range(size.n_parties)]
+    options: dict[str, Any] = {
+        "neighbours": size.neighbours,
+        "graph_seed": os.urandom(32),
+        "active": size.signed,
+        "identities": tuple(public_identity(secret) for secret in secrets if secret),
+    }
     parties = tuple(range(size.n_parties))
-    threshold = least_threshold(size.neighbours + 1)
+    threshold = least_threshold(size.neighbours + 1, active=size.signed)
     setup = Setup(os.urandom(16), parties, threshold, size.length, size.ring, **options)
     server = SessionServer(setup)
-    clients = [SessionClient(setup, party) for party in parties]
+    clients = [SessionClient(setup, party, identity=secrets[party]) for party in parties]
     values = np.zeros(size.length, size.ring.dtype)
     for _ in range(2):  # the first round only fills the pipeline
         meter = _Meter(server)
         meter.trip(server.first, [partial(client.first, values=values) for client in clients])
+        if size.signed:
+            meter.trip(server.check, [client.check for client in clients])
         meter.trip(server.second, [client.second for client in clients])
         began = process_time()
         server.result()

@@ -1,8 +1,8 @@
 """Secure sums: the server learns the sum over the parties that stayed, and nothing else.
 
-Two trips a round, with fresh keys every round (`secagg.session`). A party that misses a trip has
-dropped out of that round; one that sends something wrong is treated the same, and named in
-`refused`.
+Two trips a round, with fresh keys every round (`secagg.session`); a third, between them, where
+parties sign what they see, against a server that lies. A party that misses a trip has dropped out
+of that round; one that sends something wrong is treated the same, and named in `refused`.
 """
 
 import os
@@ -34,6 +34,7 @@ class Secure:
         min_raters: after a survey, items with fewer raters are left out.
         bounds: of what a party adds in a round; None: what the solver calls for.
         minimum: the fewest parties that may be in a sum.
+        identities: Ed25519 public keys of the parties, in their order; empty: nobody signs.
         timeout: seconds a trip stays open.
         entropy: where the session's name and the graph's seed come from.
     """
@@ -49,13 +50,15 @@ class Secure:
         min_raters: int = MIN_RATERS,
         bounds: Bounds | None = None,
         minimum: int = MINIMUM_COHORT,
+        identities: tuple[bytes, ...] = (),
         timeout: float = 60.0,
         entropy: Entropy = os.urandom,
     ) -> None:
         self.transport, self._timeout, self._entropy = transport, timeout, entropy
         self._parties, self._span, self._neighbours = parties, span, neighbours
         holders = len(parties) if neighbours is None else neighbours + 1
-        self._threshold = threshold or least_threshold(holders, active=False)
+        self._threshold = threshold or least_threshold(holders, active=bool(identities))
+        self._identities = identities
         self._numbers = {name: number for number, name in enumerate(parties)}
         self._min_raters, self._bounds, self._minimum = min_raters, bounds, minimum
         self._suppressed: tuple[int, ...] = ()
@@ -106,7 +109,7 @@ class Secure:
             wire.SecureSetup(
                 session, seed, number, n, self._threshold, self._neighbours or 0, solver,
                 layout.n_items, layout.width, layout.n_totals, bounds.row, bounds.total,
-                self._minimum, self._suppressed,
+                self._minimum, self._suppressed, self._identities,
             )
             for number in range(n)
         ]  # fmt: skip
@@ -117,8 +120,10 @@ class Secure:
         self._round(b"")
 
     def _round(self, message: bytes) -> Array | None:
+        check = [(2, self._session.check, b"")] if self._identities else []
         for trip, outgoing, round_ in (
             (1, self._session.first, message),
+            *check,
             (3, self._session.second, b""),
         ):
             data = {

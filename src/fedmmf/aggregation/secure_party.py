@@ -23,6 +23,8 @@ def agreed_setup(message: wire.SecureSetup) -> Setup:
         neighbours=message.neighbours or None,
         graph_seed=message.graph_seed,
         minimum=message.minimum,
+        active=bool(message.identities),
+        identities=message.identities,
     )
 
 
@@ -31,19 +33,29 @@ class SecureParty:
 
     Args:
         message: what the rounds are agreed on.
+        identity: the party's 32-byte Ed25519 secret, where parties sign.
         entropy: where secrets come from.
     """
 
-    def __init__(self, message: wire.SecureSetup, entropy: Entropy = os.urandom) -> None:
+    def __init__(
+        self,
+        message: wire.SecureSetup,
+        identity: bytes | None = None,
+        entropy: Entropy = os.urandom,
+    ) -> None:
         self._layout = Layout(message.n_items, message.width, message.n_totals)
         bounds = Bounds(message.row_bound, message.total_bound)
         self._codec = bounds.codec(self._layout, message.solver, message.n_parties)
         self._suppressed = np.array(message.suppressed, np.int32)
         self.n_parties = message.n_parties
-        self._session = SessionClient(agreed_setup(message), message.party, entropy=entropy)
+        self._session = SessionClient(
+            agreed_setup(message), message.party, entropy=entropy, identity=identity
+        )
 
     def answer(self, message: wire.SecureTrip, update: wire.Update | None) -> wire.SecureTrip:
         """Answer a trip; on the first one, with the round's update."""
+        if message.trip == 2:
+            return wire.SecureTrip(2, self._session.check(message.data))
         if message.trip == 3:
             return wire.SecureTrip(3, self._session.second(message.data))
         vector = np.zeros(self._layout.length)

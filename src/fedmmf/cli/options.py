@@ -144,6 +144,10 @@ CollectOption = Annotated[
         "--collect-masked/--no-collect-masked", help=_help("collect_masked"), rich_help_panel=SUMS
     ),
 ]
+SignedOption = Annotated[
+    bool,
+    typer.Option("--signed/--no-signed", help=_help("signed"), rich_help_panel=SUMS),
+]
 MinRatersOption = Annotated[
     int, typer.Option("--min-raters", help=_help("min_raters"), rich_help_panel=SUMS)
 ]
