@@ -97,7 +97,8 @@ class Audit:
         summed = (
             f"Hidden in a crowd, but sums over this one help {', '.join(better)}: it is small."
             if better
-            else "Hidden: no attack on masked vectors or sums does better than public knowledge."
+            else "Hidden: to within its 95 % interval, no attack on masked vectors or sums does "
+            "better than public knowledge."
         )
         return {CLEAR: clear, SUMMED: summed}
 

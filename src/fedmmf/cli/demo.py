@@ -44,7 +44,7 @@ def demo(
     results.print(f"All of it as a page: {report}", soft_wrap=True)
     results.print(
         "Secure: J <= threshold_j, the paper's rule. A small J protects nobody by itself.\n"
-        "The ratings are made up. Next: fedmmf train --data FILE, or fedmmf data list."
+        "The ratings are made up. Next: fedmmf train --data FILE, fedmmf audit, fedmmf data list."
     )
 
 
