@@ -23,7 +23,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.groups import guarantee_of
 from fedmmf.masks import FittedMasks
 from fedmmf.party import Party
-from fedmmf.secagg import parameters, public_identity
+from fedmmf.secagg import least_cohort, parameters, public_identity
 from fedmmf.sharing import who_shares_in_clear
 from fedmmf.traffic import CORRUPT, DROPOUT, SCHEMES, Traffic
 from fedmmf.training import Member, Progress, Trained, no_progress
@@ -94,6 +94,7 @@ def make_participants(
         adaptive = Adaptive(
             Plain(transport, names),
             lambda others: make_secure(parties, others, transport, settings, span),
+            least=least_cohort(active=settings.signed),
             collect_masked=settings.collect_masked,
         )
         adaptive.survey(n_items)

@@ -16,8 +16,7 @@ from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
 from fedmmf.factorization.contract import ItemSums
 from fedmmf.factorization.sides import Cohort, Raters, Sides
-from fedmmf.secagg import FixedPoint
-from fedmmf.secagg.policy import MINIMUM_COHORT
+from fedmmf.secagg import FixedPoint, least_cohort
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +64,13 @@ def make_groups(sides: Sides, settings: Settings, span: float, in_clear: Array) 
     if in_clear.any():
         raters = sides.raters.select(in_clear[sides.raters.users])
         groups.append(_plain(raters, in_clear, is_collected=settings.collect_masked))
-    if np.count_nonzero(~in_clear) >= MINIMUM_COHORT:
+    least = least_cohort(active=settings.signed)
+    if np.count_nonzero(~in_clear) >= least:
         others = sides.raters.select(~in_clear[sides.raters.users])
         groups.append(_summed(others, ~in_clear, settings, span))
     if not groups:
         raise SettingsError(
-            f"a sum that hides its summands needs at least {MINIMUM_COHORT} users; got "
+            f"a sum that hides its summands needs at least {least} users; got "
             f"{sides.n_users}. Add users, or simulate without protection: --sharing plain"
         )
     return groups

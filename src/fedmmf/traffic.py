@@ -17,8 +17,7 @@ from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.coordinator import n_update_totals
 from fedmmf.factorization.contract import Public
-from fedmmf.secagg import parameters
-from fedmmf.secagg.policy import MINIMUM_COHORT
+from fedmmf.secagg import least_cohort, parameters
 
 CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that secure sums withstand
 SCHEMES = {"homomorphic-paillier": "paillier-packed", "homomorphic-ckks": "ckks"}
@@ -87,7 +86,8 @@ class Shape:
         clear = self.plain(self.ratings_per_user)
         if self.settings.collect_masked:
             clear = Traffic(0.0, 0.0)
-        summed = self.secure(n_summed) if n_summed >= MINIMUM_COHORT else Traffic(0.0, 0.0)
+        is_crowd = n_summed >= least_cohort(active=self.settings.signed)
+        summed = self.secure(n_summed) if is_crowd else Traffic(0.0, 0.0)
         share = n_clear / self.n_users
         return Traffic(
             share * clear.up_bytes + (1 - share) * summed.up_bytes,

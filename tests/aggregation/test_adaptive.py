@@ -90,12 +90,14 @@ def test_either_group_may_be_empty(small, threshold, n_summed):
     assert participants.sums(message).n_raters.sum() > 0
 
 
-def test_a_group_too_small_to_hide_in_is_left_out_and_still_served(small):
+@pytest.mark.parametrize(("n_summed", "signed"), [(2, False), (3, True)])
+def test_a_group_too_small_to_hide_in_is_left_out_and_still_served(small, n_summed, signed):
     indicators = [p.privacy_indicator for p in make_parties(small, ADAPTIVE).values()]
-    second = float(np.sort(indicators)[-3])  # two users are above
-    settings = ADAPTIVE.changed(threshold_j=second, held_out=0.0, rounds=2)
+    limit = float(np.sort(indicators)[-n_summed - 1])  # so many users are above
+    settings = ADAPTIVE.changed(threshold_j=limit, held_out=0.0, rounds=2, signed=signed)
     parties, participants = groups_of(small, settings)
-    assert len(participants.summed) == 2
+    assert len(participants.summed) == n_summed
+    assert participants.secure is None
     coordinator.run(simulation.make_server(small, settings), participants)
     left_out = parties[participants.summed[0]]
     assert np.isfinite(left_out.predict(np.arange(3))).all()

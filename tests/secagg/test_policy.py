@@ -114,3 +114,12 @@ def test_small_cohorts_use_everybody_and_impossible_ones_are_refused():
         parameters(10, 0.1, 0.7)
     with pytest.raises(PolicyError, match="must be in"):
         parameters(10, 1.0, 0.1)
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_the_least_cohort_is_the_first_with_parameters(active):
+    least = policy.least_cohort(active=active)
+    for n in range(least, 200):
+        policy.parameters(n, 0.05, 0.05, active=active)
+    with pytest.raises(PolicyError):
+        policy.parameters(least - 1, 0.05, 0.05, active=active)

@@ -17,7 +17,6 @@ from fedmmf.arrays import Array
 from fedmmf.coordinator import HELD_OUT_TOTALS
 from fedmmf.factorization import sgd
 from fedmmf.factorization.contract import ItemSums, added
-from fedmmf.secagg.policy import MINIMUM_COHORT
 
 
 class Adaptive:
@@ -26,13 +25,19 @@ class Adaptive:
     Args:
         plain: asks everybody how they share, then sums those in the clear.
         make_secure: makes the secure sum over the others, by name.
+        least: how many of them it takes to hide one.
         collect_masked: take the masked ratings of the clear group once, and train on them here.
 
     A group too small to hide in is left out of the rounds; it is handed the final factors.
     """
 
     def __init__(
-        self, plain: Plain, make_secure: Callable[[list[str]], Secure], *, collect_masked: bool
+        self,
+        plain: Plain,
+        make_secure: Callable[[list[str]], Secure],
+        *,
+        least: int,
+        collect_masked: bool,
     ) -> None:
         everybody = plain.parties
         self.in_clear = plain.join()
@@ -40,8 +45,7 @@ class Adaptive:
         self._all, self._clear = Plain(plain.transport, everybody), plain
         self._collect_masked = collect_masked
         self._central: Collected | None = None
-        is_crowd = len(self.summed) >= MINIMUM_COHORT
-        self.secure = make_secure(self.summed) if is_crowd else None
+        self.secure = make_secure(self.summed) if len(self.summed) >= least else None
 
     def survey(self, n_items: int) -> None:
         """Let the secure sum find the items that too few of its own parties rated."""

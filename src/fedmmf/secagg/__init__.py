@@ -9,7 +9,7 @@ from fedmmf.secagg.client import Client
 from fedmmf.secagg.codec import FixedPoint
 from fedmmf.secagg.errors import BelowThresholdError, PolicyError, RoundError, SecAggError
 from fedmmf.secagg.keys import public_identity
-from fedmmf.secagg.policy import least_threshold, parameters
+from fedmmf.secagg.policy import least_cohort, least_threshold, parameters
 from fedmmf.secagg.ring import PRIME61, RING32, RING64, Ring, ring_named
 from fedmmf.secagg.server import Receipt, Server, Stage
 from fedmmf.secagg.session import SessionClient, SessionServer
@@ -32,6 +32,7 @@ __all__ = [
     "SessionServer",
     "Setup",
     "Stage",
+    "least_cohort",
     "least_threshold",
     "parameters",
     "public_identity",

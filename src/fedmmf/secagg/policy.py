@@ -47,6 +47,11 @@ def least_threshold(holders: int, *, active: bool = False) -> int:
     return 2 * holders // 3 + 1 if active else holders // 2 + 1
 
 
+def least_cohort(*, active: bool = False) -> int:
+    """Return the smallest cohort that bears one corrupt party and one drop-out."""
+    return MINIMUM_COHORT + active
+
+
 def parameters(
     n: int,
     corrupt: float,
