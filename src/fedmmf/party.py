@@ -1,6 +1,7 @@
-"""One device: its ratings, its mask and its factors p_u. numpy only, small enough for a phone.
+"""One device: its ratings, its mask and its factors p_u; small enough for a phone.
 
-A party answers bytes with bytes. What it says is in `wire`; ratings, mask and p_u stay here.
+It needs numpy and cryptography alone. A party answers bytes with bytes. What it says is in `wire`;
+ratings, mask and p_u stay here, and what may leave in the clear is its own choice.
 """
 
 import secrets

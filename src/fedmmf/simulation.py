@@ -157,6 +157,7 @@ class Crowd:
         held_out: what they keep for early stopping, if anything.
         held_out_mask: f_u(i) of the held-out ratings. (n_held_out,)
         seed: of simulated noise.
+        member: number of the run in an ensemble; each has noise of its own.
     """
 
     def __init__(
@@ -169,9 +170,10 @@ class Crowd:
         held_out: Ratings | None = None,
         held_out_mask: Array | None = None,
         seed: int = 0,
+        member: int = 0,
     ) -> None:
         self._solver = _SOLVERS[solver](sides, masked_ratings, factors)
-        self._groups, self._seed = groups, seed
+        self._groups, self._noise = groups, (seed, "noise", member)
         self._sides, self._masked, self._n_users = sides, masked_ratings, sides.n_users
         self._held_out, self._held_out_mask = held_out, held_out_mask
         self._best = self.user_factors.copy()
@@ -187,7 +189,7 @@ class Crowd:
         cohorts = [group.cohort for group in self._groups]
         rows, totals = self._solver.update(message.public, message.round, cohorts)
         totals = np.hstack((self._held_out_totals(message.public.item_factors), totals))
-        noise = rng.stream(self._seed, "noise", message.round)
+        noise = rng.stream(*self._noise, message.round)
         parts = [
             group.sums(part, totals, noise) for group, part in zip(self._groups, rows, strict=True)
         ]
@@ -246,6 +248,7 @@ def make_crowd(
     in_clear: Array,
     held_out: Ratings | None = None,
     held_out_mask: Array | None = None,
+    member: int = 0,
 ) -> Crowd:
     """All parties, summed as the settings say.
 
@@ -257,8 +260,9 @@ def make_crowd(
         in_clear: who shares updates in the clear. (n_users,) bool
         held_out: what they keep for early stopping, if anything.
         held_out_mask: f_u(i) of the held-out ratings. (n_held_out,)
+        member: number of the run in an ensemble.
     """
     sides, masked = both_sides(ratings), masks.masked_ratings(settings.cross_fit)
     groups = make_groups(sides, settings, ratings.scale.span, in_clear)
-    held = (held_out, held_out_mask)
-    return Crowd(settings.solver, factors, sides, masked, groups, *held, settings.seed)
+    rest = (held_out, held_out_mask, settings.seed, member)
+    return Crowd(settings.solver, factors, sides, masked, groups, *rest)

@@ -118,7 +118,7 @@ def _train_members(
         server = simulation.make_server(ratings, settings, number)
         of = (prepared.training, settings, prepared.masks, server.result.factors)
         rest = (prepared.in_clear, prepared.held_out, prepared.held_out_mask)
-        crowd = simulation.make_crowd(*of, *rest)
+        crowd = simulation.make_crowd(*of, *rest, member=number)
         members.append(_train_member(server, crowd, members, progress, keeper))
     return members
 

@@ -156,3 +156,11 @@ def test_a_party_refuses_sums_that_may_end_with_less(small):
     few = wire.SecureSetup(b"s" * 16, b"g" * 32, 0, 60, 31, 0, "sgd", 90, 3, 2, 16.0, 1e4, 3)
     with pytest.raises(WireError, match="at least 57 of 60; the server's minimum is 3"):
         party.answer(few.encode())
+
+
+def test_the_runs_of_an_ensemble_have_noise_of_their_own(small):
+    settings = DP.changed(ensemble=2, rounds=1, learning_rate=1.0)
+    starts = [simulation.make_server(small, settings, n).result.item_factors for n in range(2)]
+    members = training.train(small, settings).members
+    moved = [m.public.item_factors - start for m, start in zip(members, starts, strict=True)]
+    assert abs(np.corrcoef(moved[0].ravel(), moved[1].ravel())[0, 1]) < 0.5
