@@ -8,7 +8,7 @@ import typer
 
 from fedmmf import __version__
 from fedmmf.cli import options as o
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.output import errors, print_json, progress_bar, results, table, versions
 from fedmmf.config import Settings
 from fedmmf.reports import write_report
 
@@ -63,7 +63,7 @@ def audit(
     with progress_bar(ratings.name) as progress:
         found = run_audit(ratings, settings, lambda done, of: progress("attacks", done, of))
     report = {"data": ratings.name, "synthetic": ratings.synthetic, **found.to_dict()}
-    report["version"] = __version__
+    report |= {"version": __version__, "versions": versions()}
     if out is not None:
         _write(report, out)
     if json:

@@ -1,8 +1,10 @@
 """How commands speak: results on standard output, everything else on standard error."""
 
 import json
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -55,3 +57,9 @@ def progress_bar(label: str) -> Iterator[Report]:
             bar.update(stages[stage], completed=done, total=total)
 
         yield report
+
+
+def versions() -> dict[str, str]:
+    """What made a result, for whoever wants to make it again."""
+    packages = ("fedmmf", "numpy", "numba", "cryptography")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -10,7 +10,7 @@ import typer
 from fedmmf import __version__
 from fedmmf.baselines import baselines
 from fedmmf.cli import options as o
-from fedmmf.cli.output import print_json, progress_bar, results, table
+from fedmmf.cli.output import print_json, progress_bar, results, table, versions
 from fedmmf.data import Ratings, read_split
 from fedmmf.masks.indicator import histogram
 from fedmmf.model import FedMMF
@@ -195,6 +195,7 @@ def summary(
         "tradeoff": model.tradeoff() if settings["solver"] == "sgd" else [],
         "settings": settings,
         "version": __version__,
+        "versions": versions(),
     }
 
 

@@ -272,7 +272,12 @@ def settings(run: Run) -> Section:
     chosen = source.settings if source else {}
     rows = [[name, "default" if value is None else str(value)] for name, value in chosen.items()]
     ran = source.version if source else ""
-    versions = [["fedmmf of the run", ran or "unknown"], ["fedmmf of this page", __version__]]
+    made_with = source.versions if source else {}
+    versions = [
+        ["fedmmf of the run", ran or "unknown"],
+        *([name, number] for name, number in made_with.items() if name != "fedmmf"),
+        ["fedmmf of this page", __version__],
+    ]
     tables = (
         Table("Settings", ["setting", "value"], rows),
         Table("Versions", ["", "version"], versions),

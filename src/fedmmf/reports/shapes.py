@@ -109,6 +109,7 @@ class Train(BaseModel):
     tradeoff: list[TradeoffPoint] = []
     cost: Cost | None = None
     version: str = ""
+    versions: dict[str, str] = {}  # of what the run was made with
 
     @property
     def model_name(self) -> str:
@@ -170,6 +171,7 @@ class Audit(BaseModel):
     data: str = ""
     synthetic: bool = False
     version: str = ""
+    versions: dict[str, str] = {}  # of what the run was made with
 
 
 class Run(BaseModel):
