@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 
 def new_figure(n_panels: int = 1) -> tuple[Any, Any]:
     """A figure with panels side by side."""
+    from matplotlib.figure import Figure  # half a second that other commands need not wait
+
     figure = Figure(figsize=(5.5 * n_panels, 4.2), layout="constrained")
     panels = figure.subplots(1, n_panels)
     return figure, panels
