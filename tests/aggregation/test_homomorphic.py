@@ -280,7 +280,7 @@ def test_a_message_of_another_round_is_refused(tiny):
     settings = settings_of("sgd")
     transport, homomorphic = federation(tiny, settings, weak_packed())
     message = simulation.make_server(tiny, settings).next_message()
-    party = transport._parties["000000"]
+    party = transport.parties["000000"]
     sealed = seal(homomorphic.key, 1, task_of(message))
     relabelled = wire.SealedRound(message.round + 1, sealed.nonce, sealed.box)
     with pytest.raises(WireError, match="not sealed for that round"):
