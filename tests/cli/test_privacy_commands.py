@@ -1,8 +1,12 @@
 """Sharing, audit, reports and the experiments about them, as a user types them."""
 
+import inspect
 import json
 
 import pytest
+
+from fedmmf import Settings
+from fedmmf.cli.train import train
 
 from .test_cli import fedmmf
 
@@ -105,3 +109,7 @@ def test_the_attack_figures_are_drawn_with_their_data(ratings_file, tmp_path):
         found["figures"][name]["h = 1"]["mean"] for name in ("2b", "2b-tie-tolerant")
     )
     assert strict <= tolerant
+
+
+def test_every_setting_is_an_option_of_train():
+    assert set(Settings.model_fields) <= set(inspect.signature(train).parameters)

@@ -9,7 +9,6 @@ import typer
 from fedmmf import __version__
 from fedmmf.cli import options as o
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table, versions
-from fedmmf.config import Settings
 from fedmmf.reports import write_report
 
 EXAMPLE = (
@@ -42,21 +41,9 @@ def audit(
     json: o.JsonOption = False,
 ) -> None:
     """Attack masked ratings and messages, and say who would be exposed."""
-    from fedmmf.attacks.audit import audit as run_audit
+    settings = o.settings_among(locals())
+    from fedmmf.attacks.audit import audit as run_audit  # slow to load, and rarely needed
 
-    settings = Settings.checked(
-        mask=mask,
-        mask_strength=mask_strength,
-        cross_fit=cross_fit,
-        folds=folds,
-        sharing=sharing,
-        threshold_j=threshold_j,
-        grouping=grouping,
-        audit_limit=audit_limit,
-        min_raters=min_raters,
-        factors=factors,
-        seed=seed,
-    )
     ratings = o.load_ratings(
         data, features=features, scale=scale, duplicates=duplicates, edges=edges
     )

@@ -56,8 +56,16 @@ def parse_edges(text: str) -> tuple[float, ...]:
         raise typer.BadParameter(f"must be numbers with commas between; got {text!r}") from None
 
 
-def _help(setting: str) -> str:
-    return f"{Settings.model_fields[setting].description}."
+def _setting(name: str, panel: str | None = None, **more: Any) -> Any:
+    """The option of a setting: its flag and help follow from its name."""
+    flag = name.replace("_", "-")
+    field = Settings.model_fields[name]
+    switch = f"--{flag}/--no-{flag}" if field.annotation is bool else f"--{flag}"
+    return typer.Option(switch, help=f"{field.description}.", rich_help_panel=panel, **more)
+
+
+def _number_or_auto(name: str, panel: str, parser: Any = number_or_auto, **more: Any) -> Any:
+    return _setting(name, panel, metavar="NUMBER|auto", parser=parser, **more)
 
 
 DataOption = Annotated[
@@ -103,66 +111,29 @@ EdgesOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help=_help("seed"))]
+SeedOption = Annotated[int, _setting("seed", min=0)]
 UnusedSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Accepted by every command; nothing here is random.")
 ]
-MaskOption = Annotated[Mask, typer.Option("--mask", help=_help("mask"), rich_help_panel=MASK)]
+MaskOption = Annotated[Mask, _setting("mask", MASK)]
 MaskStrengthOption = Annotated[
-    Any,
-    typer.Option(
-        "--mask-strength",
-        metavar="NUMBER|auto",
-        parser=number_or_auto,
-        help=_help("mask_strength"),
-        show_default="the mask's own",
-        rich_help_panel=MASK,
-    ),
+    Any, _number_or_auto("mask_strength", MASK, show_default="the mask's own")
 ]
-CrossFitOption = Annotated[
-    bool, typer.Option("--cross-fit/--no-cross-fit", help=_help("cross_fit"), rich_help_panel=MASK)
-]
-FoldsOption = Annotated[int, typer.Option("--folds", help=_help("folds"), rich_help_panel=MASK)]
-ThresholdOption = Annotated[
-    float, typer.Option("--threshold-j", help=_help("threshold_j"), rich_help_panel=SUMS)
-]
-SharingOption = Annotated[
-    Sharing, typer.Option("--sharing", help=_help("sharing"), rich_help_panel=SUMS)
-]
-GroupingOption = Annotated[
-    Grouping, typer.Option("--grouping", help=_help("grouping"), rich_help_panel=SUMS)
-]
-AuditLimitOption = Annotated[
-    float, typer.Option("--audit-limit", help=_help("audit_limit"), rich_help_panel=SUMS)
-]
-AggregationOption = Annotated[
-    Aggregation, typer.Option("--aggregation", help=_help("aggregation"), rich_help_panel=SUMS)
-]
-CollectOption = Annotated[
-    bool,
-    typer.Option(
-        "--collect-masked/--no-collect-masked", help=_help("collect_masked"), rich_help_panel=SUMS
-    ),
-]
-SignedOption = Annotated[
-    bool,
-    typer.Option("--signed/--no-signed", help=_help("signed"), rich_help_panel=SUMS),
-]
-MinRatersOption = Annotated[
-    int, typer.Option("--min-raters", help=_help("min_raters"), rich_help_panel=SUMS)
-]
-EpsilonOption = Annotated[
-    float, typer.Option("--dp-epsilon", help=_help("dp_epsilon"), rich_help_panel=SUMS)
-]
-DeltaOption = Annotated[
-    float, typer.Option("--dp-delta", help=_help("dp_delta"), rich_help_panel=SUMS)
-]
-ClipOption = Annotated[
-    float, typer.Option("--dp-clip", help=_help("dp_clip"), rich_help_panel=SUMS)
-]
-NoiseOption = Annotated[
-    Noise, typer.Option("--dp-noise", help=_help("dp_noise"), rich_help_panel=SUMS)
-]
+CrossFitOption = Annotated[bool, _setting("cross_fit", MASK)]
+FoldsOption = Annotated[int, _setting("folds", MASK)]
+ItemStatisticsOption = Annotated[bool, _setting("item_statistics", MASK)]
+ThresholdOption = Annotated[float, _setting("threshold_j", SUMS)]
+SharingOption = Annotated[Sharing, _setting("sharing", SUMS)]
+GroupingOption = Annotated[Grouping, _setting("grouping", SUMS)]
+AuditLimitOption = Annotated[float, _setting("audit_limit", SUMS)]
+AggregationOption = Annotated[Aggregation, _setting("aggregation", SUMS)]
+CollectOption = Annotated[bool, _setting("collect_masked", SUMS)]
+SignedOption = Annotated[bool, _setting("signed", SUMS)]
+MinRatersOption = Annotated[int, _setting("min_raters", SUMS)]
+EpsilonOption = Annotated[float, _setting("dp_epsilon", SUMS)]
+DeltaOption = Annotated[float, _setting("dp_delta", SUMS)]
+ClipOption = Annotated[float, _setting("dp_clip", SUMS)]
+NoiseOption = Annotated[Noise, _setting("dp_noise", SUMS)]
 RealOption = Annotated[
     bool,
     typer.Option(
@@ -171,77 +142,24 @@ RealOption = Annotated[
         rich_help_panel=SUMS,
     ),
 ]
-SolverOption = Annotated[
-    Solver, typer.Option("--solver", help=_help("solver"), rich_help_panel=SOLVER)
-]
-FactorsOption = Annotated[
-    int, typer.Option("--factors", help=_help("factors"), rich_help_panel=SOLVER)
-]
-RoundsOption = Annotated[
-    Any,
-    typer.Option(
-        "--rounds",
-        metavar="NUMBER|auto",
-        parser=count_or_auto,
-        help=_help("rounds"),
-        rich_help_panel=SOLVER,
-    ),
-]
-EnsembleOption = Annotated[
-    int, typer.Option("--ensemble", help=_help("ensemble"), rich_help_panel=SOLVER)
-]
-BiasesOption = Annotated[
-    bool, typer.Option("--biases/--no-biases", help=_help("biases"), rich_help_panel=SOLVER)
-]
-ItemPriorOption = Annotated[
-    bool,
-    typer.Option("--item-prior/--no-item-prior", help=_help("item_prior"), rich_help_panel=SOLVER),
-]
-ItemStatisticsOption = Annotated[
-    bool,
-    typer.Option(
-        "--item-statistics/--no-item-statistics",
-        help=_help("item_statistics"),
-        rich_help_panel=MASK,
-    ),
-]
-StepOption = Annotated[Step, typer.Option("--step", help=_help("step"), rich_help_panel=SOLVER)]
-LearningRateOption = Annotated[
-    Any,
-    typer.Option(
-        "--learning-rate",
-        metavar="NUMBER|auto",
-        parser=number_or_auto,
-        help=_help("learning_rate"),
-        rich_help_panel=SOLVER,
-    ),
-]
-RegularizationOption = Annotated[
-    Any,
-    typer.Option(
-        "--regularization",
-        metavar="NUMBER|auto",
-        parser=number_or_auto,
-        help=_help("regularization"),
-        rich_help_panel=SOLVER,
-    ),
-]
-UserPriorOption = Annotated[
-    float, typer.Option("--user-prior", help=_help("user_prior"), rich_help_panel=SOLVER)
-]
-HeldOutOption = Annotated[
-    Any,
-    typer.Option(
-        "--held-out",
-        metavar="NUMBER|auto",
-        parser=number_or_auto,
-        help=_help("held_out"),
-        rich_help_panel=SOLVER,
-    ),
-]
-PatienceOption = Annotated[
-    int, typer.Option("--patience", help=_help("patience"), rich_help_panel=SOLVER)
-]
+SolverOption = Annotated[Solver, _setting("solver", SOLVER)]
+FactorsOption = Annotated[int, _setting("factors", SOLVER)]
+RoundsOption = Annotated[Any, _number_or_auto("rounds", SOLVER, count_or_auto)]
+EnsembleOption = Annotated[int, _setting("ensemble", SOLVER)]
+StepOption = Annotated[Step, _setting("step", SOLVER)]
+LearningRateOption = Annotated[Any, _number_or_auto("learning_rate", SOLVER)]
+RegularizationOption = Annotated[Any, _number_or_auto("regularization", SOLVER)]
+UserPriorOption = Annotated[float, _setting("user_prior", SOLVER)]
+BiasesOption = Annotated[bool, _setting("biases", SOLVER)]
+ItemPriorOption = Annotated[bool, _setting("item_prior", SOLVER)]
+HeldOutOption = Annotated[Any, _number_or_auto("held_out", SOLVER)]
+PatienceOption = Annotated[int, _setting("patience", SOLVER)]
+
+
+def settings_among(arguments: dict[str, Any]) -> Settings:
+    """The settings of a command: those of its arguments that name one; given `locals()`."""
+    chosen = {name: value for name, value in arguments.items() if name in Settings.model_fields}
+    return Settings.checked(**chosen)
 
 
 def load_ratings(

@@ -84,39 +84,8 @@ def train(
     json: o.JsonOption = False,
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
+    model = FedMMF(**o.settings_among(locals()).model_dump())
     began = time.perf_counter()
-    model = FedMMF(
-        mask=mask,
-        mask_strength=mask_strength,
-        cross_fit=cross_fit,
-        folds=folds,
-        threshold_j=threshold_j,
-        sharing=sharing,
-        grouping=grouping,
-        audit_limit=audit_limit,
-        aggregation=aggregation,
-        signed=signed,
-        collect_masked=collect_masked,
-        min_raters=min_raters,
-        dp_epsilon=dp_epsilon,
-        dp_delta=dp_delta,
-        dp_clip=dp_clip,
-        dp_noise=dp_noise,
-        solver=solver,
-        factors=factors,
-        rounds=rounds,
-        ensemble=ensemble,
-        step=step,
-        learning_rate=learning_rate,
-        regularization=regularization,
-        user_prior=user_prior,
-        biases=biases,
-        item_prior=item_prior,
-        item_statistics=item_statistics,
-        held_out=held_out,
-        patience=patience,
-        seed=seed,
-    )
     given = {"features": features, "scale": scale, "duplicates": duplicates, "edges": edges}
     training, testing = _parts(data, test_file, test, split, seed, given)
     with progress_bar(training.name) as progress:
