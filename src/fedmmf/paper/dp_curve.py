@@ -28,7 +28,7 @@ NAMES = {
 }
 GRID = [
     {"rounds": rounds, "factors": factors, "learning_rate": rate}
-    for rounds, factors, rate in product((10, 30), (1, 4), (0.02, 0.05, 0.1))
+    for rounds, factors, rate in product((10, 30, 60), (1, 4), (0.01, 0.02, 0.05, 0.1))
 ]
 VALIDATION = 0.1  # of the training ratings
 
