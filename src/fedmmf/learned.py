@@ -14,6 +14,7 @@ from fedmmf import simulation
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError, UnknownNameError
+from fedmmf.factorization.sgd import scores
 from fedmmf.masks import FAMILIES
 from fedmmf.masks.crowd import Compiled
 from fedmmf.masks.fitting import FittedMasks, Plain
@@ -162,7 +163,7 @@ class Learned:
         items = np.arange(self.n_items)
         masks = self._masks(slice(user, user + 1))
         mask = masks.predict(np.array([0, self.n_items]), items, self.features, Plain())
-        return self.scale.clip(self.item_factors[:-1] @ self.user_factors[user] + mask)
+        return self.scale.clip(scores(self.item_factors[:-1], self.user_factors[user]) + mask)
 
     def check_on_scale(self, values: Array) -> None:
         """Refuse ratings that are not finite or not on the scale."""

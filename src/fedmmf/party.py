@@ -294,7 +294,7 @@ class Party:
         return float(np.sum((self._held_out_ratings - predicted) ** 2, dtype=np.float64))
 
     def _predict(self, items: Array, item_factors: Array, mask: Array) -> Array:
-        return self._scale.clip(item_factors[items] @ self.user_factors + mask)
+        return self._scale.clip(sgd.scores(item_factors[items], self.user_factors) + mask)
 
     def _mask_of(self, items: Array) -> Array:
         return self.mask.predict(np.array([0, len(items)]), items, self._features, Plain())

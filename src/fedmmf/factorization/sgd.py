@@ -104,6 +104,15 @@ def descend(factors: Factors, gradient: Array, count: Array | int, plan: Plan, t
         factors.value -= rate * first / (np.sqrt(second) + np.float32(ADAM_EPSILON))
 
 
+def scores(q: Array, p: Array) -> Array:
+    """Return q_i . p for each row of q. (n,).
+
+    Not `q @ p`: for short float32 rows OpenBLAS now and then flags an invalid value that is in no
+    result, and numpy then warns (numpy issue 24067 has the same for other shapes).
+    """
+    return np.asarray(np.einsum("ij,j->i", q, p))
+
+
 def party_update(masked_ratings: Array, q: Array, p: Factors, plan: Plan, t: int) -> Array:
     """One party's round: update p_u in place, return eta_ui for its rated items.
 
@@ -117,13 +126,14 @@ def party_update(masked_ratings: Array, q: Array, p: Factors, plan: Plan, t: int
     Returns:
         eta_ui = lambda q_i - e'_ui p_u, with e' after the update of p_u. (n, k)
     """
-    error = masked_ratings - q @ p.value  # (n,)
+    error = masked_ratings - scores(q, p.value)  # (n,)
     prior = plan.prior(len(p.value))
-    gradient = np.float32(len(error) * plan.regularization) * (p.value - prior) - error @ q
+    gradient = np.float32(len(error) * plan.regularization) * (p.value - prior)
+    gradient -= np.einsum("i,ij->j", error, q)
     if plan.biases:
         gradient[0] = 0.0
     descend(p, gradient, len(error), plan, t)
-    error = masked_ratings - q @ p.value
+    error = masked_ratings - scores(q, p.value)
     return np.float32(plan.regularization) * q - np.outer(error, p.value)
 
 
