@@ -5,6 +5,7 @@ messages.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from fedmmf import wire
 from fedmmf.aggregation import costs, homomorphic_cost
 from fedmmf.aggregation.layout import Layout, ring_of
-from fedmmf.aggregation.schemes import generate
+from fedmmf.aggregation.schemes import SecretKey, generate
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.coordinator import n_update_totals
@@ -99,7 +100,7 @@ class Shape:
 
     def homomorphic(self) -> Traffic:
         """Ciphertexts, measured on a few."""
-        secret = generate(SCHEMES[self.settings.aggregation])
+        secret = _measuring_key(SCHEMES[self.settings.aggregation])
         cost = homomorphic_cost.cost(
             secret, self.n_users, self.layout, self.settings.solver, self.span, n_measured=2
         )
@@ -121,3 +122,9 @@ class Shape:
                 }
             )
         return found
+
+
+@cache
+def _measuring_key(scheme: str) -> SecretKey:
+    """A key that encrypts nothing but what is measured; drawing one takes a second."""
+    return generate(scheme)

@@ -94,6 +94,3 @@ class Collected:
             rows[party.items] += solver.update(party.masked_ratings, mine, message.round)[0]
             n_raters[party.items] += 1
         return ItemSums(rows, n_raters, np.zeros(HELD_OUT_TOTALS))
-
-    def finish(self, message: wire.Round) -> None:
-        """Nobody waits here for the final factors."""
