@@ -21,17 +21,21 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Needs ml-1m: `fedmmf data get ml-1m`, or FEDMMF_DATA. torch first: lenskit would take a CUDA build.
+# Needs ml-100k and ml-1m (`fedmmf data get`, or FEDMMF_DATA). torch first: lenskit would take a
+# CUDA build.
 bench: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/fedmmf bench training --data ml-1m
-	$(BIN)/python benchmarks/rounds.py ml-100k ml-1m
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/secagg.py
+	$(BIN)/fedmmf bench rounds --data ml-100k --data ml-1m
+	$(BIN)/fedmmf bench strict --data ml-1m
+	$(BIN)/fedmmf bench growth
+	$(BIN)/fedmmf bench federation --data ml-100k
 
+# A million broken messages at the decoders of secure sums, and a million at live parties.
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/secagg/fuzz.py 1000000
+	$(BIN)/python tests/party/siege.py 1000000
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -8,7 +8,7 @@ import pytest
 from fedmmf import load
 from fedmmf.data.synthetic import synthetic
 
-# A busy machine is no failure; how long things take is measured in benchmarks/.
+# A busy machine is no failure; how long things take is measured by `fedmmf bench`.
 hypothesis.settings.register_profile("fedmmf", deadline=None)
 hypothesis.settings.load_profile("fedmmf")
 

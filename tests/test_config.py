@@ -1,14 +1,53 @@
+import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedmmf.config import Settings
+from fedmmf.config import (
+    DpSettings,
+    MaskSettings,
+    RunSettings,
+    Settings,
+    SolverSettings,
+    SumSettings,
+    names_for,
+)
+from fedmmf.engines import ENGINES
 from fedmmf.errors import SettingsError
+from fedmmf.masks import FAMILIES
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums import SUMS
+
+PARTS = [MaskSettings, SumSettings, DpSettings, SolverSettings, RunSettings]
 
 
 def test_settings_are_frozen():
     with pytest.raises(ValidationError):
         Settings().factors = 3
+
+
+def test_every_setting_belongs_to_one_component_and_has_a_description():
+    names = [name for part in PARTS for name in part.model_fields]
+    assert list(Settings.model_fields) == names
+    assert [name for of in Settings.groups().values() for name in of] == names
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_groups_are_called_as_people_see_them():
+    groups = Settings.groups()
+    assert list(groups) == ["Mask", "Sharing and sums", "Solver", "Run"]
+    assert groups["Run"] == ("engine", "seed")
+    assert {"sharing", "dp_epsilon"} <= set(groups["Sharing and sums"])
+
+
+def test_a_component_can_be_used_alone():
+    assert MaskSettings(mask="fm").folds == 5
+    with pytest.raises(ValidationError, match="should be 'none', 'mean'"):
+        MaskSettings(mask="ridge")
 
 
 @pytest.mark.parametrize(
@@ -17,6 +56,12 @@ def test_settings_are_frozen():
         ({"factor": 3}, "unknown setting 'factor'"),
         ({"factors": 0}, "factors should be greater than or equal to 1; got 0"),
         ({"mask": "ridge"}, "mask should be 'none', 'mean', 'lr', 'fm' or 'nn'; got 'ridge'"),
+        ({"mask": 3}, "mask should be a valid string; got 3"),
+        ({"solver": "als"}, "solver should be 'sgd' or 'vb'; got 'als'"),
+        ({"aggregation": "none"}, "aggregation should be 'secure', 'homomorphic-paillier'"),
+        ({"aggregation": "plain"}, "'homomorphic-ckks' or 'dp'; got 'plain'"),
+        ({"aggregation": "adaptive"}, "'homomorphic-ckks' or 'dp'; got 'adaptive'"),
+        ({"engine": "abacus"}, "engine should be 'numba'"),
         ({"learning_rate": float("nan")}, "should be a finite number or should be 'auto'; got nan"),
         ({"held_out": 0.9}, "less than or equal to 0.5 or should be 'auto'; got 0.9"),
         ({"cross_fit": "False"}, "cross_fit should be a valid boolean; got 'False'"),
@@ -27,6 +72,85 @@ def test_a_mistake_names_field_rule_and_value(values, expected):
     with pytest.raises(SettingsError) as caught:
         Settings.checked(**values)
     assert expected in str(caught.value)
+    assert "--" not in str(caught.value)  # a Python user has no flags
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"sharing": "plain", "aggregation": "dp"}, "aggregation 'dp' needs sharing 'strict'"),
+        ({"sharing": "adaptive", "solver": "vb"}, "'adaptive' needs solver 'sgd': one update of"),
+        ({"collect_masked": True}, "collect_masked needs sharing 'adaptive'; got 'strict'"),
+        ({"signed": True, "aggregation": "homomorphic-ckks"}, "signed needs secure sums"),
+        ({"aggregation": "dp", "solver": "vb"}, "aggregation 'dp' needs solver 'sgd' and step"),
+        ({"aggregation": "dp", "step": "mean"}, "needs solver 'sgd' and step 'sum' or 'adam'"),
+        ({"aggregation": "dp", "held_out": 0.1}, "needs held_out 0 and no item_statistics"),
+        ({"aggregation": "dp", "item_statistics": True}, "would be a sum without noise"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_explained(values, expected):
+    with pytest.raises(SettingsError) as caught:
+        Settings.checked(**values)
+    assert expected in str(caught.value)
+    assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "rounds", "held_out"),
+    [
+        ({}, 200, 0.05),
+        ({"solver": "vb"}, 30, 0.0),
+        ({"aggregation": "dp"}, 30, 0.0),
+        ({"rounds": 7, "held_out": 0.2}, 7, 0.2),
+    ],
+)
+def test_what_is_not_chosen_is_what_the_solver_declares(values, rounds, held_out):
+    settings = Settings(**values)
+    assert (settings.max_rounds, settings.held_out_share) == (rounds, held_out)
+
+
+@pytest.fixture
+def other_solver():
+    """A solver from elsewhere, of which nothing is known but what it declares."""
+    declared = {"may_be_clear": False, "may_be_noisy": True}
+    SOLVERS.register("other", SimpleNamespace(default_rounds=9, default_held_out=0.0, **declared))
+    yield
+    SOLVERS.unregister("other")
+
+
+def test_a_solver_from_elsewhere_is_judged_by_what_it_declares(other_solver):
+    assert Settings(solver="other").max_rounds == 9
+    assert Settings(solver="other", aggregation="dp").max_rounds == 30
+    with pytest.raises(SettingsError, match="one update of 'other' holds masked ratings"):
+        Settings.checked(solver="other", sharing="adaptive")
+    with pytest.raises(SettingsError, match="needs solver 'sgd' or 'other' and step"):
+        Settings.checked(solver="vb", aggregation="dp")
+
+
+@pytest.mark.parametrize(
+    ("setting", "registry"),
+    [("mask", FAMILIES), ("solver", SOLVERS), ("aggregation", SUMS), ("engine", ENGINES)],
+)
+def test_names_from_elsewhere_are_taken(setting, registry):
+    declared = {"default_rounds": 1, "default_held_out": 0.0}
+    registry.register("new", SimpleNamespace(may_be_clear=True, may_be_noisy=True, **declared))
+    try:
+        assert "new" in names_for(setting)
+        assert getattr(Settings.checked(**{setting: "new"}), setting) == "new"
+    finally:
+        registry.unregister("new")
+    with pytest.raises(SettingsError, match=f"{setting} should be"):
+        Settings.checked(**{setting: "new"})
+
+
+def test_defaults_load_no_solver_engine_or_way_to_sum():
+    """Naming a mask asks the masks alone, so that reading settings stays quick."""
+    code = (
+        "import sys; from fedmmf.config import Settings; Settings(mask='mean', factors=3);"
+        "print([m for m in ('fedmmf.solvers.sgd', 'fedmmf.sums', 'numba') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_numpys_numbers_are_welcome():
@@ -38,3 +162,9 @@ def test_changed_validates_anew():
     assert Settings().changed(factors=7).factors == 7
     with pytest.raises(SettingsError):
         Settings().changed(factors=-1)
+
+
+def test_settings_travel():
+    settings = Settings(mask="fm", rounds=7)
+    assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - our own bytes
+    assert Settings.model_validate_json(settings.model_dump_json()) == settings

@@ -1,22 +1,42 @@
-"""The code in README and docs runs, and their links lead somewhere."""
+"""README and docs say what is so: code runs, commands parse, links, files, tests, figures exist."""
 
 import doctest
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
-import fedmmf.model
+import fedmmf
 from fedmmf import load
+from fedmmf.cli.app import app
 from fedmmf.paper.models import row_called
 from fedmmf.paper.table1 import Job, run_table, to_markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+TABLES = ROOT / "docs" / "reproduction.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
+ABOUT_TODAY = [README, ROOT / "CONTRIBUTING.md", *DOCS]  # the changelog may name what is gone
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def fenced(page):
+    return FENCE.findall(page.read_text())
+
+
+def per_page(pages):
+    return pytest.mark.parametrize("page", pages, ids=lambda page: page.name)
+
+
 BLOCKS = [
     pytest.param(page, block, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    for number, (language, block) in enumerate(fenced(page))
+    if language == "python"
 ]
 
 
@@ -27,26 +47,135 @@ def test_python_in_the_docs_runs(page, block, tmp_path, monkeypatch, public_data
 
 
 def test_examples_in_docstrings_run():
-    assert doctest.testmod(fedmmf.model) == doctest.TestResults(failed=0, attempted=4)
+    home = sys.modules[fedmmf.FedMMF.__module__]
+    assert doctest.testmod(home) == doctest.TestResults(failed=0, attempted=4)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# Commands
+
+
+def commands_of(page):
+    """Every command line that a page shows, in fenced blocks and in running text."""
+    for _, block in fenced(page):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("fedmmf "):
+                yield line
+    yield from re.findall(r"`(fedmmf [^`\n]+)`", FENCE.sub("", page.read_text()))
+
+
+def flags_of(command):
+    names = (name for option in command.params for name in (*option.opts, *option.secondary_opts))
+    return {"-h", "--help", *names}
+
+
+def parse(line, command):
+    """Follow a command line from the top command down; say what does not exist."""
+    for word in shlex.split(line, comments=True)[1:]:
+        if word.startswith("-"):
+            flag = word.split("=")[0]
+            assert flag in flags_of(command), f"{line!r}: {command.name} has no {flag}"
+        elif commands := getattr(command, "commands", {}):
+            assert word in commands, f"{line!r}: {command.name} has no command {word}"
+            command = commands[word]
+
+
+COMMANDS = [
+    pytest.param(line, id=f"{page.name}-{line}")
+    for page in (README, *DOCS)
+    for line in dict.fromkeys(commands_of(page))
+]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_in_the_docs_exist_with_their_flags(line):
+    parse(line, typer.main.get_command(app))
+
+
+@pytest.mark.parametrize(
+    "line", ["fedmmf tarin", "fedmmf data lst", "fedmmf train --maks fm", "fedmmf --vresion"]
+)
+def test_a_command_that_does_not_exist_is_noticed(line):
+    with pytest.raises(AssertionError, match="has no"):
+        parse(line, typer.main.get_command(app))
+
+
+def test_commands_are_found_on_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("Run `fedmmf demo`.\n```\nfedmmf a \\\n    --b\nmake\nfedmmf c  # d\n```\n")
+    assert list(commands_of(page)) == ["fedmmf a      --b", "fedmmf c  # d", "fedmmf demo"]
+
+
+# Links, and what pages name
+
+
+def anchors_of(page):
+    """Names of the headings of a page, as they are linked to."""
+    titles = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@per_page(PAGES)
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        file = page.parent / target if target else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors_of(file), f"{page.name} links to {target}#{anchor}"
+
+
+@per_page(ABOUT_TODAY)
+def test_files_that_pages_name_exist(page):
+    source = ROOT / "src" / "fedmmf"
+    for name in re.findall(r"`([a-z_]+(?:/[a-z0-9_]+)*(?:\.py|/))`", page.read_text()):
+        is_there = (ROOT / name).exists() or (source / name).exists()
+        if "/" not in name:  # its folder is clear from the page
+            is_there = is_there or any(source.rglob(name))
+        assert is_there, f"{page.name} names {name}"
+
+
+TEST_NAMES = {
+    name
+    for path in (ROOT / "tests").rglob("*.py")
+    for name in re.findall(
+        r"^\s*(?:def|class) (test_\w+|Test\w+)\b", path.read_text(), re.MULTILINE
+    )
+}
+
+
+@per_page(ABOUT_TODAY)
+def test_tests_that_pages_name_as_evidence_exist(page):
+    named = re.findall(r"`(test_\w+|Test[A-Z]\w+)`", page.read_text())
+    assert not set(named) - TEST_NAMES
+
+
+# Figures
+
+
+def table_rows(page, *starts):
+    return [line for line in page.read_text().splitlines() if line.startswith(starts)]
 
 
 @pytest.mark.parametrize("model", ["LocalLR", "User-mean FedMMF (vb)"])
-def test_the_readmes_table_is_what_the_command_gives(public_data, tmp_path, model):
-    """Recompute two rows of Table 1 and find them in the README as they are printed."""
+def test_the_table_is_what_the_command_gives(public_data, tmp_path, model):
+    """Recompute two rows of Table 1 and find them as they are printed, wherever they are shown."""
     jobs = [Job("ml-100k", row_called(model), seed, 0.2) for seed in range(10)]
     printed = to_markdown(run_table(jobs, load, tmp_path)).splitlines()[-1]
     without_seconds = printed.rsplit("|", 2)[0]
-    assert without_seconds in (ROOT / "README.md").read_text()
+    assert table_rows(TABLES, without_seconds)
+    for shown in table_rows(README, f"| ml-100k | {model} |"):
+        assert shown.startswith(without_seconds)
 
 
-def test_both_pages_show_the_same_tables():
-    readme = (ROOT / "README.md").read_text()
-    for line in (ROOT / "docs" / "reproduction.md").read_text().splitlines():
-        if line.startswith(("| ml-", "| lastfm")):
-            assert line in readme
+def test_the_readme_shows_six_rows_as_the_page_of_tables_does():
+    rows = table_rows(README, "| ml-", "| lastfm")
+    assert len(rows) == 6
+    assert not set(rows) - set(TABLES.read_text().splitlines())
+
+
+def test_a_row_of_figures_is_on_one_page_of_the_docs():
+    figures = re.compile(r"^\|.*\d\.\d.*\|$", re.MULTILINE)
+    seen = [line for page in DOCS for line in set(figures.findall(page.read_text()))]
+    assert len(seen) == len(set(seen))
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 150

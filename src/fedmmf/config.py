@@ -1,34 +1,95 @@
-"""Settings: frozen, validated, unknown keys refused, stored with every result."""
+"""Settings: frozen, validated, unknown keys refused, stored with every result.
 
-from typing import Annotated, Any, Literal, Self
+They are flat for whoever uses them, and each belongs to one component, whose class gives its fields
+and its title. Names of masks, solvers, ways to sum and engines are not listed here: they are looked
+up in registries, to which other packages add.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fedmmf.errors import SettingsError
+from fedmmf.registry import Registry, imported
 
-Mask = Literal["none", "mean", "lr", "fm", "nn"]
-Solver = Literal["sgd", "vb"]
 Step = Literal["sum", "mean", "adam"]
 Sharing = Literal["strict", "adaptive", "plain"]
-Aggregation = Literal["secure", "homomorphic-paillier", "homomorphic-ckks", "dp"]
 Grouping = Literal["indicator", "audit"]
 Noise = Literal["local", "distributed"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+# Import paths: a solver or an engine may want settings, which must not need them to be loaded.
+REGISTERED = {
+    "mask": "fedmmf.masks:FAMILIES",
+    "aggregation": "fedmmf.sums:SUMS",
+    "solver": "fedmmf.solvers:SOLVERS",
+    "engine": "fedmmf.engines:ENGINES",
+}
+_CHOSEN_BY_SHARING = ("plain", "adaptive")  # ways to sum that `sharing` asks for by itself
+_SIGNED = ("secure", "dp")  # ways to sum whose parties can sign
+_DP_ROUNDS, _DP_HELD_OUT = 30, 0.0  # each round and each sum without noise would cost privacy
 
-class Settings(BaseModel):
-    """Everything that decides the result of a training run, given the ratings."""
+
+def names_for(setting: str) -> tuple[str, ...]:
+    """The names that `mask`, `aggregation`, `solver` or `engine` may have."""
+    known = _registry(setting).names()
+    excluded = _CHOSEN_BY_SHARING if setting == "aggregation" else ()
+    return tuple(name for name in known if name not in excluded)
+
+
+def _registry(setting: str) -> Registry[Any]:
+    found: Registry[Any] = imported(REGISTERED[setting])
+    return found
+
+
+class SettingsPart(BaseModel):
+    """What the settings of every component have in common."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    title: ClassVar[str] = ""
 
-    mask: Mask = Field("lr", description="private model of each party")
+    @field_validator(*REGISTERED, check_fields=False)
+    @classmethod
+    def _is_registered(cls, name: str, about: ValidationInfo) -> str:
+        known = names_for(str(about.field_name))
+        if name not in known:
+            raise ValueError(f"should be {_either(known)}")
+        return name
+
+
+class MaskSettings(SettingsPart):
+    """The private model of each party."""
+
+    title = "Mask"
+
+    mask: str = Field("lr", description="private model of each party")
     mask_strength: Positive | Literal["auto"] | None = Field(
         None,
         description="regularisation of the mask; auto: each party picks by its held-out error",
     )
     cross_fit: bool = Field(False, description="mask each rating by a model that did not see it")
     folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
+    item_statistics: bool = Field(
+        False, description="item means and counts, summed over parties, as mask features"
+    )
+
+
+class SumSettings(SettingsPart):
+    """Who shares what, and how it is summed."""
+
+    title = "Sharing and sums"
+
     threshold_j: float = Field(0.05, ge=0, le=1, description="secure iff J <= threshold_j")
     sharing: Sharing = Field(
         "strict",
@@ -43,7 +104,7 @@ class Settings(BaseModel):
     audit_limit: float = Field(
         0.5, ge=0, le=1, description="share of ratings that a self-audit may find at most"
     )
-    aggregation: Aggregation = Field("secure", description="how sums are made that hide summands")
+    aggregation: str = Field("secure", description="how sums are made that hide summands")
     collect_masked: bool = Field(
         False,
         description="adaptive: collect masked ratings of users in the clear once, and train on "
@@ -56,6 +117,13 @@ class Settings(BaseModel):
     min_raters: int = Field(
         3, ge=1, description="items with fewer raters are left out of sums that hide summands"
     )
+
+
+class DpSettings(SettingsPart):
+    """Sums with noise; one of the ways to sum, so people find it under the same title."""
+
+    title = SumSettings.title
+
     dp_epsilon: float = Field(
         8.0, gt=0, le=100, description="dp: epsilon of the whole training, per user"
     )
@@ -65,7 +133,14 @@ class Settings(BaseModel):
         "distributed",
         description="dp: each user adds enough noise for itself, or its part, under secure sums",
     )
-    solver: Solver = Field("sgd", description="how the factors are learned")
+
+
+class SolverSettings(SettingsPart):
+    """How the factors are learned, and for how long."""
+
+    title = "Solver"
+
+    solver: str = Field("sgd", description="how the factors are learned")
     factors: int = Field(20, ge=1, le=1024, description="latent factors k")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
         "auto", description="federated rounds at most (T); auto: 200 for sgd, 30 for vb and dp"
@@ -83,66 +158,98 @@ class Settings(BaseModel):
     )
     biases: bool = Field(False, description="sgd: learn user and item biases as well")
     item_prior: bool = Field(True, description="vb: item features as the prior of item factors")
-    item_statistics: bool = Field(
-        False, description="item means and counts, summed over parties, as mask features"
-    )
     held_out: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
         "auto",
         description="share of each party's ratings kept for early stopping; "
         "auto: 0.05 for sgd, 0 for vb and dp",
     )
     patience: int = Field(50, ge=1, description="rounds without improvement before stopping")
+
+
+class RunSettings(SettingsPart):
+    """Of a run as a whole."""
+
+    title = "Run"
+
+    engine: str = Field("numba", description="what computes all users' halves in a simulation")
     seed: int = Field(0, ge=0, description="seed of every random stream")
+
+
+_PARTS = (MaskSettings, SumSettings, DpSettings, SolverSettings, RunSettings)
+
+
+# The bases are listed backwards: fields come in the order of `_PARTS`, masks first.
+class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSettings):
+    """Everything that decides the result of a training run, given the ratings."""
+
+    title = "Settings"
+
+    @classmethod
+    def groups(cls) -> dict[str, tuple[str, ...]]:
+        """Names of the settings by the title of their component."""
+        found: dict[str, tuple[str, ...]] = {}
+        for part in _PARTS:
+            found[part.title] = (*found.get(part.title, ()), *part.model_fields)
+        return found
+
+    @property
+    def sums(self) -> str:
+        """Name of the way to sum that sharing and aggregation ask for."""
+        return self.aggregation if self.sharing == "strict" else self.sharing
 
     @property
     def max_rounds(self) -> int:
         """`rounds`, or the solver's default."""
         if self.rounds != "auto":
             return self.rounds
-        return 200 if self.solver == "sgd" and self.aggregation != "dp" else 30
+        return _DP_ROUNDS if self.aggregation == "dp" else int(self._declared.default_rounds)
 
     @property
     def held_out_share(self) -> float:
         """`held_out`, or the solver's default."""
         if self.held_out != "auto":
             return self.held_out
-        return 0.05 if self.solver == "sgd" and self.aggregation != "dp" else 0.0
+        return _DP_HELD_OUT if self.aggregation == "dp" else float(self._declared.default_held_out)
+
+    @property
+    def _declared(self) -> Any:
+        """What the solver says of itself."""
+        return _registry("solver")[self.solver]
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        is_dp = self.aggregation == "dp"
-        rules = [
-            (
-                self.sharing == "strict" or self.aggregation == "secure",
-                f"aggregation {self.aggregation!r} needs sharing 'strict'; got {self.sharing!r}",
-            ),
-            (
-                self.sharing != "adaptive" or self.solver == "sgd",
-                "sharing 'adaptive' needs solver 'sgd': one update of 'vb' holds masked ratings",
-            ),
-            (
-                self.sharing == "adaptive" or not self.collect_masked,
-                f"collect_masked needs sharing 'adaptive'; got {self.sharing!r}",
-            ),
-            (
-                not self.signed or not self.aggregation.startswith("homomorphic"),
-                f"signed needs secure sums; got aggregation {self.aggregation!r}",
-            ),
-            (
-                not is_dp or (self.solver == "sgd" and self.step != "mean"),
-                "aggregation 'dp' needs solver 'sgd' and step 'sum' or 'adam': it bounds and "
-                "hides gradients, and does not give away how many users rated an item",
-            ),
-            (
-                not is_dp or (self.held_out_share == 0 and not self.item_statistics),
-                "aggregation 'dp' needs held_out 0 and no item_statistics: each would be a sum "
-                "without noise",
-            ),
-        ]
-        for holds, rule in rules:
-            if not holds:
-                raise ValueError(rule)
+        misfit = next(chain(self._sharing_misfits(), self._dp_misfits()), None)
+        if misfit is not None:
+            raise ValueError(misfit)
         return self
+
+    def _sharing_misfits(self) -> Iterator[str]:
+        if self.sharing != "strict" and self.aggregation != "secure":
+            yield f"aggregation {self.aggregation!r} needs sharing 'strict'; got {self.sharing!r}"
+        if self.sharing == "adaptive" and not self._declared.may_be_clear:
+            yield (
+                f"sharing 'adaptive' needs solver {_solvers_that('may_be_clear')}: one update of "
+                f"{self.solver!r} holds masked ratings"
+            )
+        if self.collect_masked and self.sharing != "adaptive":
+            yield f"collect_masked needs sharing 'adaptive'; got {self.sharing!r}"
+        if self.signed and self.aggregation not in _SIGNED:
+            yield f"signed needs secure sums; got aggregation {self.aggregation!r}"
+
+    def _dp_misfits(self) -> Iterator[str]:
+        if self.aggregation != "dp":
+            return
+        if not self._declared.may_be_noisy or self.step == "mean":
+            yield (
+                f"aggregation 'dp' needs solver {_solvers_that('may_be_noisy')} and step 'sum' or "
+                "'adam': it bounds and hides gradients, and does not give away how many users "
+                "rated an item"
+            )
+        if self.held_out_share > 0 or self.item_statistics:
+            yield (
+                "aggregation 'dp' needs held_out 0 and no item_statistics: each would be a sum "
+                "without noise"
+            )
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
@@ -161,15 +268,28 @@ class Settings(BaseModel):
         return self.checked(**{**self.model_dump(), **values})
 
 
+def _solvers_that(ability: str) -> str:
+    """The solvers that declare an ability, in words."""
+    solvers = _registry("solver")
+    return _either(tuple(name for name in solvers.names() if getattr(solvers[name], ability)))
+
+
+def _either(names: tuple[str, ...]) -> str:
+    """Alternatives in words: 'a', 'b' or 'c'."""
+    *some, last = map(repr, names)
+    return f"{', '.join(some)} or {last}" if some else last
+
+
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     """One sentence per field; the alternatives of a field are joined by `or`."""
     rules: dict[str, list[str]] = {}
     given: dict[str, Any] = {}
     for detail in error.errors():
+        rule = detail["msg"].removeprefix("Value error, ")
         if not detail["loc"]:  # a rule about several fields explains itself
-            return detail["msg"].removeprefix("Value error, ")
+            return rule
         name = str(detail["loc"][0])
-        rules.setdefault(name, []).append(detail["msg"].removeprefix("Input "))
+        rules.setdefault(name, []).append(rule.removeprefix("Input "))
         given[name] = detail["input"]
     return "; ".join(_explain_field(name, rules[name], given[name], model) for name in rules)
 

@@ -1,33 +1,41 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedmmf import federation, simulation
-from fedmmf.attacks import gradients, membership, strict
-from fedmmf.attacks.view import View, expose, public_prior
+from fedmmf import rng
+from fedmmf.attacks.membership import item_matrix
+from fedmmf.audit import expose, recording
 from fedmmf.config import Settings
-
-MASKS = ["none", "mean", "lr", "fm", "nn"]
+from fedmmf.simulation import prepare
+from fedmmf.simulation.federation import make_parties, server_plan
 
 
 def exposed(ratings, mask, **changes):
-    return expose(ratings, Settings(mask=mask, **changes))
+    """What a server would hold of everybody; nothing is held out."""
+    return expose(prepare(ratings, Settings(mask=mask, held_out=0.0, **changes)))
 
 
-def messages_settings(mask, sharing, **changes):
-    return Settings(mask=mask, sharing=sharing, factors=6, held_out=0.0, **changes)
+def noise(view, seed=0):
+    """The control of every attack on masked ratings: numbers that have nothing to do with them."""
+    draw = rng.stream(seed, "control").uniform(-0.5, 0.5, len(view.masked))
+    offset = 0.0 if view.plan.family.is_centred else view.scale.midpoint
+    return replace(view, masked=np.asarray(offset + view.scale.span * draw, np.float32))
+
+
+def record(ratings, mask, sharing, how, **changes):
+    """What a recording gives, the true masked ratings, and what is known of the users."""
+    changes |= {"factors": 6, "held_out": 0.0}
+    settings = Settings(mask=mask, sharing=sharing, **changes)
+    parties = make_parties(ratings, settings)
+    view = expose(prepare(ratings, settings))
+    seen = how(server_plan(ratings, settings), parties, view)
+    masked = [parties[name].masks.masked_ratings for name in sorted(parties)]
+    return seen, np.concatenate(masked), view
 
 
 def record_plain(ratings, mask, **changes):
-    """Uploads of two rounds in the clear, and the true masked ratings."""
-    settings = messages_settings(mask, "plain", **changes)
-    parties = federation.make_parties(ratings, settings)
-    server = simulation.make_server(ratings, settings)
-    uploads = gradients.record(parties, server, ratings.scale, public_prior(ratings))
-    return uploads, masked_of(parties), settings
-
-
-def masked_of(parties):
-    return np.concatenate([parties[name].masked_ratings for name in sorted(parties)])
+    return record(ratings, mask, "plain", recording.record_plain, **changes)
 
 
 @pytest.fixture(scope="session")
@@ -37,21 +45,9 @@ def plain_small(small):
 
 @pytest.fixture(scope="session")
 def strict_small(small):
-    """A transcript of two secure rounds, with the true masked ratings."""
-    settings = messages_settings("lr", "strict")
-    parties = federation.make_parties(small, settings)
-    server = simulation.make_server(small, settings)
-    seen = strict.record_strict(parties, server, settings, small.scale.span)
-    known = View(
-        users=np.arange(small.n_users),
-        indptr=small.by_user,
-        items=small.item_codes,
-        scale=small.scale,
-        prior=public_prior(small),
-    )
-    return seen, known, masked_of(parties), settings
+    return record(small, "lr", "strict", recording.record_strict)
 
 
 @pytest.fixture(scope="session")
 def rated_small(small):
-    return membership.item_matrix(small, np.arange(small.n_users))
+    return item_matrix(exposed(small, "none").lists, small.n_items)

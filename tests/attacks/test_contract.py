@@ -7,50 +7,92 @@ import numpy as np
 import pytest
 
 from fedmmf import rng
-from fedmmf.attacks import strict
-from fedmmf.attacks.contract import AttackResult
-from fedmmf.attacks.gradients import GRADIENTS
-from fedmmf.attacks.grouping import GROUPING
-from fedmmf.attacks.inversion import INVERSION
-from fedmmf.attacks.membership import MEMBERSHIP, CohortView, from_updates
-from fedmmf.attacks.prior import DECODE, NAIVE, SCAN
+from fedmmf.attacks import ATTACKS, Attack, AttackResult, attacks_on, rating_attacks
+from fedmmf.attacks.gradients import Uploads
+from fedmmf.attacks.membership import CohortView, from_updates
 from fedmmf.attacks.ranking import ranking
 from fedmmf.attacks.recovery import recovery
-from fedmmf.attacks.view import expose, noise, public_prior
+from fedmmf.attacks.self_audit import AttackAudit
+from fedmmf.attacks.view import Exposed, levels_of, uniform_prior
+from fedmmf.audit import audit, readings
 from fedmmf.config import Settings
+from fedmmf.engines import ENGINES
+from fedmmf.errors import DataError, SettingsError
+from fedmmf.lists import UserLists
+from fedmmf.masks import MaskPlan, fit_masks
+from fedmmf.masks.fitting import MaskInput
+from fedmmf.party.policy import Private
+from fedmmf.scale import RatingScale
+from fedmmf.simulation import prepare
+from fedmmf.solvers.sgd import SgdPlan
 
-ON_MASKED = [
-    recovery(),
-    recovery(1),
-    recovery(2),
-    ranking(1),
-    ranking(3, strict=True),
-    INVERSION,
-    GROUPING,
-    NAIVE,
-    SCAN,
-    DECODE,
-]
-EVERY = [*ON_MASKED, GRADIENTS, MEMBERSHIP]
-every_attack = pytest.mark.parametrize("attack", EVERY, ids=lambda attack: attack.name)
+from .conftest import exposed, noise
+
+
+def around_public_means(view):
+    """Masked ratings, on top of what the public thinks of each item."""
+    return view.masked + view.prior @ levels_of(view.scale)
+
+
+OUTSIDE = Attack(
+    name="public means",
+    knows="The masked ratings and other people's ratings.",
+    outputs="A real number for each rating.",
+    measure="Share of a user's ratings that are exact after rounding to the scale's step.",
+    guess=around_public_means,
+)
+EVERY = [ATTACKS[name] for name in ATTACKS.names()]
+OTHER_LEVELS = [recovery(1), recovery(2), ranking(3, strict=True)]
+every_attack = pytest.mark.parametrize(
+    "attack", [*EVERY, *OTHER_LEVELS, OUTSIDE], ids=lambda attack: attack.name
+)
 
 
 @pytest.fixture
-def case(attack, small, plain_small, strict_small, rated_small):
+def case(attack, request, small):
     """(view, truth, control): where the attack works, and where it must not."""
-    if attack is GRADIENTS:
-        uploads, masked, _ = plain_small
-        seen, known, _, _ = strict_small
-        return uploads, masked, strict.vectors_as_updates(seen, known)
-    if attack is MEMBERSHIP:
-        popularity = rated_small.mean(axis=0)
-        users = np.arange(small.n_users)
-        draw = rng.stream(1, "scores").random(rated_small.shape)
-        view = from_updates(rated_small, popularity, users)
-        return view, rated_small, CohortView(users, popularity, draw)
+    if attack.target == "uploads":
+        uploads, masked, _ = request.getfixturevalue("plain_small")
+        seen, _, known = request.getfixturevalue("strict_small")
+        return uploads, masked, readings.vectors_as_updates(seen, known)
+    if attack.target == "cohort":
+        rated = request.getfixturevalue("rated_small")
+        popularity, users = rated.mean(axis=0), np.arange(small.n_users)
+        draw = rng.stream(1, "scores").random(rated.shape)
+        return from_updates(rated, popularity, users), rated, CohortView(users, popularity, draw)
     # In `small`, hardly two items have equal features: only without features do groups form.
-    view = expose(small, Settings(mask="mean" if attack is GROUPING else "lr"))
+    view = exposed(small, "mean" if attack.name == "grouping" else "lr")
     return view, small.values, noise(view, seed=1)
+
+
+N_ITEMS, SCALE = 12, RatingScale(1.0, 5.0, 1.0)
+SGD_PLAN = SgdPlan(2, learning_rate=0.02, regularization=0.1, user_prior=1.0, biases=0.0)  # adam
+
+
+def few(target, lengths, same=None):
+    """(view, truth) of users with so many ratings each, all equal to `same` where it is given."""
+    draw = rng.stream(0, "few")
+    items = [np.sort(draw.permutation(N_ITEMS)[:length]) for length in lengths]
+    indptr = np.concatenate(([0], np.cumsum(np.array(lengths, np.int64))))
+    lists = UserLists(indptr, np.concatenate([np.zeros(0, np.int64), *items]))
+    values = draw.integers(1, 6, len(lists.items)) + 0.0
+    values = values if same is None else np.full(len(values), same)
+    users, features = np.arange(len(lengths)), draw.standard_normal((N_ITEMS, 2))
+    known = {"users": users, "lists": lists, "scale": SCALE}
+    known["prior"] = uniform_prior(len(values), SCALE)
+    if target == "cohort":
+        rated = np.zeros((len(lengths), N_ITEMS), bool)
+        rated[lists.users, lists.items] = True
+        return CohortView(users, rated.mean(axis=0) if len(users) else np.zeros(12), rated), rated
+    engine, plan = ENGINES["numpy"], MaskPlan("lr")
+    given = MaskInput(lists, values, SCALE, features)
+    masked = fit_masks(plan, given, engine.mask_runner()).masked_ratings
+    if target == "masked ratings":
+        made = {"masked": masked, "features": features, "plan": plan, "engine": engine}
+        return Exposed(**known, **made), values
+    q = tuple(draw.standard_normal((N_ITEMS, 3)).astype(np.float32) for _ in range(2))
+    updates = tuple(1e30 * np.outer(masked, np.ones(3)) for _ in range(2))  # nothing honest
+    return Uploads(**known, plan=SGD_PLAN, item_factors=q, updates=updates), masked
 
 
 @every_attack
@@ -81,6 +123,56 @@ class TestEveryAttack:
         _, truth, control = case
         assert attack.run(control, truth).advantage_interval[0] <= 0
 
+    @pytest.mark.parametrize("lengths", [[], [0], [1], [0, 1, 2], [3, 0, 5]], ids=str)
+    @pytest.mark.parametrize("same", [None, 4.0])
+    def test_it_bears_users_with_hardly_any_ratings(self, attack, lengths, same):
+        view, truth = few(attack.target, lengths, same)
+        result = attack.run(view, truth)
+        assert result.success.shape == (len(lengths),)
+        is_share = (result.success >= 0) & (result.success <= 1)
+        assert (is_share | np.isnan(result.success)).all()
+        json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_every_attack_has_a_name_of_its_own():
+    names = [attack.name for attack in EVERY]
+    assert len(set(names)) == len(names)
+
+
+def test_attacks_on_ridge_masks_are_tried_on_ridge_masks_alone():
+    on_lr, on_fm = ({attack.name for attack in rating_attacks(mask)} for mask in ("lr", "fm"))
+    assert on_lr - on_fm == {"inversion", "inversion, strength unknown"}
+    assert "ranking h=1" in {attack.name for attack in attacks_on("masked ratings", "fm")} - on_fm
+
+
+@pytest.fixture
+def outsider():
+    """An attack of another package, which cheats: it is given the ratings."""
+
+    def registered(truth):
+        attack = replace(OUTSIDE, name="oracle", guess=lambda view: truth[: len(view.masked)])
+        ATTACKS.register("oracle", attack)
+        return attack
+
+    yield registered
+    ATTACKS.unregister("oracle")
+
+
+def test_an_attack_from_outside_takes_part_in_audits(small, outsider):
+    settings = Settings(mask="fm", mask_strength=0.5, sharing="adaptive", held_out=0.0, factors=6)
+    run = prepare(small, settings)
+    private = Private(run.lists, small.values, run.masks, run.features)
+    own = AttackAudit(limit=0.5)
+    assert (own.shares_found(private) < 1).any()
+    outsider(small.values)
+    assert (own.shares_found(private) == 1).all()
+    assert not own.passes(private)
+    found = audit(small, settings)
+    assert any("recovered by oracle" in sentence for sentence in found.sentences)
+    assert found.grouping.by_audit == 0
+    for tried in (*found.groups.values(), found.messages["sums of strict mode"]):
+        assert "oracle" in {attack.name for attack in tried}
+
 
 def result_of(success, baseline):
     users = np.arange(len(success))
@@ -90,7 +182,6 @@ def result_of(success, baseline):
 def test_users_without_ratings_do_not_count():
     result = result_of([1.0, np.nan, 0.5], [0.5, np.nan, 0.5])
     assert result.mean == 0.75
-    assert result.share_of_users(0.9) == 0.5
     assert result.to_dict()["success"] == [1.0, None, 0.5]
     assert result.to_dict()["n_users"] == 2
 
@@ -104,9 +195,15 @@ def test_intervals_hold_the_mean_and_shrink_with_more_users():
     assert many.advantage_interval == many.interval
 
 
-def test_a_prior_does_not_know_the_attacked_users_own_ratings(small):
-    changed = small.values.copy()
-    mine = slice(0, small.by_user[1])
-    changed[mine] = small.scale.min + small.scale.max - changed[mine]
-    other = replace(small, values=changed)
-    assert np.array_equal(public_prior(small)[mine], public_prior(other)[mine])
+def test_views_hold_finite_numbers():
+    view, _ = few("masked ratings", [3])
+    with pytest.raises(DataError, match="finite masked ratings"):
+        replace(view, masked=np.array([0.0, np.nan, 1.0]))
+    uploads, _ = few("uploads", [3])
+    with pytest.raises(DataError, match="finite updates"):
+        replace(uploads, updates=(np.full((3, 3), np.inf),) * 2)
+
+
+def test_a_scale_without_steps_is_refused():
+    with pytest.raises(SettingsError, match="at most 1000 levels"):
+        levels_of(RatingScale(0.0, 5.0, 1e-6))

@@ -3,10 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmmf import rng, simulation
-from fedmmf.attacks.gradients import GRADIENTS, leaked_ratings, solve_two_rounds, to_exposed
+from fedmmf import rng
+from fedmmf.attacks.gradients import (
+    GRADIENTS,
+    MIN_RATINGS,
+    leaked_ratings,
+    solve_two_rounds,
+    to_exposed,
+)
 from fedmmf.attacks.inversion import INVERSION
-from fedmmf.attacks.view import restrict
+from fedmmf.attacks.view import MOST_SPANS
+from fedmmf.audit.exposure import restrict
 
 from .conftest import record_plain
 
@@ -26,7 +33,7 @@ def test_two_rounds_give_the_ratings_up_to_a_sign():
 @pytest.mark.parametrize("mask", ["none", "lr", "nn"])
 def test_real_messages_give_every_masked_rating_with_its_sign(small, step, mask):
     uploads, masked, _ = record_plain(small, mask, step=step)
-    long = uploads.rows_of(np.diff(uploads.indptr) >= 5)
+    long = uploads.rows_of(uploads.lists.lengths >= 5)
     np.testing.assert_allclose(leaked_ratings(uploads)[long], masked[long], atol=2e-3)
     assert GRADIENTS.run(uploads, masked).mean > 0.99
 
@@ -47,6 +54,22 @@ def test_one_round_twice_gives_nothing(small):
     assert GRADIENTS.run(once, masked).mean < 0.2
 
 
+def test_numbers_that_are_no_updates_lead_to_bounded_ratings(plain_small):
+    uploads, _, known = plain_small
+    zeros = np.zeros_like(uploads.updates[0])
+    for updates in ((zeros, zeros), (1e30 * uploads.updates[0], uploads.updates[1])):
+        view = to_exposed(replace(uploads, updates=updates), known)
+        assert (np.abs(view.masked) <= MOST_SPANS * view.scale.span).all()
+
+
+def test_users_with_too_few_ratings_are_left_out(small):
+    keep = np.ones(len(small), bool)
+    keep[MIN_RATINGS - 1 : small.by_user[1]] = False
+    uploads, _, known = record_plain(small.select(keep), "lr")
+    assert np.isnan(leaked_ratings(uploads)[: MIN_RATINGS - 1]).all()
+    assert to_exposed(uploads, known).users.tolist() == list(range(1, small.n_users))
+
+
 def test_ml_100k_without_a_mask_is_read_in_full(ml_100k):
     uploads, masked, _ = record_plain(ml_100k, "none")
     found = leaked_ratings(uploads)
@@ -57,6 +80,5 @@ def test_ml_100k_without_a_mask_is_read_in_full(ml_100k):
 def test_ml_100k_leakage_then_inversion_gives_the_ratings(ml_100k):
     users = np.arange(0, ml_100k.n_users, 4)
     some = restrict(ml_100k, users)
-    uploads, _, settings = record_plain(some, "lr")
-    view = to_exposed(uploads, simulation.feature_matrix(some, settings), settings)
-    assert INVERSION.run(view, some.values).mean >= 0.99
+    uploads, _, known = record_plain(some, "lr")
+    assert INVERSION.run(to_exposed(uploads, known), some.values).mean >= 0.99

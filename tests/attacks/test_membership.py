@@ -2,13 +2,25 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedmmf.attacks.membership import (
-    MEMBERSHIP,
-    area_under_curve,
-    from_sum,
-    from_two_sums,
-    from_updates,
-)
+from fedmmf.attacks.membership import MEMBERSHIP, CohortView, area_under_curve, from_updates
+
+
+def released(counts, min_raters):
+    """What a sum shows of its counts: items with fewer raters are left out."""
+    return np.where(counts >= min_raters, counts, 0).astype(np.float64)
+
+
+def from_sum(rated, popularity, users, min_raters=1):
+    """One sum over the cohort."""
+    shown = released(rated.sum(axis=0), min_raters)
+    return CohortView(users, popularity, shown[np.newaxis])
+
+
+def from_two_sums(rated, popularity, users, min_raters=1):
+    """Sums over the cohort with and without each of its users in turn."""
+    counts = rated.sum(axis=0)
+    without = released(counts - rated, min_raters)  # (n_users, n_items)
+    return CohortView(users, popularity, released(counts, min_raters) - without)
 
 
 @pytest.fixture
@@ -35,7 +47,7 @@ def test_a_larger_cohort_says_less(rated_small):
     advantages = []
     for size in (1, 4, 30):
         rated = rated_small[:size]
-        view = from_sum(rated.sum(axis=0), popularity, np.arange(size))
+        view = from_sum(rated, popularity, np.arange(size))
         result = MEMBERSHIP.run(view, rated)
         advantages.append(result.mean - result.baseline_mean)
     assert advantages == sorted(advantages, reverse=True)
@@ -53,5 +65,5 @@ def test_leaving_out_rare_items_hides_them_alone(cohort):
     shown = view.scores > 0
     assert not shown[:, counts < 3].any()
     assert np.array_equal(shown[:, counts >= 3], rated[:, counts >= 3])
-    alone = from_sum(counts, popularity, users, min_raters=3)
+    alone = from_sum(rated, popularity, users, min_raters=3)
     assert not alone.scores[0, counts < 3].any()

@@ -6,10 +6,11 @@ from importlib import metadata
 import pytest
 from typer.testing import CliRunner
 
-from fedmmf.bench import secagg
+from fedmmf.bench import secagg, secagg_round
 from fedmmf.cli.app import app
 from fedmmf.errors import SettingsError
-from fedmmf.secagg import PolicyError, least_threshold, measure
+from fedmmf.secagg import PRIME61, RING32, PolicyError, least_threshold
+from fedmmf.secagg.framing import HEADER_BYTES
 
 SIZES = ["--clients", "12", "--length", "200", "--neighbours", "6", "--drop", "0.17"]
 
@@ -115,7 +116,16 @@ def test_a_mistake_is_explained_without_a_traceback(arguments, message):
 
 def test_thresholds_below_half_of_the_holders_are_refused():
     with pytest.raises(PolicyError, match="exceed 1/2"):
-        measure.measure(10, 5, 9, threshold=3)
+        secagg_round.measure(10, 5, 9, threshold=3)
+
+
+@pytest.mark.parametrize("ring", [RING32, PRIME61], ids=lambda ring: ring.name)
+def test_a_round_is_measured(ring):
+    found = secagg_round.measure(12, 500, 6, 0.17, ring)
+    assert found["exact"]
+    assert found["dropped"] == 2
+    assert found["up_bytes"]["masked input"] == 500 * ring.width + HEADER_BYTES
+    assert found["client_cpu_s"] > 0
 
 
 @pytest.fixture

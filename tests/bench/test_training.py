@@ -43,15 +43,30 @@ def test_a_comparison_reports_both_sides(small, monkeypatch):
     monkeypatch.setattr(peers, "installed", lambda: [mean])
     train, test = small.split(0.2, seed=0)
     report = training.compare(train, test, SETTINGS, repeats=2)
-    (row,) = report["peers"]
-    assert row["rmse"] == pytest.approx(np.sqrt(np.mean((test.values - train.values.mean()) ** 2)))
-    assert row["our_seconds_to_that_rmse"] > 0
-    assert report["ours"]["rmse"] < row["rmse"]
-    assert 0 < report["memory"]["share_of_bandwidth"] < 5
+    (row,) = report.peers
+    assert row.rmse == pytest.approx(np.sqrt(np.mean((test.values - train.values.mean()) ** 2)))
+    assert row.our_seconds_to_that_rmse > 0
+    assert row.times_faster == row.fit_seconds / row.our_seconds_to_that_rmse
+    assert report.ours.rmse < row.rmse
+    assert 0 < report.memory.share_of_bandwidth < 5
+
+
+def test_an_error_that_ours_never_reaches_has_no_time(small, monkeypatch):
+    oracle = peers.Peer("oracle", "numpy", "the truth", lambda train: lambda: lambda t: t.values)
+    monkeypatch.setattr(peers, "installed", lambda: [oracle])
+    train, test = small.split(0.2, seed=0)
+    (row,) = training.compare(train, test, SETTINGS, repeats=1).peers
+    assert (row.rmse, row.our_seconds_to_that_rmse, row.times_faster) == (0.0, None, None)
+
+
+def test_a_cold_start_is_timed_in_a_process_of_its_own(small, tmp_path):
+    file = tmp_path / "ratings.csv"
+    small.to_frame().write_csv(file)
+    assert training.cold_seconds(str(file), 0.2, SETTINGS) > 0
 
 
 @pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: peer.name)
 def test_a_real_peer_fits_and_predicts(small, peer):
     pytest.importorskip(peer.package, reason=f"{peer.package} is an optional peer")
     train, test = small.split(0.2, seed=0)
-    assert peers.measure(peer, train, test)["rmse"] < 1.4
+    assert peers.measure(peer, train, test).rmse < 1.4

@@ -25,6 +25,11 @@ COMMANDS = [
     ["reproduce", "dp"],
     ["bench", "training"],
     ["bench", "secagg"],
+    ["bench", "rounds"],
+    ["bench", "growth"],
+    ["bench", "strict"],
+    ["bench", "federation"],
+    ["bench", "costs"],
 ]
 
 
@@ -72,6 +77,7 @@ def test_train_json_keeps_its_contract(quick):
     assert privacy["secure_users"] + privacy["insecure_users"] == report["n_users"] == 60
     assert set(report["traffic"]) == {"up_bytes_per_user_round", "down_bytes_per_user_round"}
     assert report["settings"]["rounds"] == 3
+    assert report["simulated"] is True
 
 
 def test_train_is_reproducible_and_the_seed_matters(quick):
@@ -85,6 +91,16 @@ def test_train_ranks_when_asked(quick):
     report = json.loads(fedmmf("train", *quick, "--top", "10", "--json").stdout)
     assert 0 < report["recall"] < 1
     assert "NDCG" in fedmmf("train", *quick, "--top", "10").stdout
+
+
+def test_train_takes_another_engine(quick):
+    """Slower, and the same but for the order in which numbers are added."""
+    fast, slow = (
+        json.loads(fedmmf("train", *quick, "--engine", engine, "--json").stdout)
+        for engine in ("numba", "numpy")
+    )
+    assert slow["settings"]["engine"] == "numpy"
+    assert slow["rmse"] == pytest.approx(fast["rmse"], abs=1e-4)
 
 
 def test_train_without_a_test_part(quick):
@@ -186,6 +202,8 @@ MISTAKES = [
     (["train", "--data", "ml-100"], 2, "Did you mean ml-100k"),
     (["train", "--data", "{file}"], 2, "needs item features"),
     (["train", "--mask", "ridge"], 2, "--mask"),
+    (["train", "--engine", "abacus"], 2, "--engine"),
+    (["train", "--seed", "-1"], 2, "seed should be greater than or equal to 0; got -1"),
     (["train", "--factors", "0"], 2, "factors should be greater than or equal to 1; got 0"),
     (["train", "--learning-rate", "fast"], 2, "must be a number or auto; got 'fast'"),
     (["train", "--scale", "5"], 2, "must be MIN:MAX or MIN:MAX:STEP"),
@@ -201,6 +219,8 @@ MISTAKES = [
     (["data", "get", "synthetic"], 2, "needs no download"),
     (["reproduce", "table1", "--model", "SVD"], 2, "there is no model 'SVD'"),
     (["bench", "training", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
+    (["bench", "rounds", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
+    (["bench", "growth", "--solver", "als"], 2, "solver should be 'sgd' or 'vb'; got 'als'"),
     (["fly"], 2, "No such command"),
 ]  # fmt: skip
 

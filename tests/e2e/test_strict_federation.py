@@ -3,53 +3,72 @@
 import numpy as np
 import pytest
 
-from fedmmf import simulation, training, wire
-from fedmmf.aggregation.layout import Bounds
 from fedmmf.config import Settings
-from fedmmf.coordinator import n_update_totals
-from fedmmf.federation import make_participants, make_parties
-from fedmmf.traffic import Shape
-from fedmmf.transport import InProcess
+from fedmmf.masks import FittedMasks
+from fedmmf.secagg import FixedPoint, ring_named
+from fedmmf.simulation import prepare, train
+from fedmmf.solvers import SOLVERS
 
 ROUNDS = 3
 
 
-def fixed_point_sum(parties, message, layout, codec, suppressed):
+class EverybodySeen:
     """What the parties would add up to if anybody could see them all."""
-    sizes = {"n_items": layout.n_items, "width": layout.width, "n_totals": layout.n_totals}
-    total = np.zeros(layout.length, np.int64)
-    for party in parties.values():
-        update = wire.Update.decode(party.answer(message.encode()), **sizes)
-        kept = ~np.isin(update.items, suppressed)
-        vector = layout.pack(update.items[kept], update.rows[kept], update.totals)
-        total += codec.quantize(vector)
-    return layout.unpack(total / codec.scale)
+
+    def __init__(self, run, parties, left_out):
+        settings = run.settings
+        self._solver, self._lists = SOLVERS[settings.solver], run.lists
+        together = FittedMasks.together([party.masks for party in parties.values()])
+        self._masked, self._left_out = together.masked_ratings, left_out
+        self._halves = [self._solver.party(self._solver.rank(settings)) for _ in parties]
+        self._bounds, ring = self._solver.bounds(4.0), ring_named(self._solver.ring)
+        self._scales = [
+            FixedPoint(len(parties), bound, ring).scale
+            for bound in (self._bounds.row, self._bounds.total)
+        ]
+
+    def sums(self, public, t):
+        """Rows and totals, each user's in fixed point before they are added."""
+        rows = np.zeros(public.item_rows.shape, np.int64)
+        totals = np.zeros(self._solver.n_totals(public.rank), np.int64)
+        for user, half in enumerate(self._halves):
+            mine = self._lists.of(user)
+            items = self._lists.items[mine]
+            sent, more = half.update(self._masked[mine], public.take(items), t)
+            kept = ~np.isin(items, self._left_out)
+            rows[items[kept]] += self._steps(sent[kept], self._bounds.row, self._scales[0])
+            totals += self._steps(more, self._bounds.total, self._scales[1])
+        return (rows / self._scales[0]).astype(np.float32), totals / self._scales[1]
+
+    @staticmethod
+    def _steps(values, bound, scale):
+        return np.rint(np.clip(values.astype(np.float64), -bound, bound) * scale).astype(np.int64)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "vb"])
 def test_every_round_gives_the_exact_sum_and_the_simulations_factors(ml_100k, solver):
     factors = {"sgd": 20, "vb": 4}[solver]
     settings = Settings(mask="lr", solver=solver, factors=factors, rounds=ROUNDS)
-    held_out = simulation.choose_held_out(ml_100k, settings)
-    parties = make_parties(ml_100k, settings, held_out)
-    twins = make_parties(ml_100k, settings.changed(sharing="plain"), held_out)
-    assert len(parties) == 943
-    participants = make_participants(parties, InProcess(parties), settings, ml_100k.scale.span)
-    server = simulation.make_server(ml_100k, settings)
-    layout = Shape(settings, server.result, 943, 0.0, ml_100k.scale.span).layout
-    assert layout.n_totals == n_update_totals(solver, server.result)
-    codec = Bounds.of(solver, ml_100k.scale.span).codec(layout, solver, 943)
-    counts = np.bincount(ml_100k.item_codes[~held_out], minlength=ml_100k.n_items)
+    run = prepare(ml_100k, settings)
+    federation = run.federation()
+    assert len(federation.parties) == 943
+    federation.prepare_sums()
+    counts = run.lists.counts(ml_100k.n_items)
     rare = np.flatnonzero((counts > 0) & (counts < settings.min_raters))
-    for _ in range(ROUNDS):
-        message = server.next_message()
-        sums = participants.sums(message)
-        expected = fixed_point_sum(twins, message, layout, codec, rare)
-        assert np.array_equal(sums.rows, expected.rows)
-        assert np.array_equal(sums.n_raters, expected.n_raters)
-        assert np.array_equal(sums.totals, expected.totals)
-        server.advance(message, sums)
     assert len(rare) > 100
-    assert len(participants.survivors) == 943
-    (member,) = training.train(ml_100k, settings).members
+    everybody = EverybodySeen(run, federation.parties, rare)
+    server = federation.server.coordinator
+    for t in range(1, ROUNDS + 1):
+        round_ = server.next_round()
+        sums = federation.server.side.sums(round_)
+        rows, totals = everybody.sums(round_.public, t)
+        assert np.array_equal(sums.rows, rows)
+        assert np.array_equal(sums.n_raters, np.where(np.isin(np.arange(1682), rare), 0, counts))
+        assert sums.totals[0] == (0 if run.held_out is None else len(run.held_out))
+        assert np.array_equal(sums.totals[2:], totals)
+        server.advance(round_, sums)
+    assert len(federation.server.side.survivors) == 943
+    assert not federation.server.roster.incidents
+    (member,) = train(ml_100k, settings).members
     np.testing.assert_allclose(server.result.item_factors, member.public.item_factors, atol=1e-4)
+    np.testing.assert_allclose(server.history, member.history, rtol=1e-5)

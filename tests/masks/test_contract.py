@@ -1,48 +1,67 @@
 """What every family of masks has to do; the oracles are in test_models.py."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedmmf import simulation
-from fedmmf.config import Settings
-from fedmmf.errors import SettingsError
-from fedmmf.masks import FAMILIES, fit_masks
-from fedmmf.masks.fitting import Plain, needs_streams
-from fedmmf.party import Party
+from fedmmf.engines.kernels.masks import CompiledRunner
+from fedmmf.errors import SettingsError, UnknownNameError
+from fedmmf.lists import UserLists
+from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, fit_masks
+from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.scale import RatingScale
+from fedmmf.simulation.features import content_features
+from fedmmf.simulation.prepared import lists_of, mask_stream
 
-pytestmark = pytest.mark.parametrize("kind", list(FAMILIES))
-
-
-def fit_crowd(ratings, kind, **settings):
-    settings = Settings(mask=kind, **settings)
-    features = simulation.feature_matrix(ratings, settings)
-    return simulation.fit_all_masks(ratings, features, settings)
+every_family = pytest.mark.parametrize("kind", FAMILIES.names())
 
 
-def lone_party(ratings, user, kind, **settings):
-    mine = slice(*ratings.by_user[user : user + 2])
-    return Party(
-        ratings.item_codes[mine],
+def streams_of(users, plan):
+    """Where these users' masks start from, if they start at random."""
+    return [mask_stream(0, user) for user in users] if plan.starts_at_random else ()
+
+
+def fit_crowd(ratings, kind, **chosen):
+    plan = MaskPlan(kind, **chosen)
+    given = MaskInput(
+        lists_of(ratings),
+        ratings.values,
+        ratings.scale,
+        content_features(ratings),
+        streams_of(ratings.user_ids, plan),
+    )
+    return fit_masks(plan, given, CompiledRunner())
+
+
+def fit_alone(ratings, user, kind, **chosen):
+    plan, mine = MaskPlan(kind, **chosen), slice(*ratings.by_user[user : user + 2])
+    given = MaskInput(
+        UserLists.of_one(ratings.item_codes[mine]),
         ratings.values[mine],
         ratings.scale,
-        simulation.content_features(ratings),
-        mask=kind,
-        stream=simulation.mask_stream(0, ratings.user_ids[user]),
-        **settings,
+        content_features(ratings),
+        streams_of(ratings.user_ids[user : user + 1], plan),
     )
+    return fit_masks(plan, given, OneByOne())
 
 
+def replaced(ratings, values, **changes):
+    return replace(ratings, values=values.astype(np.float32), **changes)
+
+
+@every_family
 @pytest.mark.parametrize("strength", [None, "auto", 3.0])
 def test_one_party_alone_gets_what_the_crowd_gives_it(small, kind, strength):
-    crowd = fit_crowd(small, kind, mask_strength=strength)
+    crowd = fit_crowd(small, kind, strength=strength)
     for user in (0, 7, 59):
-        alone = lone_party(small, user, kind, mask_strength=strength).mask
+        alone = fit_alone(small, user, kind, strength=strength)
         assert alone.strengths[0] == crowd.strengths[user]
         np.testing.assert_allclose(alone.theta[0], crowd.theta[user], rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(alone.j_out_of_fold[0], crowd.j_out_of_fold[user], rtol=1e-7)
 
 
+@every_family
 def test_the_number_of_threads_changes_nothing(small, kind, monkeypatch):
     monkeypatch.setenv("FEDMMF_THREADS", "1")
     one = fit_crowd(small, kind)
@@ -52,6 +71,7 @@ def test_the_number_of_threads_changes_nothing(small, kind, monkeypatch):
     assert np.array_equal(one.unit_held_out, five.unit_held_out)
 
 
+@every_family
 def test_a_mask_sees_its_own_users_ratings_alone(small, kind):
     before = fit_crowd(small, kind)
     others = small.user_codes != 5
@@ -63,6 +83,7 @@ def test_a_mask_sees_its_own_users_ratings_alone(small, kind):
         assert not np.array_equal(before.theta[6], after.theta[6])
 
 
+@every_family
 def test_an_out_of_fold_prediction_does_not_see_its_rating(small, kind):
     before = fit_crowd(small, kind).unit_held_out
     changed = small.values.copy()
@@ -71,41 +92,35 @@ def test_an_out_of_fold_prediction_does_not_see_its_rating(small, kind):
     assert before[0] == after[0]
 
 
+@every_family
 def test_no_party_interpolates_its_ratings(small, kind):
     """Without regularisation a user with fewer ratings than features would have J = 0."""
     assert fit_crowd(small, kind).j_train.min() > 1e-3
 
 
+@every_family
 @pytest.mark.parametrize("cross_fit", [False, True])
 def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit):
-    masks = fit_crowd(small, kind)
-    masked = masks.masked_ratings(cross_fit)
+    masks = fit_crowd(small, kind, cross_fit=cross_fit)
+    masked = masks.masked_ratings
     assert masked.dtype == np.float32
-    features = simulation.content_features(small)
-    predicted = masks.predict(small.by_user, small.item_codes, features, Plain())
+    predicted = masks.predict(lists_of(small), content_features(small), OneByOne())
     if not cross_fit:
         np.testing.assert_allclose(masked + predicted, small.values, atol=1e-5)
     elif kind != "none":
         assert np.mean(masked**2) > np.mean((small.values - predicted) ** 2)
 
 
+@every_family
 def test_users_with_no_or_one_rating_work(kind):
     scale, features = RatingScale(1, 5, 1), np.eye(3)
-    masks = fit_masks(
-        kind,
-        np.array([0, 1, 1]),
-        np.array([2]),
-        np.array([5.0]),
-        features,
-        scale,
-        strength=None,
-        folds=5,
-        streams=[np.random.default_rng(0)] * 2 if needs_streams(kind) else [],
-        runner=Plain(),
-    )
+    plan, lists = MaskPlan(kind), UserLists(np.array([0, 1, 1]), np.array([2]))
+    given = MaskInput(lists, np.array([5.0]), scale, features, streams_of((0, 1), plan))
+    masks = fit_masks(plan, given, OneByOne())
     assert np.isfinite(masks.theta).all()
     assert np.isnan(masks.j_train[1])
-    predicted = masks.predict(np.array([0, 3, 6]), np.array([0, 1, 2] * 2), features, Plain())
+    everything = UserLists(np.array([0, 3, 6]), np.array([0, 1, 2] * 2))
+    predicted = masks.predict(everything, features, OneByOne())
     assert np.isfinite(predicted).all()
     base = 0.0 if kind == "none" else 3.0
     assert (predicted[3:] == base).all()  # who gave nothing gets the midpoint
@@ -113,6 +128,7 @@ def test_users_with_no_or_one_rating_work(kind):
         assert base < predicted[2] < 5.0
 
 
+@every_family
 def test_the_unit_of_the_scale_does_not_matter(small, kind):
     """Ratings of 10..50 with the same strength give ten times the mask of 1..5."""
     wide = RatingScale(10 * small.scale.min, 10 * small.scale.max, 10 * small.scale.step)
@@ -122,12 +138,14 @@ def test_the_unit_of_the_scale_does_not_matter(small, kind):
     np.testing.assert_allclose(ten.j_train, one.j_train, rtol=1e-5)
 
 
+@every_family
 def test_auto_is_no_worse_out_of_fold_than_any_candidate(small, kind):
-    best = fit_crowd(small, kind, mask_strength="auto").j_out_of_fold
+    best = fit_crowd(small, kind, strength="auto").j_out_of_fold
     for strength in FAMILIES[kind].strengths:
-        assert (best <= fit_crowd(small, kind, mask_strength=strength).j_out_of_fold + 1e-12).all()
+        assert (best <= fit_crowd(small, kind, strength=strength).j_out_of_fold + 1e-12).all()
 
 
+@every_family
 def test_features_are_asked_for(small, kind):
     bare = replaced(small, small.values, features=None)
     if FAMILIES[kind].needs_features:
@@ -137,7 +155,26 @@ def test_features_are_asked_for(small, kind):
         fit_crowd(bare, kind)
 
 
-def replaced(ratings, values, **changes):
-    from dataclasses import replace
+@every_family
+def test_parties_together_are_the_crowd(small, kind):
+    """What a run in one process joins."""
+    crowd = fit_crowd(small, kind)
+    together = FittedMasks.together([fit_alone(small, user, kind) for user in range(60)])
+    assert np.array_equal(together.indptr, crowd.indptr)
+    np.testing.assert_allclose(together.theta, crowd.theta, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(together.j_train, crowd.j_train, rtol=1e-6)
+    np.testing.assert_allclose(together.masked_ratings, crowd.masked_ratings, atol=1e-5)
 
-    return replace(ratings, values=values.astype(np.float32), **changes)
+
+@every_family
+def test_a_family_says_how_many_parameters_it_has(small, kind):
+    family, features = FAMILIES[kind], content_features(small)
+    assert family.name == kind
+    assert fit_crowd(small, kind).theta.shape == (60, family.n_parameters(features.shape[1]))
+    assert family.default_strength > 0
+    assert min(family.strengths) > 0
+
+
+def test_an_unknown_mask_is_named():
+    with pytest.raises(UnknownNameError, match="no mask called 'gp'; there are none, mean, lr"):
+        FAMILIES["gp"]

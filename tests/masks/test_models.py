@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedmmf.masks import models
+from fedmmf.masks import FAMILIES, models
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def problem():
 
 
 def start(family, d, seed=0):
-    return models.FAMILIES[family].start(np.random.default_rng(seed), d)
+    return FAMILIES[family].start(np.random.default_rng(seed), d)
 
 
 def fm_objective(theta, x, y, strength):
@@ -109,3 +109,18 @@ def test_nn_prediction_unit_by_unit(problem):
 
 def test_parties_do_not_share_a_random_start():
     assert not np.array_equal(start("nn", 4, seed=1), start("nn", 4, seed=2))
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES.names() if FAMILIES[name].gradient])
+def test_a_gradient_is_the_slope_of_weighted_squares(problem, name):
+    x, y = problem
+    family, generator = FAMILIES[name], np.random.default_rng(3)
+    theta = 0.3 * generator.standard_normal(family.n_parameters(6))
+    weights = generator.random(40)
+
+    def loss(theta):
+        return 0.5 * np.sum(weights * (family.predict(x, theta) - y) ** 2)
+
+    np.testing.assert_allclose(
+        family.gradient(x, y, weights, theta), slope(loss, theta), rtol=1e-5, atol=1e-7
+    )

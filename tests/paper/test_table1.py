@@ -1,14 +1,15 @@
 import csv
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from fedmmf.errors import CheckpointError, UnknownNameError
 from fedmmf.paper import hyperparameters, table1
-from fedmmf.paper.figures import PAPER, paper_figure
 from fedmmf.paper.models import ROWS, chosen, row_called, run_row
-from fedmmf.paper.table1 import Job, run_table, to_csv, to_markdown, write_table
+from fedmmf.paper.published import PAPER, paper_figure
+from fedmmf.paper.table1 import Job, TableRow, run_table, to_csv, to_markdown, write_table
 from fedmmf.paper.tune import tune
 
 QUICK = {"factorization": {"rounds": 3, "factors": 3, "held_out": 0.0}, "local": {}}
@@ -28,8 +29,9 @@ def tuned(row):
 def test_every_row_runs_and_learns_something(small, row):
     train, test = small.split(0.2, seed=0)
     result = run_row(row, train, test, tuned(row), seed=0)
-    assert 0.5 < result["mae"] < result["rmse"] < 1.4
-    assert result["settings"]["mask"] == row.mask
+    assert 0.5 < result.mae < result.rmse < 1.4
+    assert result.settings["mask"] == row.mask
+    assert (result.mean_j is not None) == (row.kind == "factorization")
 
 
 def test_every_model_of_the_paper_has_a_row():
@@ -52,13 +54,13 @@ def jobs(names=("LocalLR", "FedLR"), runs=3):
 
 def test_the_table_is_mean_and_deviation_of_its_runs(small, tmp_path):
     rows = run_table(jobs(), lambda name: small, tmp_path)
-    assert [row["model"] for row in rows] == ["LocalLR", "FedLR"]
+    assert [row.model for row in rows] == ["LocalLR", "FedLR"]
     results = [json.loads(job.path(tmp_path).read_text()) for job in jobs()[:3]]
     rmse = [result["rmse"] for result in results]
-    assert rows[0]["rmse_mean"] == pytest.approx(np.mean(rmse), abs=1e-5)
-    assert rows[0]["rmse_std"] == pytest.approx(np.std(rmse, ddof=1), abs=1e-5)
-    assert rows[0]["paper_rmse"] is None
-    assert set(rows[0]) == set(table1.COLUMNS)
+    assert rows[0].rmse_mean == pytest.approx(np.mean(rmse), abs=1e-5)
+    assert rows[0].rmse_std == pytest.approx(np.std(rmse, ddof=1), abs=1e-5)
+    assert rows[0].runs == 3
+    assert rows[0].paper_rmse is None
 
 
 def test_a_killed_reproduction_continues(small, tmp_path, monkeypatch):
@@ -76,14 +78,14 @@ def test_a_killed_reproduction_continues(small, tmp_path, monkeypatch):
     monkeypatch.setattr(table1, "run_row", lambda *a: ran.append(a[0].name) or real(*a))
     resumed = run_table(jobs(), lambda name: small, tmp_path)
     assert ran == ["FedLR", "FedLR"]  # four of the six were there
-    assert len(resumed) == 2
+    assert resumed == run_table(jobs(), lambda name: small, tmp_path)
 
 
 def test_other_settings_run_anew(small, tmp_path):
     first = run_table(jobs(["LocalLR"], 1), lambda name: small, tmp_path)
     hyperparameters.save_tuned("small", {"LocalLR": {"mask_strength": 1.0}})
     second = run_table(jobs(["LocalLR"], 1), lambda name: small, tmp_path)
-    assert first[0]["rmse_mean"] != second[0]["rmse_mean"]
+    assert first[0].rmse_mean != second[0].rmse_mean
 
 
 def test_a_broken_result_says_so(small, tmp_path):
@@ -94,13 +96,17 @@ def test_a_broken_result_says_so(small, tmp_path):
         run_table([job], lambda name: small, tmp_path)
 
 
+CONTRACT = [
+    "model", "data", "rmse_mean", "rmse_std", "mae_mean", "mae_std", "paper_rmse", "paper_mae",
+    "runs", "seconds",
+]  # fmt: skip
+
+
 def test_the_table_is_written_three_times(tmp_path):
-    row = {
-        "model": "FedMF", "data": "ml-100k", "rmse_mean": 0.91, "rmse_std": 0.01, "mae_mean": 0.7,
-        "mae_std": 0.02, "paper_rmse": 0.9491, "paper_mae": 0.7412, "runs": 2, "seconds": 1.0,
-    }  # fmt: skip
+    row = TableRow("FedMF", "ml-100k", 0.91, 0.01, 0.7, 0.02, 0.9491, 0.7412, 2, 1.0)
     write_table([row], tmp_path)
-    assert json.loads((tmp_path / "table1.json").read_text()) == {"rows": [row]}
+    assert json.loads((tmp_path / "table1.json").read_text()) == {"rows": [asdict(row)]}
+    assert list(asdict(row)) == CONTRACT  # scripts read these keys
     assert "| ml-100k | FedMF | 0.9100 ± 0.0100 |" in (tmp_path / "table1.md").read_text()
     (line,) = csv.DictReader((tmp_path / "table1.csv").read_text().splitlines())
     assert line["paper_rmse"] == "0.9491"
@@ -120,7 +126,7 @@ def test_tuning_finds_settings_that_run(small, name):
     best = tune(row_called(name), train, n_trials=3, seed=0)
     assert 0.5 < best.rmse < 1.4
     result = run_row(row_called(name), train, test, best.settings, seed=0)
-    assert result["rmse"] < 1.4
+    assert result.rmse < 1.4
 
 
 def test_tuning_never_sees_the_test_part(small):

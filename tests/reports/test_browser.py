@@ -10,7 +10,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from fedmmf.reports import write_report
+from fedmmf.reports import Run, write_report
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 WIDTHS = [360, 1200]
 RUNS = {
-    "train and audit": {"train": samples.train(), "audit": samples.audit()},
+    "train and audit": Run.of(samples.train(), samples.audit()),
     "demo": samples.demo(),
     "hostile": samples.train(
         data=samples.HOSTILE, baselines=[{"name": "a name without end " * 9, "rmse": 1.0}]

@@ -10,6 +10,7 @@ from samples import HOSTILE
 
 from fedmmf.reports.charts import LEFT, RIGHT, Bar, Series, bars, histogram, line, places
 from fedmmf.reports.svg import percent, round_ticks
+from fedmmf.results import Histogram
 
 
 def marks(chart):
@@ -76,7 +77,8 @@ def test_a_bar_shows_its_interval_and_what_to_compare_with():
 
 
 def test_a_histogram_fills_the_bins_up_to_the_limit():
-    chart = histogram("h", "title", [0.0, 0.1, 0.2, 0.3], [5, 10, 0], "J", limit=0.15)
+    found = Histogram(edges=[0.0, 0.1, 0.2, 0.3], counts=[5, 10, 0])
+    chart = histogram("h", "title", found, "J", limit=0.15)
     assert [mark.get("class") for mark in marks(chart)] == ["mark ours", "mark other", "mark other"]
     heights = [float(mark.get("height")) for mark in marks(chart)]
     assert heights[1] == pytest.approx(2 * heights[0])

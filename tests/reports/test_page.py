@@ -12,9 +12,11 @@ import samples
 from samples import HOSTILE
 
 from fedmmf.errors import DataError
-from fedmmf.reports import write_report
+from fedmmf.reports import Run, read_run, write_report
+from fedmmf.reports import words as said
+from fedmmf.results import DemoResult, RankingAccuracy, RankingScores, RecommendedList
 
-OPTIONAL = ("baselines", "history", "j", "tradeoff", "cost", "traffic", "seconds", "rounds")
+EMPTY = {"baselines": [], "history": [], "j": None, "tradeoff": [], "cost": None}
 PACKAGE = resources.files("fedmmf.reports")
 
 
@@ -50,24 +52,39 @@ def test_a_section_is_there_where_its_data_are(tmp_path):
     always = ["protection", "settings"]
     trained = ["accuracy", "learning", "privacy", "tradeoff", "traffic"]
     assert sections(samples.train()) == trained + always
-    assert sections(samples.audit()) == ["attacks", *always]
+    assert sections(samples.audit()) == ["privacy", "tradeoff", "attacks", *always]
     assert sections(samples.demo()) == ["runs", *trained, "recommendations", *always]
-    both = {"train": samples.train(), "audit": samples.audit()}
+    both = Run.of(samples.train(), samples.audit())
     assert sections(both) == [*trained[:4], "attacks", "traffic", *always]
-    bare = {key: value for key, value in samples.train(rmse=None).items() if key not in OPTIONAL}
-    assert sections(bare) == ["privacy", *always]
+    assert sections(samples.train(rmse=None, **EMPTY)) == ["privacy", "traffic", *always]
 
 
-@pytest.mark.parametrize("missing", OPTIONAL)
+@pytest.mark.parametrize("missing", EMPTY)
 def test_any_optional_part_may_be_missing(page_of, missing):
-    run = samples.train()
+    run = samples.train().to_json_dict()
     del run[missing]
     assert "0.9213" in page_of(run).text
 
 
 def test_parts_may_be_empty(page_of):
-    run = samples.train(cost=None, history=[None, None], tradeoff=[], baselines=[], j=None)
+    run = samples.train(**EMPTY | {"history": [None, None]})
     assert 'id="learning"' not in page_of(run).source
+
+
+def test_results_and_their_json_make_the_same_page(page_of):
+    for result in (samples.train(), samples.demo(), samples.audit()):
+        assert page_of(result).source == page_of(result.to_json_dict()).source
+    train, audit = samples.train(), samples.audit()
+    both = {"train": train.to_json_dict(), "audit": audit.to_json_dict()}
+    assert page_of(both).source == page_of(Run.of(train, audit)).source
+
+
+@pytest.mark.parametrize("name", ["train.json", "demo.json", "audit.json", ""])
+def test_files_of_version_0_1_make_a_page_that_says_what_they_do_not_tell(page_of, name):
+    text = page_of(read_run(samples.OLD / name)).text
+    assert "fedmmf of the run" in text
+    assert said.UNTOLD in text
+    assert said.SIMULATED in text
 
 
 @pytest.mark.parametrize(
@@ -75,18 +92,19 @@ def test_parts_may_be_empty(page_of):
     [
         samples.train(data=HOSTILE, version=HOSTILE, mask=HOSTILE, settings={HOSTILE: HOSTILE}),
         samples.train(baselines=[{"name": HOSTILE, "rmse": 1.0}]),
-        samples.audit() | {"sentences": [HOSTILE]},
-        samples.audit() | {"groups": {HOSTILE: [samples.attack(HOSTILE, 0.5)]}},
-        {
-            "runs": [samples.train()],
-            "recommended": {
-                "user": HOSTILE,
-                "model": HOSTILE,
-                "recommendations": [{"item_id": HOSTILE, "title": HOSTILE, "prediction": 1.0}],
-            },
-        },
+        samples.train(protection=[HOSTILE]),
+        samples.audit(sentences=[HOSTILE]),
+        samples.audit(groups={HOSTILE: [samples.attack(HOSTILE, 0.5)]}),
+        DemoResult(
+            runs=[samples.train()],
+            recommended=RecommendedList(
+                user=HOSTILE,
+                model=HOSTILE,
+                recommendations=[{"item_id": HOSTILE, "title": HOSTILE, "prediction": 1.0}],
+            ),
+        ),
     ],
-    ids=["train", "baseline", "sentence", "attack", "demo"],
+    ids=["train", "baseline", "protection", "sentence", "attack", "demo"],
 )
 def test_nothing_in_a_run_becomes_markup(page_of, run):
     page = page_of(run)
@@ -97,7 +115,7 @@ def test_nothing_in_a_run_becomes_markup(page_of, run):
 
 
 def test_no_address_is_fetched(page_of):
-    page = page_of({"train": samples.train(), "audit": samples.audit()})
+    page = page_of(Run.of(samples.train(), samples.audit()))
     links = [
         value
         for _, attributes in page.tags
@@ -113,7 +131,7 @@ def test_no_address_is_fetched(page_of):
 
 
 def test_links_lead_to_sections_and_ids_are_unique(page_of):
-    page = page_of({"train": samples.train(), "audit": samples.audit()})
+    page = page_of(Run.of(samples.train(), samples.audit()))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     targets = {a["href"][1:] for t, a in page.tags if t == "a"}
@@ -125,31 +143,35 @@ def test_links_lead_to_sections_and_ids_are_unique(page_of):
 def test_the_words_say_what_secure_means_and_what_is_made_up(page_of):
     text = page_of(samples.train()).text
     assert "A small J protects nobody by itself." in text
-    assert "obfuscation, not protection" in text
-    assert "The ratings are synthetic" in text
-    assert "The ratings are synthetic" not in page_of(samples.train(synthetic=False)).text
+    assert said.SYNTHETIC in text
+    assert said.SYNTHETIC not in page_of(samples.train(synthetic=False)).text
 
 
-@pytest.mark.parametrize(
-    ("sharing", "aggregation", "said", "unsaid"),
-    [
-        ("strict", "secure", "It sees no single update", "in the clear. This is"),
-        ("strict", "dp", "differential privacy", "It sees no single update"),
-        ("strict", "homomorphic-ckks", "must not collude with the server", "differential privacy"),
-        ("adaptive", "secure", "who is in which group", "Sharing is strict"),
-        ("plain", "secure", "the server sees the update of every user", "secure aggregation"),
-    ],
-)
-def test_what_is_hidden_depends_on_how_updates_are_shared(
-    page_of, sharing, aggregation, said, unsaid
-):
-    settings = {"sharing": sharing, "aggregation": aggregation}
-    text = page_of(samples.train(settings=settings)).text
-    assert said in text
-    assert unsaid not in text
-    collected = "The server collects the masked ratings themselves"
-    assert collected not in text
-    assert collected in page_of(samples.train(settings=settings | {"collect_masked": True})).text
+def test_what_is_hidden_is_said_in_the_runs_own_words(page_of):
+    text = page_of(samples.train()).text
+    assert samples.HIDDEN in text
+    assert said.UNTOLD not in text
+    assert said.UNTOLD in page_of(samples.train(protection=())).text
+
+
+@pytest.mark.parametrize("result", [samples.train(), samples.audit()], ids=["train", "audit"])
+def test_a_simulation_says_so_before_any_figure_and_a_real_run_does_not(page_of, result):
+    text = page_of(result).text
+    assert text.index(said.SIMULATED) < text.index("threshold_j")
+    assert said.IN_ONE_PROCESS not in text
+    text = page_of(result.model_copy(update={"simulated": False})).text
+    assert text.index(said.IN_ONE_PROCESS) < text.index("threshold_j")
+    assert "simulation" not in text
+
+
+def test_lists_are_judged_beside_the_most_popular_items(page_of):
+    popular = RankingScores(ndcg_at_10=0.2, recall_at_20=0.1, hit_rate_at_10=None)
+    ranking = RankingAccuracy(
+        ndcg_at_10=0.3, recall_at_20=0.15, hit_rate_at_10=0.5, popularity=popular
+    )
+    text = page_of(samples.train(rmse=None, mae=None, ranking=ranking)).text
+    assert "NDCG of the first 10 items is 0.3000; of the most popular items, 0.2000." in text
+    assert "a hit among the first 10 items is 0.5000." in text
 
 
 def test_attacks_on_nobody_are_left_out(page_of):
@@ -161,14 +183,12 @@ def test_attacks_on_nobody_are_left_out(page_of):
 
 def test_an_audit_of_another_run_is_called_so(page_of):
     audit = samples.audit()
-    ours = samples.train(settings=audit["settings"])
+    ours = samples.train(settings=audit.settings)
     strange = "The audit is of another run"
-    assert strange not in page_of({"train": ours, "audit": audit}).text
-    other = samples.train(settings=audit["settings"] | {"mask": "fm"})
-    assert (
-        f"{strange} than the rest of this page: mask."
-        in page_of({"train": other, "audit": audit}).text
-    )
+    assert strange not in page_of(Run.of(ours, audit)).text
+    other = samples.train(settings=audit.settings | {"mask": "fm"})
+    text = page_of(Run.of(other, audit)).text
+    assert f"{strange} than the rest of this page: mask." in text
 
 
 def test_a_worse_run_than_a_simple_prediction_is_called_so(page_of):
@@ -218,7 +238,14 @@ def test_the_command_writes_the_file_and_says_what_is_in_it(tmp_path):
             check=False,
         )
 
-    done = report("-", "--out", "page.html", "--json", text=json.dumps(samples.train()))
+    done = report(
+        "-", "--out", "page.html", "--json", text=json.dumps(samples.train().to_json_dict())
+    )
+    sections = ["accuracy", "learning", "privacy", "tradeoff", "traffic", "protection", "settings"]
+    assert json.loads(done.stdout) == {"out": "page.html", "sections": sections}
+    assert (tmp_path / "page.html").is_file()
+    text = json.dumps(samples.train().to_json_dict())
+    done = report("-", "--out", "page.html", "--json", text=text)
     sections = ["accuracy", "learning", "privacy", "tradeoff", "traffic", "protection", "settings"]
     assert json.loads(done.stdout) == {"out": "page.html", "sections": sections}
     assert (tmp_path / "page.html").is_file()

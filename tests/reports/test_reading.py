@@ -7,43 +7,49 @@ import pytest
 import samples
 
 from fedmmf.errors import DataError
-from fedmmf.reports import read_run
-from fedmmf.reports.reading import understood
+from fedmmf.reports import Run, read_run
+from fedmmf.reports.reading import as_run
 
 
 @pytest.fixture
 def write(tmp_path):
     def write(value, name="run.json"):
         path = tmp_path / name
-        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        path.write_text(value if isinstance(value, str) else json.dumps(value.to_json_dict()))
         return path
 
     return write
 
 
-@pytest.mark.parametrize("run", [samples.train(), samples.demo(), samples.audit()])
-def test_a_file_is_read_as_it_is(write, run):
-    assert read_run(write(run)) == run
+@pytest.mark.parametrize("result", [samples.train(), samples.demo(), samples.audit()])
+def test_a_file_is_read_as_it_was_printed(write, result):
+    assert read_run(write(result)) == as_run(result) == as_run(result.to_json_dict())
 
 
 def test_standard_input_is_read(monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(samples.train())))
-    assert read_run(type(tmp_path)("-")) == samples.train()
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(samples.train().to_json_dict())))
+    assert read_run(type(tmp_path)("-")) == Run.of(samples.train())
 
 
 def test_a_folder_holds_one_part_or_both(write, tmp_path):
     write(samples.audit(), "audit.json")
-    assert read_run(tmp_path).keys() == {"audit"}
+    assert read_run(tmp_path) == Run.of(samples.audit())
     write(samples.train(), "train.json")
-    run = understood(read_run(tmp_path))
-    assert run.best.rmse == samples.train()["rmse"]
-    assert len(run.audit.groups["in the clear"]) == 3
+    assert read_run(tmp_path) == Run.of(samples.train(), samples.audit())
 
 
 def test_the_best_run_of_a_demo_has_the_least_error():
-    assert understood(samples.demo()).best.mask == "mean"
+    assert as_run(samples.demo()).best.mask == "mean"
     untested = [samples.train(mask=mask, rmse=None) for mask in ("lr", "fm")]
-    assert understood({"runs": untested}).best.mask == "lr"
+    assert Run.of(*untested).best.mask == "lr"
+
+
+def test_a_report_is_about_something_and_one_audit_at_most():
+    for results in ([], [samples.audit()] * 2):
+        with pytest.raises(DataError, match="at least one result, and one audit at most"):
+            Run.of(*results)
+    with pytest.raises(DataError, match="at least one result"):
+        _ = Run().subject
 
 
 @pytest.mark.parametrize(
@@ -71,13 +77,19 @@ def test_what_is_not_there_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
-        ({"rmse": "low"}, "trained.0.rmse"),
-        ({"rmse": float("nan")}, "trained.0.rmse"),
-        ({"privacy": {}}, "trained.0.privacy.threshold_j"),
-        ({"j": {"edges": [0, 1], "counts": [1, 2]}}, "2 counts need 3 edges; got 2"),
-        ({"tradeoff": [{"threshold_j": 0.1, "share_in_clear": 7}]}, "share_in_clear"),
+        ({"rmse": "low"}, "run.json, rmse: Input should be a valid number"),
+        ({"privacy": {}}, "privacy.threshold_j: Field required"),
+        ({"j": {"edges": [0, 1], "counts": [1, 2]}}, "j: 2 counts need 3 edges; got 2"),
+        ({"tradeoff": [{"threshold_j": 0.1, "share_in_clear": 7}]}, "tradeoff.0.share_in_clear"),
     ],
 )
-def test_a_wrong_value_is_named(changes, where):
+def test_a_wrong_value_is_named(write, changes, where):
+    text = json.dumps(samples.train().to_json_dict() | changes)
     with pytest.raises(DataError, match=where):
-        understood(samples.train(**changes))
+        read_run(write(text))
+
+
+def test_a_part_of_a_folder_is_not_mistaken_for_the_other(write, tmp_path):
+    write(samples.audit(), "train.json")
+    with pytest.raises(DataError, match=r"train\.json, rmse: Field required"):
+        read_run(tmp_path)

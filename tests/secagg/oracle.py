@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from fedmmf.secagg import Client, Server, Setup, Stage, least_threshold, public_identity
+from fedmmf.secagg import RoundClient, RoundServer, Setup, Stage, least_threshold, public_identity
 from fedmmf.secagg.ring import RING32
 
 
@@ -37,7 +37,7 @@ def make_setup(n=5, threshold=None, length=7, ring=RING32, round_id=b"round", ac
 
 def make_clients(setup, tag="client"):
     return {
-        party: Client(
+        party: RoundClient(
             setup,
             party,
             entropy=entropy_from(f"{tag} {setup.round_id.hex()} {party}"),
@@ -85,7 +85,7 @@ def run(setup, values=None, drops=None, until=None):
     """
     clients = make_clients(setup)
     values = values or make_values(setup)
-    drops, server = drops or {}, Server(setup)
+    drops, server = drops or {}, RoundServer(setup)
     sent = dict.fromkeys(setup.parties, b"")
     while server.stage is not until:
         stage = server.stage

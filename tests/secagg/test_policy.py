@@ -1,13 +1,28 @@
 """Conditions on thresholds, neighbour graphs, and the choice of both."""
 
+import struct
+import tracemalloc
+from contextlib import contextmanager
 from fractions import Fraction
+from hashlib import sha256
 from math import comb, log2
 
+import numpy as np
 import pytest
 from oracle import make_setup
 
 from fedmmf.errors import SettingsError
-from fedmmf.secagg import PolicyError, Setup, graph, least_threshold, parameters, policy
+from fedmmf.secagg import (
+    LARGEST_COHORT,
+    PolicyError,
+    SessionClient,
+    Setup,
+    graph,
+    least_threshold,
+    parameters,
+    policy,
+)
+from fedmmf.secagg.session import Trip
 
 
 @pytest.mark.parametrize(
@@ -23,6 +38,8 @@ from fedmmf.secagg import PolicyError, Setup, graph, least_threshold, parameters
         ({"n": 9, "minimum": 12}, "at least 12 parties"),
         ({"n": 9, "length": 0}, "length"),
         ({"n": 9, "round_id": b""}, "round_id"),
+        ({"n": 9, "graph_seed": bytes(65)}, "graph_seed"),
+        ({"n": 9, "length": 2**29 + 1}, r"length must be in \[1, 536870912\]"),
     ],
 )
 def test_a_setup_says_which_condition_fails(options, reason):
@@ -48,9 +65,69 @@ def test_every_field_of_a_setup_is_bound_into_its_digest():
     assert len(digests) == len(changes)
 
 
+def test_a_cohort_beyond_the_largest_is_refused_before_anything_is_built():
+    most = LARGEST_COHORT
+    policy.check(most, 50, 30, active=False, minimum=3)
+    reason = f"at most {most} parties; got {most + 1}. Invite fewer"
+    with pytest.raises(PolicyError, match=reason):
+        policy.check(most + 1, 50, 30, active=False, minimum=3)
+    parties, identities = tuple(range(10 * most)), (b"x",) * (10 * most)
+    with used_memory() as used, pytest.raises(PolicyError, match="at most"):
+        Setup(b"r", parties, 30, 5, neighbours=50, active=True, identities=identities)
+    assert used[0] < 100_000
+
+
+@contextmanager
+def used_memory():
+    """Give a list that gets, at the end, the most bytes that Python had at once."""
+    most = []
+    tracemalloc.start()
+    try:
+        yield most
+    finally:
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+
+def test_the_order_of_the_graph_is_that_of_the_digests():
+    def slow(n, seed):
+        def key(i):
+            parts = b"fedmmf secagg 1 graph", seed, b"%d" % i
+            return sha256(b"".join(struct.pack("<Q", len(p)) + p for p in parts)).digest()
+
+        return sorted(range(n), key=key)
+
+    for n, seed in ((3, b""), (1000, b"a"), (20_000, b"seed")):
+        order, place = graph.circle(n, seed)
+        assert order.tolist() == slow(n, seed)
+        assert place[order].tolist() == list(range(n))
+
+
+def test_the_largest_cohort_fits_a_small_device():
+    """The ring of the graph while it is made, all rings that are kept, and a whole session."""
+    n = LARGEST_COHORT
+    graph.circle.cache_clear()
+    with used_memory() as used:
+        order, place = graph.circle(n, b"large")
+    assert used[0] < 10e6
+    assert graph.circle.cache_info().maxsize * (order.nbytes + place.nbytes) < 10e6
+    parties = tuple(range(n))
+    with used_memory() as used:
+        setup = Setup(b"r", parties, 27, 5, neighbours=50, graph_seed=b"large")
+        client = SessionClient(setup, 7)
+        for number in range(6):
+            client.first(Trip(1, number).encode(setup), np.zeros(5, np.uint32))
+        assert len(setup.peers(7)) == 50
+    assert used[0] < 20e6
+
+
+def rows_of(n, k, seed):
+    return [graph.neighbours(n, k, seed, i) for i in range(n)]
+
+
 @pytest.mark.parametrize(("n", "k"), [(8, 4), (9, 4), (10, 5), (100, 51), (7, 6), (50, 2)])
 def test_the_graph_is_regular_symmetric_connected_and_fixed_by_its_seed(n, k):
-    rows = graph.harary(n, k, b"seed")
+    rows = rows_of(n, k, b"seed")
     assert all(len(set(row)) == k and i not in row for i, row in enumerate(rows))
     assert all(i in rows[j] for i, row in enumerate(rows) for j in row)
     reached, edge = {0}, {0}
@@ -58,8 +135,8 @@ def test_the_graph_is_regular_symmetric_connected_and_fixed_by_its_seed(n, k):
         edge = {j for i in edge for j in rows[i]} - reached
         reached |= edge
     assert len(reached) == n
-    assert rows == tuple(graph.neighbours.__wrapped__(n, k, b"seed", i) for i in range(n))
-    assert k == n - 1 or rows != graph.harary(n, k, b"other")
+    assert rows == rows_of(n, k, b"seed")
+    assert k == n - 1 or rows != rows_of(n, k, b"other")
 
 
 def exact_tail(population, marked, drawn, at_least):

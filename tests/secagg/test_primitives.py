@@ -31,7 +31,7 @@ def test_a_ring_computes_what_integers_do(ring, pairs):
     assert total.tolist() == [(int(x) + int(y)) % ring.modulus for x, y in zip(a, b, strict=True)]
     ring.subtract_into(total, b)
     assert np.array_equal(total, a)
-    ring.add_into(total, ring.negate(a))
+    ring.subtract_into(total, a)
     assert not total.any()
 
 
@@ -117,13 +117,35 @@ class TestFixedPoint:
         for wrong in (np.nan, np.inf):
             with pytest.raises(DataError, match="finite"):
                 codec.encode(np.array([wrong]))
-        for n, clip in ((0, 1.0), (5, -1.0), (5, np.inf)):
-            with pytest.raises(SettingsError, match="n_parties"):
-                FixedPoint(n, clip)
+        with pytest.raises(SettingsError, match="n_parties must be at least 1; got 0"):
+            FixedPoint(0, 1.0)
+        with pytest.raises(DataError, match="one entry per clip"):
+            FixedPoint(10, np.ones(3)).encode(np.ones(4))
         with pytest.raises(SettingsError, match="no room"):
             FixedPoint(2**31, 1.0)
         with pytest.raises(DataError, match="exceeds"):
             FixedPoint(3, 1.0).decode(np.array([2**31], np.uint32))
+        with pytest.raises(DataError, match="exceeds"):  # lifts to the one int64 without a negative
+            FixedPoint(3, 1.0, RING64).decode(np.array([2**63], np.uint64))
+
+    @pytest.mark.parametrize(
+        "clip",
+        [0.0, -1.0, np.inf, np.nan, 5e-324, 1e-300, 1e300, 1.7e308, 10**400, "much", None, [],
+         np.array([1.0, np.nan]), np.ones((2, 2))],
+        ids=str,
+    )  # fmt: skip
+    def test_a_clip_that_floats_cannot_bear_is_refused(self, clip):
+        for n, ring in ((1, RING64), (10**9, RING32), (10**30, PRIME61)):
+            with pytest.raises(SettingsError, match=r"clip must be .* 2\^-500"):
+                FixedPoint(n, clip, ring)
+
+    @ring_ids
+    @pytest.mark.parametrize("clip", [2.0**-500, 2.0**500])
+    def test_the_extreme_clips_are_still_exact(self, ring, clip):
+        for n in (1, 100_000 if ring is not RING32 else 1000):
+            codec = FixedPoint(n, clip, ring)
+            total = ring.lower(codec.quantize(np.array([clip, -clip])) * n)
+            assert codec.decode(total) == pytest.approx(np.array([n * clip, -n * clip]), rel=1e-3)
 
 
 class TestShamir:

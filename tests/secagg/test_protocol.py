@@ -15,7 +15,7 @@ from fedmmf.secagg import (
     BelowThresholdError,
     FixedPoint,
     RoundError,
-    Server,
+    RoundServer,
     Stage,
 )
 
@@ -175,11 +175,11 @@ def test_two_rounds_of_the_same_values_look_different():
 def test_entropy_is_the_operating_systems_unless_told(monkeypatch):
     import os
 
-    from fedmmf.secagg import Client
+    from fedmmf.secagg import RoundClient
 
     setup = make_setup()
-    assert Client.__init__.__kwdefaults__["entropy"] is os.urandom
-    first, second = (Client(setup, setup.parties[0]).advertise() for _ in range(2))
+    assert RoundClient.__init__.__kwdefaults__["entropy"] is os.urandom
+    first, second = (RoundClient(setup, setup.parties[0]).advertise() for _ in range(2))
     assert first != second
     assert make_clients(setup)[1].advertise() == make_clients(setup)[1].advertise()
-    assert Server(setup).expected == setup.parties
+    assert RoundServer(setup).expected == setup.parties

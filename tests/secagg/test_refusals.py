@@ -7,18 +7,19 @@ from fedmmf.errors import DataError, WireError
 from fedmmf.secagg import (
     PRIME61,
     BelowThresholdError,
-    Client,
     PolicyError,
     Receipt,
+    RoundClient,
     RoundError,
+    RoundServer,
     SecAggError,
-    Server,
+    SessionClient,
     Stage,
     keys,
     messages,
 )
 from fedmmf.secagg.framing import HEADER_BYTES, frame
-from fedmmf.secagg.keys import KeyPair
+from fedmmf.secagg.keys import End, KeyPair
 from fedmmf.secagg.setup import SERVER
 
 STAGES = [Stage.ADVERTISE, Stage.SHARE_KEYS, Stage.MASKED_INPUT, Stage.CONFIRM, Stage.UNMASK]
@@ -178,6 +179,20 @@ def test_a_forged_box_is_refused_and_its_sender_named(at_byte):
         clients[party].masked_input(bytes(forged), make_values(setup)[party])
 
 
+def test_a_box_with_shares_outside_the_field_is_refused_and_its_sender_named():
+    """The server would refuse them later, from the holder instead of from who made them."""
+    setup, _, party, clients, sent = at(Stage.MASKED_INPUT)
+    boxes = dict(messages.Boxes.decode(setup, SERVER, sent[party]).boxes)
+    sender, receiver = clients[1], clients[party]
+    ends = End(1, sender._channel.public), End(party, receiver._channel.public)
+    key = keys.channel_key(sender._agreed[party], setup.context, *ends)
+    boxes[1] = keys.seal(key, b"\xff" * 66, setup.context, 1, party)
+    with pytest.raises(SecAggError, match="party 1 refused: its shares are not elements"):
+        receiver.masked_input(
+            messages.Boxes(boxes).encode(setup, SERVER), make_values(setup)[party]
+        )
+
+
 def test_a_box_for_somebody_else_does_not_open():
     setup, _, party, clients, sent = at(Stage.MASKED_INPUT)
     boxes = dict(messages.Boxes.decode(setup, SERVER, sent[party]).boxes)
@@ -246,7 +261,7 @@ def test_too_few_or_unknown_or_repeated_keys_are_refused():
 
 def test_a_server_refuses_useless_and_copied_keys():
     setup = make_setup()
-    server = Server(setup)
+    server = RoundServer(setup)
     good = make_clients(setup)[1].advertise()
     server.receive(1, good)
     copied = frame(setup, 1, 4, good[HEADER_BYTES:])
@@ -298,7 +313,7 @@ class TestActive:
         with pytest.raises(SecAggError, match="party 1 refused: the signature"):
             clients[party].share_keys(messages.Keys(given).encode(setup, SERVER))
         with pytest.raises(SecAggError, match="party 1 refused: the signature"):
-            Server(setup).receive(1, given[1].encode(setup, 1))
+            RoundServer(setup).receive(1, given[1].encode(setup, 1))
 
     def test_a_signature_over_another_set_is_refused_by_the_server(self):
         setup, server, party, _, _ = at(Stage.CONFIRM)
@@ -331,9 +346,28 @@ class TestActive:
 
     def test_a_party_needs_its_own_identity(self):
         setup = make_setup(active=True)
-        for identity in (None, identity_of(4)):
-            with pytest.raises(PolicyError, match="identity must be"):
-                Client(setup, 1, identity=identity)
+        for kind in (RoundClient, SessionClient):
+            for identity in (None, identity_of(4)):
+                with pytest.raises(PolicyError, match="identity must be"):
+                    kind(setup, 1, identity=identity)
+            with pytest.raises(PolicyError, match="32 bytes; got 5"):
+                kind(setup, 1, identity=b"short")
+            with pytest.raises(PolicyError, match="not in the cohort"):
+                kind(setup, 2, identity=identity_of(2))
+
+    def test_signatures_that_decide_nothing_for_a_party_are_refused_unread(self, monkeypatch):
+        setup = make_setup(n=12, neighbours=2, threshold=3, active=True)
+        _, sent, clients = run(setup, until=Stage.UNMASK)
+        party = setup.parties[0]
+        right = messages.Request.decode(setup, SERVER, sent[party])
+        far = next(p for p in setup.parties[1:] if p not in right.signatures)
+        more = {**right.signatures, far: bytes(64)}
+        data = messages.Request(right.survivors, right.dropped, more).encode(setup, SERVER)
+        with monkeypatch.context() as patch:
+            patch.setattr(keys, "is_signed", None)
+            with pytest.raises(SecAggError, match="strangers"):
+                clients[party].unmask(data)
+        clients[party].unmask(sent[party])
 
 
 def test_a_sum_of_fewer_parties_than_the_agreed_minimum_is_refused():

@@ -1,17 +1,22 @@
 """Rounds in a pipeline: two round trips each, fresh keys, parties that come and go."""
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
+from fuzz import picture
 from oracle import entropy_from, identity_of, make_setup, make_values, plain_sum
 
 from fedmmf.secagg import (
     BelowThresholdError,
+    PolicyError,
     Receipt,
     RoundError,
     SecAggError,
     SessionClient,
     SessionServer,
 )
-from fedmmf.secagg.session import Trip
+from fedmmf.secagg.session import Trip, setup_of
 
 
 def make_session(**options):
@@ -119,3 +124,55 @@ def test_keys_are_fresh_in_every_round():
         for party, data in server.second().items():
             server.receive(party, clients[party].second(data))
         server.result()
+
+
+@pytest.mark.parametrize("part", ["current", "following"])
+def test_a_message_with_one_bad_part_is_refused_whole_by_both_sides(part):
+    setup, server, clients = make_session(n=5)
+    values = make_values(setup)
+    run_round(server, clients, values)
+
+    def spoiled(data):
+        message = Trip.decode(setup, 1, data)
+        return replace(message, **{part: getattr(message, part)[:-1]}).encode(setup)
+
+    def refused(machine, call, data):
+        before = picture(machine)
+        with pytest.raises(SecAggError):
+            call(data)
+        assert picture(machine) == before
+
+    for party, data in server.first().items():
+        server.receive(party, clients[party].first(data, values[party]))
+    for party, data in server.second().items():
+        refused(clients[party], clients[party].second, spoiled(data))
+        reply = clients[party].second(data)
+        refused(server, partial(server.receive, party), spoiled(reply))
+        server.receive(party, reply)
+    assert server.result().tolist() == plain_sum(setup, values, setup.parties)
+
+
+def test_numbers_of_rounds_and_names_of_sessions_have_an_end():
+    setup, _, clients = make_session(n=4)
+    values, last = make_values(setup)[1], 2**32 - 1
+    with pytest.raises(SecAggError, match=f"round {last} leaves no number"):
+        clients[1].first(Trip(1, last).encode(setup), values)
+    clients[1].first(Trip(1, last - 1).encode(setup), values)
+    with pytest.raises(PolicyError, match=f"rounds up to {last}"):
+        setup_of(setup, last + 1)
+    long = make_setup(n=4, round_id=bytes(61))
+    for make in (SessionServer, lambda setup: SessionClient(setup, 1)):
+        with pytest.raises(PolicyError, match="at most 60 bytes; got 61"):
+            make(long)
+    run_round(SessionServer(make_setup(n=4, round_id=bytes(60))), {}, {}, setup.parties)
+
+
+def test_parts_where_none_belong_are_refused():
+    setup, server, clients = make_session(n=4)
+    server.first()
+    with pytest.raises(SecAggError, match="round 0 sums nothing"):
+        server.receive(1, Trip(1, 0, b"something").encode(setup))
+    with pytest.raises(SecAggError, match="not in the cohort"):
+        server.receive(2, Trip(1, 0).encode(setup))
+    with pytest.raises(SecAggError, match="only the second trip"):
+        clients[1].first(Trip(1, 0, b"", b"something").encode(setup), make_values(setup)[1])

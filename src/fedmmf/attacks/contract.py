@@ -1,22 +1,30 @@
 """What an attack is: a view, a guess made from the view alone, and a score against the truth.
 
-The split keeps an attack honest. `guess` is given a `View`, which holds what left the parties and
-what is public, and nothing else; only `score` meets the truth. `View` and `Exposed` are in `view`.
+The split keeps an attack honest. `guess` is given a view, which holds what left the parties and
+what is public, and nothing else; only `score` meets the truth. Views are in `view`, `gradients` and
+`membership`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.attacks.view import View, nearest_rating, per_user_mean
+from fedmmf.attacks.view import View, nearest_level, per_user_mean
 
 RESAMPLES = 1000
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+Target = Literal["masked ratings", "uploads", "cohort"]
+"""What is attacked, and so what a guess is given and what it is compared with.
+
+masked ratings: an `Exposed`, and the ratings (n,).
+uploads: an `Uploads`, and the masked ratings (n,).
+cohort: a `CohortView`, and who rated what (n_users, n_items) bool.
+"""
 
 
 class Attacked(Protocol):
@@ -32,9 +40,13 @@ Score = Callable[[Any, Array, Array], Array]
 
 
 def exact_share(view: View, guesses: Array, truth: Array) -> Array:
-    """Share of a user's ratings that are exact after rounding to the scale's step. (n_users,)."""
-    hits = nearest_rating(guesses, view.scale) == nearest_rating(truth, view.scale)
-    return per_user_mean(hits, view.indptr)
+    """Share of a user's ratings that are exact after rounding to the scale's step. (n_users,).
+
+    A guess that is not finite is none, and counts as wrong.
+    """
+    level = nearest_level(np.nan_to_num(guesses), view.scale)  # (n,)
+    hits = np.isfinite(guesses) & (level == nearest_level(truth, view.scale))
+    return per_user_mean(hits, view.lists)
 
 
 def prior_share(view: View, truth: Array) -> Array:
@@ -83,10 +95,6 @@ class AttackResult:
         values = np.nanquantile(self.success, QUANTILES)
         return dict(zip(QUANTILES, map(float, values), strict=True))
 
-    def share_of_users(self, at_least: float) -> float:
-        """Share of the attacked users on whom the success is at least this."""
-        return _mean(self.success[self._is_scored] >= at_least)
-
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON can hold it."""
         texts = {name: getattr(self, name) for name in ("name", "knows", "outputs", "measure")}
@@ -122,13 +130,16 @@ class Attack:
     """One attack, in words and as functions.
 
     Attributes:
-        name: What to call it.
-        knows: What the attacker has, in a sentence.
-        outputs: What it claims to find, in a sentence.
-        measure: How success is counted, in a sentence.
-        guess: From a view to guesses, one per rating of the view unless the attack says otherwise.
-        score: From (view, guesses, truth) to each user's success.
-        baseline: From (view, truth) to what the score would be without the attack.
+        name: what people call it.
+        knows: what the attacker has, in a sentence.
+        outputs: what it claims to find, in a sentence.
+        measure: how success is counted, in a sentence.
+        guess: from a view to guesses, one per rating of the view unless the attack says otherwise.
+        score: from (view, guesses, truth) to each user's success.
+        baseline: from (view, truth) to what the score would be without the attack.
+        target: what it attacks.
+        finds: what a guess is; attacks that find ratings are the ones that a party tries on itself.
+        masks: names of the families that it applies to; None: every one.
     """
 
     name: str
@@ -138,6 +149,17 @@ class Attack:
     guess: Callable[[Any], Array] = field(repr=False)
     score: Score = field(default=exact_share, repr=False)
     baseline: Callable[[Any, Array], Array] = field(default=prior_share, repr=False)
+    target: Target = "masked ratings"
+    finds: Literal["ratings", "masked ratings", "items", "order"] = "ratings"
+    masks: tuple[str, ...] | None = None
+
+    def applies_to(self, mask: str) -> bool:
+        """Whether it can be tried on masks of a family."""
+        return self.masks is None or mask in self.masks
+
+    def success(self, view: Attacked, truth: Array) -> Array:
+        """Guess, and compare with the truth. (n_users,)."""
+        return self.score(view, self.guess(view), truth)
 
     def run(self, view: Attacked, truth: Array, seed: int = 0) -> AttackResult:
         """Attack every user of a view and compare with the truth."""
@@ -147,14 +169,14 @@ class Attack:
             outputs=self.outputs,
             measure=self.measure,
             users=view.users,
-            success=self.score(view, self.guess(view), truth),
+            success=self.success(view, truth),
             baseline=self.baseline(view, truth),
             seed=seed,
         )
 
 
 def _mean(values: Array) -> float:
-    values = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    values = values[~np.isnan(values)]
     return float(np.mean(values)) if len(values) else 0.0
 
 

@@ -11,22 +11,16 @@ which is linear and homogeneous in (c1, 1/c1, c2, 1/c2): its null vector gives b
 party's first two rounds with either sign and keeps the one whose updates look like those received.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from fedmmf import wire
-from fedmmf.aggregation.plain import Plain
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
-from fedmmf.attacks.transcript import Recording
-from fedmmf.attacks.view import Exposed, View, known_strengths, per_user_mean
-from fedmmf.config import Settings
-from fedmmf.coordinator import Server, n_update_totals
-from fedmmf.factorization.sgd import Factors, Plan, party_update, start_user_factors
-from fedmmf.scale import RatingScale
-from fedmmf.transport import Answers
+from fedmmf.attacks.view import MOST_SPANS, Exposed, View, per_user_mean
+from fedmmf.errors import DataError
+from fedmmf.solvers.sgd import Factors, SgdPlan, party_update, start_user_factors
 
 MIN_RATINGS = 3  # two unknowns and a scale: fewer equations leave them open
 TOLERANCE = 0.01  # of a step
@@ -39,23 +33,38 @@ class Uploads(View):
     Attributes:
         plan: the run's public plan.
         item_factors: q of the two rounds. (n_items, k) each
-        updates: eta of the two rounds, in the order of `items`. (n, k) each
+        updates: eta of the two rounds, in the order of the items. (n, k) each
     """
 
-    plan: Plan
+    plan: SgdPlan
     item_factors: tuple[Array, Array]
     updates: tuple[Array, Array]
+
+    def __post_init__(self) -> None:
+        if not all(np.isfinite(update).all() for update in self.updates):
+            raise DataError("attacks need finite updates; leave out the parties that sent others")
+
+    @cached_property
+    def leaked(self) -> Array:
+        """What the updates give away; worked out once, since other attacks go on from it. (n,)."""
+        return _leaked(self)
 
 
 def leaked_ratings(view: Uploads) -> Array:
     """Masked ratings of every user; NaN for users with fewer than `MIN_RATINGS`. (n,)."""
-    out = np.full(len(view.items), np.nan)
+    return view.leaked
+
+
+def _leaked(view: Uploads) -> Array:
+    out = np.full(len(view.lists.items), np.nan)
+    most = MOST_SPANS * view.scale.span  # what is no update at all may lead anywhere
     for rows in view.ranges:
         if rows.stop - rows.start >= MIN_RATINGS:
-            items = view.items[rows]
+            items = view.lists.items[rows]
             q = [factors[items] for factors in view.item_factors]
             eta = [update[rows] for update in view.updates]
-            out[rows] = _signed(solve_two_rounds(q, eta, view.plan.regularization), q, eta, view)
+            found = solve_two_rounds(q, eta, view.plan.regularization)
+            out[rows] = _signed(np.clip(found, -most, most), q, eta, view)
     return out
 
 
@@ -87,92 +96,40 @@ def _signed(ratings: Array, q: list[Array], eta: list[Array], view: Uploads) -> 
     return ratings if misfits[0] <= misfits[1] else -ratings
 
 
-def _misfit(ratings: Array, q: list[Array], eta: list[Array], plan: Plan) -> float:
+def _misfit(ratings: Array, q: list[Array], eta: list[Array], plan: SgdPlan) -> float:
     """How far the updates of a party with these masked ratings are from those received."""
     p = Factors.starting_at(start_user_factors(1, q[0].shape[1])[0])
     total = 0.0
     for t, (factors, update) in enumerate(zip(q, eta, strict=True), start=1):
         replayed = party_update(ratings.astype(np.float32), factors, p, plan, t)
-        total += float(np.square(replayed - update).sum())
+        total += float(np.square(np.subtract(replayed, update, dtype=np.float64)).sum())
     return total
 
 
-def record(
-    parties: Mapping[str, Answers], server: Server, scale: RatingScale, prior: Array
-) -> Uploads:
-    """Run two rounds in the clear between real parties and keep what the server sees.
-
-    Args:
-        parties: by name; they must share in the clear.
-        server: before its first round.
-        scale: of the ratings.
-        prior: probability of each level for the parties' ratings, in their order. (n, n_levels)
-    """
-    transport = Recording(parties)
-    participants = Plain(transport, sorted(parties))
-    messages, updates = [], []
-    for _ in range(2):
-        message = server.next_message()
-        messages.append(_copied(message))
-        sums = participants.sums(message)
-        updates.append(_decoded(transport.last("round").received, message))
-        server.advance(message, sums)
-    n_ratings = [len(update.items) for update in updates[0]]
-    return Uploads(
-        users=np.arange(len(n_ratings)),
-        indptr=np.concatenate(([0], np.cumsum(n_ratings))),
-        items=np.concatenate([update.items for update in updates[0]]),
-        scale=scale,
-        prior=prior,
-        plan=Plan.of(messages[0].public),
-        item_factors=(messages[0].public.item_factors, messages[1].public.item_factors),
-        updates=(_stacked(updates[0]), _stacked(updates[1])),
-    )
-
-
-def _copied(message: wire.Round) -> wire.Round:
-    """The message as it was sent: the server goes on to change its factors in place."""
-    return wire.Round.decode(message.encode())
-
-
-def _decoded(replies: Mapping[str, bytes], message: wire.Round) -> list[wire.Update]:
-    n_items, width = message.public.item_rows.shape
-    n_totals = n_update_totals(message.solver, message.public)
-    return [
-        wire.Update.decode(replies[name], n_items=n_items, width=width, n_totals=n_totals)
-        for name in sorted(replies)
-    ]
-
-
-def _stacked(updates: list[wire.Update]) -> Array:
-    return np.concatenate([update.rows for update in updates])
-
-
-def to_exposed(view: Uploads, features: Array, settings: Settings) -> Exposed:
+def to_exposed(view: Uploads, like: Exposed) -> Exposed:
     """Go on from what leaked: the view of the attacks on masked ratings.
 
-    Users with fewer than `MIN_RATINGS` are left out.
+    Users with fewer than `MIN_RATINGS` are left out. Nobody's extremes are known.
+
+    Args:
+        view: what was received.
+        like: the same users, for what is public about the items and how masks are made.
     """
-    everybody = Exposed(
+    everybody = replace(
+        like,
         users=view.users,
-        indptr=view.indptr,
-        items=view.items,
-        scale=view.scale,
+        lists=view.lists,
         prior=view.prior,
-        masked=leaked_ratings(view),
-        features=features,
-        mask=settings.mask,
-        strengths=known_strengths(settings),
-        cross_fit=settings.cross_fit,
-        folds=settings.folds,
+        masked=np.nan_to_num(view.leaked),
+        extremes=None,
     )
-    return everybody.only(np.diff(view.indptr) >= MIN_RATINGS)
+    return everybody.only(view.lists.lengths >= MIN_RATINGS)
 
 
 def near_share(view: View, guesses: Array, truth: Array) -> Array:
     """Share of a user's masked ratings found to `TOLERANCE` of a step. (n_users,)."""
     is_near = np.abs(guesses - truth) < TOLERANCE * view.scale.step
-    return per_user_mean(is_near, view.indptr)
+    return per_user_mean(is_near, view.lists)
 
 
 def prior_near_share(view: View, truth: Array) -> Array:
@@ -190,4 +147,6 @@ GRADIENTS = Attack(
     guess=leaked_ratings,
     score=near_share,
     baseline=prior_near_share,
+    target="uploads",
+    finds="masked ratings",
 )

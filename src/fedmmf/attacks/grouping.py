@@ -11,32 +11,34 @@ from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.levels import OFF_SCALE_COST
 from fedmmf.attacks.view import Exposed, levels_of
-from fedmmf.masks import FAMILIES
 
 
 def group_of(view: Exposed) -> Array:
     """Number of each rating's group; groups of different users are different. (n,)."""
-    users = np.repeat(np.arange(len(view.users)), np.diff(view.indptr))
-    keys = [users]
-    if FAMILIES[view.mask].needs_features:
-        keys.append(np.unique(view.features, axis=0, return_inverse=True)[1].ravel()[view.items])
-    if view.cross_fit:
-        keys.append((np.arange(len(users)) - view.indptr[users]) % view.folds)
+    lists, plan = view.lists, view.plan
+    keys = [lists.users]
+    if plan.family.needs_features:
+        alike = np.unique(view.features, axis=0, return_inverse=True)[1].ravel()  # (n_items,)
+        keys.append(alike[lists.items])
+    if plan.cross_fit:
+        keys.append((np.arange(len(lists.users)) - lists.indptr[lists.users]) % plan.folds)
     return np.unique(np.column_stack(keys), axis=0, return_inverse=True)[1].ravel()
 
 
 def decode_groups(view: Exposed) -> Array:
     """The most probable ratings that have the differences seen within each group. (n,)."""
+    if len(view.lists.items) == 0:
+        return np.zeros(0)
     groups = group_of(view)
     above = steps_above_lowest(view, groups)  # (n,)
     n_levels = view.prior.shape[1]
     log_prior = np.log(view.prior)
     scores = np.empty((n_levels, groups.max() + 1))
     for lowest in range(n_levels):
-        level = above + lowest
+        level = above + lowest  # (n,)
         on_scale = np.minimum(level, n_levels - 1)
         likely = log_prior[np.arange(len(level)), on_scale] - OFF_SCALE_COST * (level - on_scale)
-        scores[lowest] = np.bincount(groups, likely)
+        scores[lowest] = np.bincount(groups, likely)  # (n_groups,)
     level = np.minimum(above + scores.argmax(axis=0)[groups], n_levels - 1)
     return np.asarray(levels_of(view.scale)[level])
 

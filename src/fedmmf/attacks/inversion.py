@@ -18,7 +18,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.view import Exposed, levels_of
-from fedmmf.masks import FAMILIES
+from fedmmf.masks.fitting import MaskPlan
 from fedmmf.masks.models import INTERCEPT_PENALTY
 
 LINEAR = ("none", "mean", "lr")
@@ -105,7 +105,7 @@ def _level(y: Array, unit_levels: Array) -> float:
 
 def invert(view: Exposed) -> Array:
     """Ratings of every user of a linear mask. (n,)."""
-    out = np.empty(len(view.items))
+    out = np.zeros(len(view.lists.items))
     unit_levels = (levels_of(view.scale) - view.scale.midpoint) / view.scale.span
     for rows in view.ranges:
         if rows.stop > rows.start:
@@ -115,39 +115,45 @@ def invert(view: Exposed) -> Array:
 
 
 def _features_used(view: Exposed, rows: slice) -> Array:
-    if not FAMILIES[view.mask].needs_features:
+    if not view.plan.family.needs_features:
         return np.zeros((rows.stop - rows.start, 0))
-    return np.asarray(view.features[view.items[rows]])
+    return np.asarray(view.features[view.lists.items[rows]])
 
 
 def _invert_one(problem: Problem, view: Exposed) -> Array:
-    if view.mask == "none":
+    plan = view.plan
+    if plan.kind == "none":
         return problem.masked
-    if not view.strengths and view.mask == "lr" and not view.cross_fit:
+    if not view.knows_strength and plan.kind == "lr" and not plan.cross_fit:
         return unmask_any_strength(problem)
-    family = FAMILIES[view.mask]
-    strengths = view.strengths or (family.default_strength, *family.strengths)
-    solutions = [_undo(problem, strength, view) for strength in strengths]
+    every = (plan.family.default_strength, *plan.family.strengths)
+    strengths = plan.strengths if view.knows_strength else every
+    solutions = [_undo(problem, strength, plan) for strength in strengths]
     return min(solutions, key=lambda y: misfit(y, problem.unit_levels))
 
 
-def _undo(problem: Problem, strength: float, view: Exposed) -> Array:
+def _undo(problem: Problem, strength: float, plan: MaskPlan) -> Array:
     # The family `mean` is an intercept alone, and its strength is the intercept's penalty.
-    intercept_penalty = strength if view.mask == "mean" else INTERCEPT_PENALTY
-    if view.cross_fit:
-        return unmask_cross_fitted(problem, strength, intercept_penalty, view.folds)
+    intercept_penalty = strength if plan.kind == "mean" else INTERCEPT_PENALTY
+    if plan.cross_fit:
+        return unmask_cross_fitted(problem, strength, intercept_penalty, plan.folds)
     return unmask(problem, strength, intercept_penalty)
 
 
 def invert_blindly(view: Exposed) -> Array:
     """The same without knowing lambda. (n,)."""
-    return invert(replace(view, strengths=()))
+    return invert(replace(view, knows_strength=False))
 
 
 _KNOWS = "The masked ratings, the item features, and that the mask is a ridge regression"
-_OUTPUTS = "A rating for each masked rating."
-_MEASURE = "Share of a user's ratings that are exact after rounding to the scale's step."
-INVERSION = Attack("inversion", f"{_KNOWS} of known strength.", _OUTPUTS, _MEASURE, invert)
-BLIND_INVERSION = Attack(
-    "inversion, strength unknown", f"{_KNOWS}.", _OUTPUTS, _MEASURE, invert_blindly
+INVERSION = Attack(
+    name="inversion",
+    knows=f"{_KNOWS} of known strength.",
+    outputs="A rating for each masked rating.",
+    measure="Share of a user's ratings that are exact after rounding to the scale's step.",
+    guess=invert,
+    masks=LINEAR,
+)
+BLIND_INVERSION = replace(
+    INVERSION, name="inversion, strength unknown", knows=f"{_KNOWS}.", guess=invert_blindly
 )

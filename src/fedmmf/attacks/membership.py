@@ -14,11 +14,10 @@ how many other people rated them, which is public.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
-from fedmmf.data import Ratings
+from fedmmf.lists import UserLists
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +37,11 @@ class CohortView:
     scores: Array
 
 
-def item_matrix(ratings: Ratings, users: Array) -> Array:
+def item_matrix(lists: UserLists, n_items: int) -> Array:
     """Who rated what; the truth of this attack. (n_users, n_items) bool."""
-    matrix = np.zeros((ratings.n_users, ratings.n_items), bool)
-    matrix[ratings.user_codes, ratings.item_codes] = True
-    return matrix[users]
+    matrix = np.zeros((lists.n_users, n_items), bool)
+    matrix[lists.users, lists.items] = True
+    return matrix
 
 
 def from_updates(rated: Array, popularity: Array, users: Array) -> CohortView:
@@ -50,26 +49,9 @@ def from_updates(rated: Array, popularity: Array, users: Array) -> CohortView:
     return CohortView(users, popularity, rated.astype(np.float64))
 
 
-def from_sum(counts: Array, popularity: Array, users: Array, min_raters: int = 1) -> CohortView:
-    """One sum over the cohort; counts below `min_raters` were left out. (n_items,) counts."""
-    return CohortView(users, popularity, _released(counts, min_raters)[np.newaxis])
-
-
-def from_two_sums(rated: Array, popularity: Array, users: Array, min_raters: int = 1) -> CohortView:
-    """Sums over the cohort with and without each of its users in turn."""
-    counts = rated.sum(axis=0)
-    with_all = _released(counts, min_raters)
-    without = _released(counts - rated, min_raters)  # (n_users, n_items)
-    return CohortView(users, popularity, with_all - without)
-
-
-def _released(counts: Array, min_raters: int) -> Array:
-    return np.where(counts >= min_raters, counts, 0).astype(np.float64)
-
-
 def rank_items(view: CohortView) -> Array:
     """Scores of all items for each user; where the sums say nothing, popularity decides."""
-    tie_break = 0.5 * view.popularity / max(float(view.popularity.max()), 1e-12)
+    tie_break = 0.5 * view.popularity / max(float(view.popularity.max(initial=0.0)), 1e-12)
     scores = view.scores + tie_break
     return np.broadcast_to(scores, (len(view.users), scores.shape[1]))
 
@@ -78,11 +60,18 @@ def area_under_curve(view: CohortView, scores: Array, rated: Array) -> Array:
     """Probability that a rated item outranks an unrated one; ties count half. (n_users,)."""
     n_rated = rated.sum(axis=1)
     n_unrated = rated.shape[1] - n_rated
-    ranks = rankdata(scores, axis=1)
+    ranks = np.array([_ranks(row) for row in scores]).reshape(scores.shape)  # (n_users, n_items)
     wins = np.where(rated, ranks, 0.0).sum(axis=1) - n_rated * (n_rated + 1) / 2
     pairs = n_rated * n_unrated
     out: Array = np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
     return out
+
+
+def _ranks(values: Array) -> Array:
+    """Rank of each value from 1; equal values share their mean rank. (n,)."""
+    ordered = np.sort(values)
+    below, up_to = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
+    return np.asarray((below + up_to + 1) / 2)
 
 
 def popularity_area(view: CohortView, rated: Array) -> Array:
@@ -99,4 +88,6 @@ MEMBERSHIP = Attack(
     guess=rank_items,
     score=area_under_curve,
     baseline=popularity_area,
+    target="cohort",
+    finds="items",
 )

@@ -58,6 +58,7 @@ def ranking(tenths: int = 1, *, strict: bool = False) -> Attack:
         guess=masked_scores,
         score=partial(hit_ratio, tenths=tenths, strict=strict),
         baseline=partial(prior_hit_ratio, tenths=tenths, strict=strict),
+        finds="order",
     )
 
 
@@ -74,3 +75,6 @@ def _true_top(ratings: Array, tenths: int, strict: bool) -> Array:
     is_top = np.zeros(len(ratings), bool)
     is_top[top] = True
     return is_top
+
+
+RANKING = ranking()

@@ -35,7 +35,7 @@ def recovery_rate(view: View, guesses: Array, truth: Array, *, g: float) -> Arra
     """Alpha: the share of a user's ratings less than g steps off. (n_users,)."""
     # The tolerance keeps float32 noise from deciding differences of exactly g steps.
     is_close = np.abs(guesses - truth) < g * view.scale.step - 1e-6
-    return per_user_mean(is_close, view.indptr)
+    return per_user_mean(is_close, view.lists)
 
 
 def prior_rate(view: View, truth: Array, *, g: float) -> Array:
@@ -61,6 +61,9 @@ def recovery(g: float = 0.5) -> Attack:
         score=partial(recovery_rate, g=g),
         baseline=partial(prior_rate, g=g),
     )
+
+
+RECOVERY = recovery()
 
 
 def proportions(alpha: Array, edges: tuple[float, ...] = EDGES) -> Array:

@@ -1,46 +1,86 @@
 """What a party can find out about itself before it shares anything, since it knows its ratings.
 
 It may let its updates leave in the clear only if the best attack on its own masked ratings finds
-less than `audit_limit` of them. This file needs no parties and no messages, so that a run can group
-its users with it.
+less than a limit. The attacker that it plays knows what is public: item features, the rating scale
+and how masks are made. It has no other user's ratings, as the party has none, so that every level
+of the scale is as probable as any other. The paper's recovery attack alone is granted a user's
+smallest and largest rating, as the paper does. No server has them, but without them users pass whom
+a server reads that knows how people rate an item; caution only means to be summed with others. Such
+a server may still do better than this audit says.
 """
+
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.attacks.contract import Attack
-from fedmmf.attacks.grouping import GROUPING
-from fedmmf.attacks.inversion import BLIND_INVERSION, INVERSION, LINEAR
-from fedmmf.attacks.prior import DECODE, NAIVE
-from fedmmf.attacks.recovery import recovery
-from fedmmf.attacks.view import Exposed, expose
-from fedmmf.config import Settings
-from fedmmf.data import Ratings
-from fedmmf.masks import FittedMasks
+from fedmmf.attacks import rating_attacks
+from fedmmf.attacks.view import Exposed, extremes_of, uniform_prior
+from fedmmf.engines import ENGINES
+from fedmmf.lists import UserLists
+from fedmmf.masks.fitting import FittedMasks
 
 
-def rating_attacks(mask: str) -> tuple[Attack, ...]:
-    """The attacks that find ratings, as far as they apply to a family of masks."""
-    linear = (INVERSION, BLIND_INVERSION) if mask in LINEAR else ()
-    return (recovery(), NAIVE, GROUPING, *linear, DECODE)
+class OwnRatings(Protocol):
+    """What a party knows of its users; `party.policy.Private`."""
+
+    @property
+    def lists(self) -> UserLists:
+        """The items that each user rated."""
+
+    @property
+    def ratings(self) -> Array:
+        """Of these items. (n,)."""
+
+    @property
+    def masks(self) -> FittedMasks:
+        """The users' private models."""
+
+    @property
+    def features(self) -> Array:
+        """Public item features. (n_items, d)."""
 
 
-def best_success(view: Exposed, truth: Array) -> Array:
-    """Success of the best attack on each user's ratings. (n_users,)."""
-    results = [attack.run(view, truth).success for attack in rating_attacks(view.mask)]
-    return np.asarray(np.max(results, axis=0))
+@dataclass(frozen=True)
+class AttackAudit:
+    """A party's own audit; `party.policy.SelfAudit`.
 
-
-def self_audit(view: Exposed, ratings: Array) -> float:
-    """Share of a party's ratings that the best attack finds in its own masked ratings.
-
-    Args:
-        view: what the server would hold of this party alone.
-        ratings: the party's own. (n,)
+    Attributes:
+        limit: share of a user's ratings that the best attack may find; it has to stay below.
+        engine: what refits masks; `numpy` where nothing else is installed.
     """
-    return float(best_success(view, ratings)[0])
 
+    limit: float
+    engine: str = "numba"
 
-def self_audits(ratings: Ratings, settings: Settings, masks: FittedMasks | None = None) -> Array:
-    """`self_audit` of every user of a simulation; `masks` where they are fitted. (n_users,)."""
-    return best_success(expose(ratings, settings, masks), ratings.values)
+    def passes(self, private: OwnRatings) -> bool:
+        """Whether every user's ratings are safe enough from every attack."""
+        return bool(np.all(self.shares_found(private) < self.limit))
+
+    def shares_found(self, private: OwnRatings) -> Array:
+        """Share of each user's ratings that the best attack finds exactly. (n_users,).
+
+        The same for a user alone and among others. NaN for a user without ratings, who is below no
+        limit.
+        """
+        view = self._view(private)
+        attacks = rating_attacks(private.masks.plan.kind)
+        found = [attack.success(view, private.ratings) for attack in attacks]
+        return np.asarray(np.max(found, axis=0))
+
+    def _view(self, private: OwnRatings) -> Exposed:
+        """What a server would hold of these users, if their masked ratings leaked."""
+        masks, scale = private.masks, private.masks.scale
+        return Exposed(
+            # One name for everybody: what is random starts alike for a user alone and among others.
+            users=np.zeros(private.lists.n_users, np.int64),
+            lists=private.lists,
+            scale=scale,
+            prior=uniform_prior(len(private.ratings), scale),
+            masked=masks.masked_ratings,
+            features=private.features,
+            plan=masks.plan,
+            engine=ENGINES[self.engine],
+            extremes=extremes_of(private.lists, private.ratings, scale),
+        )

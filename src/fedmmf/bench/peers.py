@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf import evaluation, threads
+from fedmmf import evaluation
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
+from fedmmf.engines.kernels import threads
 from fedmmf.errors import SettingsError
 
 Predictor = Callable[[Ratings], Array]
@@ -30,15 +31,22 @@ class Peer:
     prepare: Callable[[Ratings], Callable[[], Predictor]]  # builds its data, returns how to fit
 
 
-def measure(peer: Peer, train: Ratings, test: Ratings) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PeerFit:
+    """One fit of a peer."""
+
+    seconds: float
+    rmse: float
+
+
+def measure(peer: Peer, train: Ratings, test: Ratings) -> PeerFit:
     """Seconds of fitting and RMSE on the test part; building the tool's own data is not counted."""
     fit = peer.prepare(train)
     began = time.perf_counter()
     predict = fit()
     seconds = time.perf_counter() - began
     predicted = np.nan_to_num(predict(test), nan=float(train.values.mean()))
-    rmse = evaluation.rmse(test.values, test.scale.clip(predicted))
-    return {"seconds": seconds, "rmse": rmse}
+    return PeerFit(seconds, evaluation.rmse(test.values, test.scale.clip(predicted)))
 
 
 def _cmfrec(train: Ratings) -> Callable[[], Predictor]:

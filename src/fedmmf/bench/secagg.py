@@ -6,9 +6,9 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
+from fedmmf.bench import secagg_round
 from fedmmf.errors import SettingsError
-from fedmmf.secagg import BelowThresholdError, least_threshold, measure, parameters
-from fedmmf.secagg.ring import RING32
+from fedmmf.secagg import RING32, BelowThresholdError, least_threshold, parameters
 
 FLOWER_VERSION = "1.41.0"  # `bench.flower` drives internals that other versions may have moved
 FLOWER_CLIENTS = 200  # more than these take Flower many minutes
@@ -58,8 +58,8 @@ def compare(
 def aes_limit_ratio(length: int, n_masks: int) -> float:
     """Return the time of masking over the time of the same AES-CTR keystream; a median."""
     return statistics.median(
-        measure.masking_seconds(length, n_masks)
-        / measure.keystream_seconds(n_masks * length * RING32.width)
+        secagg_round.masking_seconds(length, n_masks)
+        / secagg_round.keystream_seconds(n_masks * length * RING32.width)
         for _ in range(_REPEATS)
     )
 
@@ -71,10 +71,10 @@ def _ours(clients: int, length: int, neighbours: int | None, drop: float) -> dic
     if neighbours is None:
         neighbours, threshold = parameters(clients, CORRUPT, drop)
     try:
-        found = measure.measure(clients, length, neighbours, drop, RING32, threshold)
+        found = secagg_round.measure(clients, length, neighbours, drop, RING32, threshold)
     except BelowThresholdError as error:
         raise SettingsError(f"{error} Here: a smaller drop or more neighbours.") from error
-    share_s, combine_s = _median_pair(measure.shamir_seconds, clients)
+    share_s, combine_s = _median_pair(secagg_round.shamir_seconds, clients)
     return {
         **found,
         "up_bytes_per_party": sum(found["up_bytes"].values()),
@@ -92,7 +92,7 @@ def _flower(ours: dict[str, Any], progress: Progress) -> dict[str, Any]:
     from fedmmf.bench import flower
 
     n = ours["clients"]
-    gone = measure.dropouts(n, ours["dropped"])
+    gone = secagg_round.dropouts(n, ours["dropped"])
     total = 4 * n - 2 * len(gone)  # answers in four stages
     found = flower.measure(
         n, ours["length"], ours["neighbours"], gone, lambda done: progress("Flower", done, total)

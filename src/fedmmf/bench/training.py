@@ -1,25 +1,25 @@
 """Training beside peers: their time and error, and the time that we need to reach that error."""
 
-import os
-import resource
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedmmf import evaluation, simulation, threads
+from fedmmf import evaluation
 from fedmmf.arrays import Array
 from fedmmf.bench import peers
+from fedmmf.bench.measuring import Progress, in_own_process, median, quiet, timed
 from fedmmf.config import Settings
-from fedmmf.data import Ratings
-from fedmmf.masks.crowd import Compiled
-from fedmmf.sharing import who_shares_in_clear
+from fedmmf.data import Ratings, load
+from fedmmf.engines.kernels import threads
+from fedmmf.lists import UserLists
+from fedmmf.simulation import Prepared, prepare
+from fedmmf.solvers import SOLVERS
+
+_PASSES = {"sgd": 3, "vb": 2}  # over a user's items: to read them, and to add to their sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,96 +36,132 @@ class Curve:
         return float(self.seconds[reached[0]]) if len(reached) else None
 
 
+@dataclass(frozen=True)
+class OwnTimes:
+    """What ours takes; medians."""
+
+    rmse: float
+    seconds: float
+    mask_seconds: float
+    round_seconds: float
+    settings: dict[str, Any]
+    cold_seconds: float | None = None  # with nothing compiled yet
+
+
+@dataclass(frozen=True)
+class PeerTimes:
+    """What a peer takes, and when ours is as good; medians."""
+
+    peer: str
+    configuration: str
+    rmse: float
+    fit_seconds: float
+    our_seconds_to_that_rmse: float | None
+    times_faster: float | None
+
+
+@dataclass(frozen=True)
+class MemorySpeed:
+    """What a round reads from memory at least, against what the machine can read."""
+
+    machine_gb_per_s: float
+    round_gb: float
+    round_gb_per_s: float
+    share_of_bandwidth: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours beside its peers."""
+
+    ours: OwnTimes
+    peers: list[PeerTimes]
+    memory: MemorySpeed
+
+
 def learning_curve(train: Ratings, test: Ratings, settings: Settings) -> Curve:
     """Train while watching the test error; the watching is not counted."""
     began = time.perf_counter()
-    features = simulation.feature_matrix(train, settings)
-    masks = simulation.fit_all_masks(train, features, settings)
-    server = simulation.make_server(train, settings)
-    in_clear = who_shares_in_clear(train, settings, masks)
-    crowd = simulation.make_crowd(train, settings, masks, server.result.factors, in_clear)
+    run = prepare(train, settings, quiet)
+    coordinator = run.coordinator()
+    crowd = run.crowd(coordinator)
     mask_seconds = spent = time.perf_counter() - began
-    mask = masks.predict(test.by_user, test.item_codes, features, Compiled())
+    mask = _test_mask(run, test)
     seconds, errors = [], []
     for _ in range(settings.max_rounds):
         began = time.perf_counter()
-        message = server.next_message()
-        server.advance(message, crowd.sums(message))
+        round_ = coordinator.next_round()
+        coordinator.advance(round_, crowd.sums(round_))
         spent += time.perf_counter() - began
-        q = server.result.item_factors
-        scores = simulation.pair_scores(test.user_codes, test.item_codes, crowd.user_factors, q)
+        p, q = crowd.user_factors, coordinator.result.item_factors
+        scores = run.engine.pair_scores(test.user_codes, test.item_codes, p, q)
         seconds.append(spent)
         errors.append(evaluation.rmse(test.values, test.scale.clip(scores + mask)))
     return Curve(np.array(seconds), np.array(errors), mask_seconds)
 
 
+def _test_mask(run: Prepared, test: Ratings) -> Array:
+    """f_u(i) of the test ratings. (n,)."""
+    lists = UserLists(test.by_user, test.item_codes)
+    return run.masks.predict(lists, run.features, run.engine.mask_runner())
+
+
 def compare(
-    train: Ratings,
-    test: Ratings,
-    settings: Settings,
-    repeats: int,
-    progress: Callable[[int], None] = lambda done: None,
-) -> dict[str, Any]:
+    train: Ratings, test: Ratings, settings: Settings, repeats: int, progress: Progress = quiet
+) -> Comparison:
     """Alternate between the peers and ourselves; medians over the repeats."""
     tools = peers.installed()
-    fits: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in tools}
+    fits: dict[str, list[peers.PeerFit]] = {peer.name: [] for peer in tools}
     curves = []
     learning_curve(train, test, settings)  # compiles, or loads what was compiled
     for number in range(repeats):
         curves.append(learning_curve(train, test, settings))
         for peer in tools:
             fits[peer.name].append(peers.measure(peer, train, test))
-        progress(number + 1)
-    ours = {
-        "rmse": _median(curve.rmse[-1] for curve in curves),
-        "seconds": _median(curve.seconds[-1] for curve in curves),
-        "mask_seconds": _median(curve.mask_seconds for curve in curves),
-        "round_seconds": _median(np.diff(curve.seconds).mean() for curve in curves),
-        "settings": settings.model_dump(),
-    }
-    rows = [_peer_row(peer, fits[peer.name], curves) for peer in tools]
-    return {"ours": ours, "peers": rows, "memory": bandwidth(train, settings, ours)}
+        progress("repeats", number + 1, repeats)
+    ours = _own_times(curves, settings)
+    rows = [_peer_times(peer, fits[peer.name], curves) for peer in tools]
+    return Comparison(ours, rows, memory_speed(train, settings, ours.round_seconds))
 
 
-def _peer_row(peer: peers.Peer, fits: list[dict[str, Any]], curves: list[Curve]) -> dict[str, Any]:
-    rmse = _median(fit["rmse"] for fit in fits)
-    seconds = _median(fit["seconds"] for fit in fits)
+def _own_times(curves: Sequence[Curve], settings: Settings) -> OwnTimes:
+    return OwnTimes(
+        rmse=median(curve.rmse[-1] for curve in curves),
+        seconds=median(curve.seconds[-1] for curve in curves),
+        mask_seconds=median(curve.mask_seconds for curve in curves),
+        round_seconds=median(np.diff(curve.seconds).mean() for curve in curves),
+        settings=settings.model_dump(),
+    )
+
+
+def _peer_times(
+    peer: peers.Peer, fits: Sequence[peers.PeerFit], curves: Sequence[Curve]
+) -> PeerTimes:
+    rmse, seconds = median(fit.rmse for fit in fits), median(fit.seconds for fit in fits)
     reached = [curve.seconds_to(rmse) for curve in curves]
-    ours = None if None in reached else _median(value for value in reached if value is not None)
-    return {
-        "peer": peer.name,
-        "configuration": peer.configuration,
-        "rmse": rmse,
-        "fit_seconds": seconds,
-        "our_seconds_to_that_rmse": ours,
-        "times_faster": None if ours is None else seconds / ours,
-    }
+    ours = None if None in reached else median(reached)
+    times = None if ours is None else seconds / ours
+    return PeerTimes(peer.name, peer.configuration, rmse, seconds, ours, times)
 
 
-def _median(values: Any) -> float:
-    return float(statistics.median(float(value) for value in values))
-
-
-def bandwidth(train: Ratings, settings: Settings, ours: dict[str, Any]) -> dict[str, float]:
-    """What a round reads from memory at least, against what the machine can read."""
-    k = settings.factors + (settings.solver == "vb")
-    width = k + k * (k + 1) // 2 if settings.solver == "vb" else k
-    passes = 2 if settings.solver == "vb" else 3  # sgd walks over a user's items twice
-    bytes_read = passes * len(train) * 4.0 * width
+def memory_speed(train: Ratings, settings: Settings, round_seconds: float) -> MemorySpeed:
+    """How near a round comes to what the machine's memory allows."""
+    solver = SOLVERS[settings.solver]
+    width = solver.width(solver.rank(settings))
+    bytes_read = _PASSES.get(settings.solver, 2) * len(train) * 4.0 * width
     speed = read_speed()
-    return {
-        "machine_gb_per_s": speed / 1e9,
-        "round_gb": bytes_read / 1e9,
-        "round_gb_per_s": bytes_read / ours["round_seconds"] / 1e9,
-        "share_of_bandwidth": bytes_read / ours["round_seconds"] / speed,
-    }
+    return MemorySpeed(
+        machine_gb_per_s=speed / 1e9,
+        round_gb=bytes_read / 1e9,
+        round_gb_per_s=bytes_read / round_seconds / 1e9,
+        share_of_bandwidth=bytes_read / round_seconds / speed,
+    )
 
 
 def read_speed(megabytes: int = 256) -> float:
     """Bytes per second that all threads together read from memory; the best of five."""
-    blocks = [
-        np.ones(megabytes * 2**20 // 8 // threads.n_threads()) for _ in range(threads.n_threads())
-    ]
+    n = threads.n_threads()
+    blocks = [np.ones(megabytes * 2**20 // 8 // n) for _ in range(n)]
     parts = [(number, number + 1) for number in range(len(blocks))]
     best = 0.0
     for _ in range(5):
@@ -136,26 +172,15 @@ def read_speed(megabytes: int = 256) -> float:
 
 
 def cold_seconds(data: str, test: float, settings: Settings) -> float:
-    """Seconds of masks and rounds in a fresh process with nothing compiled."""
-    code = (
-        "import json, sys; from fedmmf import FedMMF, load;"
-        "data, test, settings = json.loads(sys.argv[1]);"
-        "train, _ = load(data).split(test, seed=0);"
-        "model = FedMMF(**settings).fit(train);"
-        "print(sum(model.learned.seconds.values()))"
-    )
-    arguments = f'["{data}", {test}, {settings.model_dump_json()}]'
+    """Seconds of fitting in a fresh process with nothing compiled."""
+    home, arguments = f"{__name__}:{fit_seconds.__name__}", [data, test, settings.model_dump()]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and text
-            [sys.executable, "-c", code, arguments],
-            env={**os.environ, "NUMBA_CACHE_DIR": folder},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-    return float(done.stdout)
+        return float(in_own_process(home, arguments, {"NUMBA_CACHE_DIR": folder}))
 
 
-def peak_gigabytes() -> float:
-    """Most memory that this process has used."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+def fit_seconds(data: str, test: float, settings: dict[str, Any]) -> float:
+    """Seconds of fitting in this process."""
+    from fedmmf.model import FedMMF  # needed by the fresh process alone
+
+    train, _ = load(data).split(test, seed=settings["seed"])
+    return timed(lambda: FedMMF(**settings).fit(train))

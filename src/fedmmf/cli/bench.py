@@ -1,169 +1,201 @@
-"""`fedmmf bench`: measurements beside other tools."""
+"""`fedmmf bench`: what things take, and what other tools take. Tables are printed as Markdown."""
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
 
-from fedmmf.bench import secagg as bench_secagg
-from fedmmf.bench import training as bench
-from fedmmf.cli import options as o
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
-from fedmmf.config import Settings
+from fedmmf.bench import federation as bench_federation
+from fedmmf.bench import growth as bench_growth
+from fedmmf.bench import rounds as bench_rounds
+from fedmmf.bench import strict as bench_strict
+from fedmmf.bench import training as bench_training
+from fedmmf.bench.measuring import peak_gigabytes
+from fedmmf.cli import bench_secagg
+from fedmmf.cli.choices import DataOption, JsonOption
+from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.output import (
+    Columns,
+    print_json,
+    print_markdown,
+    progress_bar,
+    results,
+    shown,
+    table,
+)
+from fedmmf.config import Settings, names_for
 from fedmmf.data import load
-from fedmmf.errors import SettingsError
 
-app = typer.Typer(help="Measure beside other tools.", no_args_is_help=True)
+app = typer.Typer(help="Measure, also beside other tools.", no_args_is_help=True)
+
+DataList = Annotated[
+    list[str], typer.Option("--data", help="Data set or file; may be given repeatedly.")
+]
+SolverList = Annotated[list[str], typer.Option("--solver", help="Solver; may be given repeatedly.")]
+RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="Times each is run.")]
+_BESIDE_PEERS = Settings(mask="mean", solver="vb", sharing="plain", factors=12, rounds=30)
+_PLAIN = Settings(mask="mean", sharing="plain", held_out=0.0)
+_SMALL = _PLAIN.changed(factors=10)
+_HIDDEN = Settings(mask="mean", held_out=0.0)
+_SETS, _SIZES = list(bench_rounds.DATA), list(bench_growth.SIZES)
+_SOLVERS = list(names_for("solver"))
 
 
 @app.command("training", epilog="Example: fedmmf bench training --data ml-1m --json")
+@expanded
 def training(
-    data: o.DataOption = "ml-1m",
-    test: Annotated[float, typer.Option("--test", help="Share of ratings to test on.")] = 0.1,
-    mask: o.MaskOption = "mean",
-    factors: o.FactorsOption = 12,
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of ours.")] = 30,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Times each is run.")] = 3,
-    seed: o.SeedOption = 0,
-    json: o.JsonOption = False,
+    data: DataOption = "ml-1m",
+    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.1,
+    settings: Annotated[Settings, Only("mask", "factors", "rounds", "seed")] = _BESIDE_PEERS,
+    repeats: RepeatsOption = 3,
+    json: JsonOption = False,
 ) -> None:
     """Time and error of centralised tools, and the time ours needs to reach their error."""
     ratings = load(data)
-    train, held_back = ratings.split(test, seed=seed)
-    settings = Settings.checked(
-        mask=mask, solver="vb", sharing="plain", factors=factors, rounds=rounds, seed=seed
-    )
+    train, held_back = ratings.split(test, seed=settings.seed)
     with progress_bar(data) as progress:
-        report = bench.compare(
-            train, held_back, settings, repeats, lambda done: progress("repeats", done, repeats)
-        )
-    report["ours"]["cold_seconds"] = bench.cold_seconds(data, test, settings)
-    report |= {"data": data, "synthetic": ratings.synthetic, "test": test, "repeats": repeats}
-    report["peak_gb"] = bench.peak_gigabytes()
-    if json:
-        print_json(report)
-    else:
-        _show(report)
+        found = bench_training.compare(train, held_back, settings, repeats, progress)
+    cold = bench_training.cold_seconds(data, test, settings)
+    found = replace(found, ours=replace(found.ours, cold_seconds=cold))
+    if not json:
+        _show(found, f"{data}, test share {test:g}, medians of {repeats}")
+        return
+    about = {"data": data, "synthetic": ratings.synthetic, "test": test, "repeats": repeats}
+    print_json({**asdict(found), **about, "peak_gb": peak_gigabytes()})
 
 
-@app.command(
-    "secagg",
-    epilog="Example: fedmmf bench secagg --clients 100 --length 100000 --neighbours 51 --drop 0.05",
-)
-def secagg(
-    clients: Annotated[int, typer.Option("--clients", min=3, help="Clients in the round.")] = 100,
-    length: Annotated[int, typer.Option("--length", min=1, help="Entries of a vector.")] = 100_000,
-    neighbours: Annotated[
-        int | None,
-        typer.Option(
-            "--neighbours",
-            help="Neighbours of each client.",
-            show_default="the fewest that are safe",
-        ),
-    ] = None,
-    drop: Annotated[
-        float, typer.Option("--drop", help="Share of clients that drop out after sharing keys.")
-    ] = 0.05,
-    flower: Annotated[
-        bool | None,
-        typer.Option(
-            "--flower/--no-flower",
-            help="Run Flower's SecAgg+ too.",
-            show_default=f"if installed, up to {bench_secagg.FLOWER_CLIENTS} clients",
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option("--seed", min=0, help="Accepted by every command; secrets take no seed."),
-    ] = 0,
-    json: o.JsonOption = False,
-) -> None:
-    """CPU time of a secure sum for server and client, ours beside Flower's."""
-    run_flower = _wants_flower(flower, clients)
-    with progress_bar("secagg") as progress:
-        report = bench_secagg.compare(
-            clients, length, neighbours, drop, flower=run_flower, progress=progress
-        )
-    if json:
-        print_json(report)
-    else:
-        _show_secagg(report)
-
-
-def _wants_flower(asked: bool | None, clients: int) -> bool:
-    """Whether to run Flower; says on standard error why not, unless that was asked for."""
-    if asked is False:
-        return False
-    if not bench_secagg.has_flower():
-        why = (
-            f"Flower is left out: flwr {bench_secagg.FLOWER_VERSION} is not installed. In an "
-            "environment of its own: pip install 'fedmmf[bench-secagg]', without constraints.txt."
-        )
-        if asked:
-            raise SettingsError(why)
-    elif asked or clients <= bench_secagg.FLOWER_CLIENTS:
-        return True
-    else:
-        limit = bench_secagg.FLOWER_CLIENTS
-        why = f"Flower is left out above {limit} clients: it takes long. --flower runs it."
-    errors.print(why, markup=False, highlight=False, soft_wrap=True)
-    return False
-
-
-def _show_secagg(report: dict[str, Any]) -> None:
-    theirs, times = report["flower"] or {}, report["times_below_flower"] or {}
-    lines = {
-        "server": ("server CPU s", "server_cpu_s"),
-        "client": ("client CPU s", "client_cpu_s"),
-        "shamir_share": ("Shamir share s", "shamir_share_s"),
-        "shamir_combine": ("Shamir combine s", "shamir_combine_s"),
-    }
-    rows = [
-        [title, f"{report[key]:.5f}", _number(theirs.get(key), ".4f"), _number(times.get(name))]
-        for name, (title, key) in lines.items()
-    ]
-    for way in ("up", "down"):
-        key = f"{way}_bytes_per_party"
-        rows.append([f"bytes {way}", f"{report[key]:,.0f}", _number(theirs.get(key), ",.0f"), ""])
-    title = (
-        f"{report['clients']} clients, {report['length']:,} entries, {report['neighbours']} "
-        f"neighbours, {report['dropped']} drop out"
-    )
-    columns = ["of one round", "fedmmf", f"Flower {bench_secagg.FLOWER_VERSION}", "times below"]
-    results.print(table(title, columns, rows))
-    exact = "is exact" if report["exact"] else "IS WRONG"
-    results.print(
-        f"Our sum {exact}. Masking takes {report['aes_limit_ratio']:.2f} times the AES keystream "
-        f"it needs\n({report['aes_limit_ratio_1e6_x_100']:.2f} for 1e6 entries and 100 neighbours)."
-    )
-    if theirs and theirs["max_error"] is None:
-        results.print("Flower gave its round up: too few holders were left.")
-
-
-def _number(value: float | None, form: str = ".0f") -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _show(report: dict[str, Any]) -> None:
-    ours, memory = report["ours"], report["memory"]
+def _show(found: bench_training.Comparison, title: str) -> None:
+    ours, memory = found.ours, found.memory
     rows = [
         [
-            peer["peer"],
-            f"{peer['rmse']:.4f}",
-            f"{peer['fit_seconds']:.2f}",
-            _seconds(peer["our_seconds_to_that_rmse"]),
-            _seconds(peer["times_faster"]),
+            peer.peer,
+            f"{peer.rmse:.4f}",
+            f"{peer.fit_seconds:.2f}",
+            shown(peer.our_seconds_to_that_rmse, ".2f"),
+            shown(peer.times_faster, ".2f"),
         ]
-        for peer in report["peers"]
+        for peer in found.peers
     ]
-    rows.append(["fedmmf, vb", f"{ours['rmse']:.4f}", f"{ours['seconds']:.2f}", "", ""])
-    title = f"{report['data']}, test share {report['test']:g}, medians of {report['repeats']}"
+    rows.append(["fedmmf, vb", f"{ours.rmse:.4f}", f"{ours.seconds:.2f}", "", ""])
     results.print(table(title, ["tool", "RMSE", "fit s", "ours to it s", "times faster"], rows))
-    cost = f"{1e3 * ours['round_seconds']:.0f} ms, {memory['round_gb_per_s']:.1f} GB/s"
+    cost = f"{1e3 * ours.round_seconds:.0f} ms, {memory.round_gb_per_s:.1f} GB/s"
     results.print(
-        f"A round of ours: {cost} of the {memory['machine_gb_per_s']:.1f} GB/s that this machine "
-        f"reads.\nWith nothing compiled yet: {ours['cold_seconds']:.1f} s for everything."
+        f"A round of ours: {cost} of the {memory.machine_gb_per_s:.1f} GB/s that this machine "
+        f"reads.\nWith nothing compiled yet: {shown(ours.cold_seconds, '.1f')} s for everything."
     )
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+_ROUNDS: Columns = {
+    "data": lambda row: _label(row.data, row.synthetic),
+    "ratings": lambda row: f"{row.n_ratings:,}",
+    "first load s": lambda row: f"{row.first_load_s:.2f}",
+    "second load s": lambda row: f"{row.second_load_s:.2f}",
+    "first round ms": lambda row: f"{1e3 * row.first_round_s:.0f}",
+    "round ms": lambda row: f"{1e3 * row.round_s:.2f}",
+    "ns per rating": lambda row: f"{row.ns_per_rating:.1f}",
+    "peak GB": lambda row: f"{row.peak_gb:.2f}",
+}
+
+
+@app.command("rounds", epilog="Example: fedmmf bench rounds --data ml-100k --data ml-1m")
+@expanded
+def rounds(
+    data: DataList = _SETS,
+    settings: Annotated[Settings, Only("solver", "factors", "engine", "seed")] = _PLAIN,
+    repeats: RepeatsOption = 50,
+    json: JsonOption = False,
+) -> None:
+    """Seconds of loading and of simulated rounds, and memory; a process for each data set."""
+    with progress_bar("rounds") as progress:
+        found = bench_rounds.measure_all(data, settings, repeats, progress)
+    _print(found, _ROUNDS, json=json)
+
+
+_GROWTH: Columns = {
+    "solver": lambda row: row.solver,
+    "users": lambda row: f"{row.n_users:,}",
+    "ratings (synthetic)": lambda row: f"{row.n_ratings:,}",
+    "s per round": lambda row: f"{row.round_s:.3f}",
+    "ns per rating": lambda row: f"{row.ns_per_rating:.0f}",
+    "peak GB": lambda row: f"{row.peak_gb:.2f}",
+}
+
+
+@app.command("growth", epilog="Example: fedmmf bench growth --solver sgd --ratings 1000000")
+@expanded
+def growth(
+    solver: SolverList = _SOLVERS,
+    ratings: Annotated[
+        list[int],
+        typer.Option(min=bench_growth.N_ITEMS, help="How many ratings; may be given repeatedly."),
+    ] = _SIZES,
+    settings: Annotated[Settings, Only("factors", "engine", "seed")] = _SMALL,
+    json: JsonOption = False,
+) -> None:
+    """Seconds per round and memory as synthetic ratings grow; a process for each size."""
+    with progress_bar("growth") as progress:
+        found = bench_growth.measure_all(solver, ratings, settings, progress)
+    _print(found, _GROWTH, json=json)
+
+
+_STRICT: Columns = {
+    "data": lambda row: row.data,
+    "solver": lambda row: row.solver,
+    "plain ms": lambda row: f"{1e3 * row.plain_s:.1f}",
+    "strict ms": lambda row: f"{1e3 * row.strict_s:.1f}",
+    "ratio": lambda row: f"{row.ratio:.2f}",
+}
+
+
+@app.command("strict", epilog="Example: fedmmf bench strict --data ml-1m")
+@expanded
+def strict(
+    data: DataList = ["ml-1m"],  # noqa: B006 - typer reads it, nobody changes it
+    solver: SolverList = _SOLVERS,
+    settings: Annotated[Settings, Only("factors", "engine", "seed")] = _HIDDEN,
+    repeats: RepeatsOption = 15,
+    json: JsonOption = False,
+) -> None:
+    """Simulated rounds, plain and strict, side by side: the ratio of their times."""
+    with progress_bar("strict") as progress:
+        found = bench_strict.measure_all(data, solver, settings, repeats, progress)
+    _print(found, _STRICT, json=json)
+
+
+def _print(found: Sequence[Any], columns: Columns, *, json: bool) -> None:
+    if json:
+        print_json({"rows": [asdict(row) for row in found]})
+    else:
+        print_markdown(columns, found)
+
+
+_STAGES: Columns = {"stage": lambda stage: stage[0], "s": lambda stage: f"{stage[1]:.1f}"}
+
+
+@app.command("federation", epilog="Example: fedmmf bench federation --data ml-100k --rounds 3")
+@expanded
+def federation(
+    data: DataOption = "ml-100k",
+    settings: Annotated[Settings, Only("solver", "factors", "signed", "seed")] = _HIDDEN,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to measure.")] = 3,
+    json: JsonOption = False,
+) -> None:
+    """Whole strict rounds between real parties in one process, with every message."""
+    ratings = load(data)
+    with progress_bar(data) as progress:
+        found = bench_federation.measure(ratings, settings, rounds, progress)
+    if json:
+        print_json(asdict(found))
+        return
+    of_rounds = [(f"round {number}", spent) for number, spent in enumerate(found.round_s, start=1)]
+    print_markdown(_STAGES, [("invitations and survey", found.setup_s), *of_rounds])
+    results.print(f"{_label(found.data, found.synthetic)}, {found.n_parties:,} parties.")
+
+
+def _label(data: str, synthetic: bool) -> str:
+    return f"{data} (synthetic)" if synthetic and "synthetic" not in data else data
+
+
+app.command("secagg", epilog=bench_secagg.SECAGG_EXAMPLE)(bench_secagg.secagg)
+app.command("costs", epilog=bench_secagg.COSTS_EXAMPLE)(bench_secagg.costs)

@@ -6,7 +6,8 @@ import numpy as np
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-from fedmmf.cli import options as o
+from fedmmf.cli.choices import JsonOption, Reading, UnusedSeedOption
+from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, results, table
 from fedmmf.data import DatasetInfo, Ratings, datasets
 from fedmmf.data import get as download
@@ -15,7 +16,7 @@ app = typer.Typer(help="List, download and describe data sets.", no_args_is_help
 
 
 @app.command("list", epilog="Example: fedmmf data list")
-def list_sets(seed: o.UnusedSeedOption = 0, json: o.JsonOption = False) -> None:
+def list_sets(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
     """Show the known data sets and which of them are on this machine."""
     known = datasets()
     if json:
@@ -29,7 +30,7 @@ def list_sets(seed: o.UnusedSeedOption = 0, json: o.JsonOption = False) -> None:
 
 
 @app.command("get", epilog="Example: fedmmf data get ml-100k")
-def get_set(name: str, seed: o.UnusedSeedOption = 0, json: o.JsonOption = False) -> None:
+def get_set(name: str, seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
     """Download a set from its publisher and check it; a broken download is continued."""
     columns = ("[bold]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
@@ -44,20 +45,10 @@ def get_set(name: str, seed: o.UnusedSeedOption = 0, json: o.JsonOption = False)
 
 
 @app.command("info", epilog="Example: fedmmf data info ml-100k")
-def info(
-    name: str,
-    features: o.FeaturesOption = None,
-    scale: o.ScaleOption = None,
-    duplicates: o.DuplicatesOption = "refuse",
-    edges: o.EdgesOption = None,
-    seed: o.UnusedSeedOption = 0,
-    json: o.JsonOption = False,
-) -> None:
+@expanded
+def info(name: str, reading: Reading, seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
     """Load a data set or a ratings file and describe it."""
-    ratings = o.load_ratings(
-        name, features=features, scale=scale, duplicates=duplicates, edges=edges
-    )
-    facts = _facts(ratings)
+    facts = _facts(reading.load(name))
     if json:
         print_json(facts)
         return

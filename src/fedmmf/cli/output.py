@@ -1,10 +1,8 @@
 """How commands speak: results on standard output, everything else on standard error."""
 
 import json
-import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fedmmf.training import Progress as Report
+Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
+Report = Callable[[str, int, int], None]  # told (stage, done, total)
 
 results = Console()
 errors = Console(stderr=True)
@@ -39,6 +38,18 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
     return made
 
 
+def shown(value: float | None, form: str = ".4f") -> str:
+    """A figure as tables show it; a dash where there is none."""
+    return "-" if value is None else format(value, form)
+
+
+def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
+    """Print a table as Markdown, so that pages can show what a command has printed."""
+    rows = ([show(one) for show in columns.values()] for one in found)
+    for row in (list(columns), ["---"] * len(columns), *rows):
+        results.print(f"| {' | '.join(row)} |", markup=False, highlight=False, soft_wrap=True)
+
+
 @contextmanager
 def progress_bar(label: str) -> Iterator[Report]:
     """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
@@ -57,9 +68,3 @@ def progress_bar(label: str) -> Iterator[Report]:
             bar.update(stages[stage], completed=done, total=total)
 
         yield report
-
-
-def versions() -> dict[str, str]:
-    """What made a result, for whoever wants to make it again."""
-    packages = ("fedmmf", "numpy", "numba", "cryptography")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

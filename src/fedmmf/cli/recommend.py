@@ -1,13 +1,16 @@
 """`fedmmf recommend`: the best unrated items for a known user, or for somebody new."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
 
-from fedmmf.cli import options as o
+from fedmmf.cli.choices import JsonOption, Reading
+from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import print_json, progress_bar, results, table
+from fedmmf.config import Settings
 from fedmmf.data import read_own_ratings
 from fedmmf.errors import SettingsError
 from fedmmf.model import FedMMF
@@ -15,37 +18,69 @@ from fedmmf.model import FedMMF
 EXAMPLE = "Example: fedmmf recommend --model model.fedmmf --user 42 --n 10"
 
 
-def recommend(
+@dataclass(frozen=True)
+class ModelChoice:
+    """Where the model comes from."""
+
     model: Annotated[
-        Path | None, typer.Option("--model", help="A model that `fedmmf train --save` wrote.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", help="Without a model: train on this set first.")
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", help="Id of a user the model knows.")
-    ] = None,
+        Path | None, typer.Option(help="A model that `fedmmf train --save` wrote.")
+    ] = None
+    data: Annotated[str | None, typer.Option(help="Without a model: train on this set first.")] = (
+        None
+    )
+
+    def fitted(self, settings: Settings) -> FedMMF:
+        """Load the model, or train it."""
+        if (self.model is None) == (self.data is None):
+            raise SettingsError("give either --model FILE or --data NAME")
+        if self.model is not None:
+            return FedMMF.load(self.model)
+        ratings = Reading().load(str(self.data))
+        with progress_bar(ratings.name) as progress:
+            return FedMMF(**settings.model_dump()).fit(ratings, progress=progress)
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """Whom to recommend to, and how much."""
+
+    user: Annotated[str | None, typer.Option(help="Id of a user the model knows.")] = None
     ratings: Annotated[
-        Path | None,
-        typer.Option("--ratings", help="Instead of --user: a newcomer's file, item_id and rating."),
-    ] = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many items.")] = 10,
-    mask: o.MaskOption = o.DEFAULTS.mask,
-    seed: o.SeedOption = o.DEFAULTS.seed,
-    json: o.JsonOption = False,
+        Path | None, typer.Option(help="Instead of --user: a newcomer's file, item_id and rating.")
+    ] = None
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many items.")] = 10
+
+    @property
+    def name(self) -> str:
+        """How answers call them."""
+        return "newcomer" if self.user is None else self.user
+
+    def check(self) -> None:
+        """Refuse nobody, and two at once."""
+        if (self.user is None) == (self.ratings is None):
+            raise SettingsError("give either --user ID or --ratings FILE")
+
+    def best(self, model: FedMMF) -> pl.DataFrame:
+        """Their items."""
+        if self.ratings is not None:
+            return model.join(read_own_ratings(self.ratings)).recommend(self.n)
+        return model.recommend(self.name, self.n)
+
+
+@expanded
+def recommend(
+    model: ModelChoice,
+    recipient: Recipient,
+    settings: Annotated[Settings, Only("mask", "seed")],
+    json: JsonOption = False,
 ) -> None:
     """Recommend items to one user; somebody new needs no retraining."""
-    if (user is None) == (ratings is None):
-        raise SettingsError("give either --user ID or --ratings FILE")
-    fitted = _model(model, data, mask, seed)
-    if ratings is not None:
-        best, who = fitted.join(read_own_ratings(ratings)).recommend(n), "newcomer"
-    else:
-        best, who = fitted.recommend(str(user), n), str(user)
+    recipient.check()
+    best = recipient.best(model.fitted(settings))
     if json:
-        print_json({"user": who, "recommendations": best.to_dicts()})
+        print_json({"user": recipient.name, "recommendations": best.to_dicts()})
     else:
-        show(best, f"for {who}")
+        show(best, f"for {recipient.name}")
 
 
 def show(best: pl.DataFrame, whom: str) -> None:
@@ -56,13 +91,3 @@ def show(best: pl.DataFrame, whom: str) -> None:
         for name, item, prediction in zip(names, best["item_id"], best["prediction"], strict=True)
     ]
     results.print(table(f"{len(rows)} items {whom}", ["item", "item_id", "prediction"], rows))
-
-
-def _model(path: Path | None, data: str | None, mask: str, seed: int) -> FedMMF:
-    if (path is None) == (data is None):
-        raise SettingsError("give either --model FILE or --data NAME")
-    if path is not None:
-        return FedMMF.load(path)
-    ratings = o.load_ratings(str(data))
-    with progress_bar(ratings.name) as progress:
-        return FedMMF(mask=mask, seed=seed).fit(ratings, progress=progress)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedmmf.cli import options as o
+from fedmmf.cli.choices import JsonOption, UnusedSeedOption
 from fedmmf.cli.output import print_json, results
 from fedmmf.reports import read_run, write_report
 
@@ -23,8 +23,8 @@ def report(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The HTML file; one that is there is replaced.")
     ] = Path("report.html"),
-    seed: o.UnusedSeedOption = 0,
-    json: o.JsonOption = False,
+    seed: UnusedSeedOption = 0,
+    json: JsonOption = False,
 ) -> None:
     """Make one HTML file of a run: accuracy, J, traffic, attacks and settings; it works offline."""
     sections = write_report(read_run(run), out)

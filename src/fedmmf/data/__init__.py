@@ -3,11 +3,13 @@
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.own import read_own_ratings
 from fedmmf.data.ratings import ItemIndex, Ratings
-from fedmmf.data.registry import DatasetInfo, datasets, get, load
+from fedmmf.data.registry import DATASETS, Dataset, DatasetInfo, datasets, get, load
 from fedmmf.data.splits import read_split
 from fedmmf.scale import RatingScale
 
 __all__ = [
+    "DATASETS",
+    "Dataset",
     "DatasetInfo",
     "ItemFeatures",
     "ItemIndex",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from fedmmf.data.download import Progress, fetch
 from fedmmf.data.frames import Duplicates
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.errors import DataError, FedMMFError, SettingsError, UnknownNameError
+from fedmmf.registry import Registry
 from fedmmf.scale import RatingScale
 
 _GROUPLENS = "https://files.grouplens.org/datasets"
@@ -37,95 +39,154 @@ class DatasetInfo:
     local: Path | None = None
 
 
+class Dataset(Protocol):
+    """A set that has a name."""
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What is known about it before it is loaded."""
+
+    def find(self) -> Path | None:
+        """Where its files are on this machine; None: nowhere, or it needs none."""
+
+    def load(self, **options: Any) -> Ratings:
+        """Its ratings; `edges` is an option of `lastfm` alone."""
+
+
 @dataclass(frozen=True)
-class _Published:
+class PublishedSet:
     """Where a published set's files are called what, and who parses them."""
 
     info: DatasetInfo
     folder: str
     markers: tuple[str, ...]
     parse: Callable[..., Ratings]
+    options: tuple[str, ...] = ()  # that `parse` takes
 
     @property
     def archive(self) -> str:
+        """What its publisher calls the file."""
         return str(self.info.url).rsplit("/", 1)[-1]
 
     def find(self) -> Path | None:
+        """The archive or the unpacked folder."""
         return sources.find(self.archive, self.folder, self.markers)
 
+    def load(self, source: Path | None = None, **options: Any) -> Ratings:
+        """Parse the files that are found, or those of `source`; what was parsed is cached."""
+        name, source = self.info.name, source or self.find()
+        if source is None:
+            raise DataError(
+                f"The files of {name!r} are not on this machine. Run `fedmmf data get {name}`, or "
+                f"set FEDMMF_DATA to the folder that holds {self.archive}."
+            )
+        known = {key: value for key, value in options.items() if key in self.options}
+        return cache.cached(source, {"set": name, **known}, partial(self._parse, source, known))
 
-_PUBLISHED = {
-    entry.info.name: entry
-    for entry in (
-        _Published(
-            DatasetInfo(
-                "ml-100k",
-                "MovieLens 100K",
-                f"{_GROUPLENS}/movielens/ml-100k.zip",
-                "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-                n_ratings=100_000,
-                n_users=943,
-                n_items=1_682,
-                scale=movielens.WHOLE_STARS,
-                licence=_MOVIELENS_TERMS,
-            ),
-            folder="ml-100k",
-            markers=("u.data", "u.item"),
-            parse=movielens.load_100k,
-        ),
-        _Published(
-            DatasetInfo(
-                "ml-1m",
-                "MovieLens 1M",
-                f"{_GROUPLENS}/movielens/ml-1m.zip",
-                "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
-                n_ratings=1_000_209,
-                n_users=6_040,
-                n_items=3_706,
-                scale=movielens.WHOLE_STARS,
-                licence=_MOVIELENS_TERMS,
-            ),
-            folder="ml-1m",
-            markers=("ratings.dat", "users.dat"),
-            parse=movielens.load_1m,
-        ),
-        _Published(
-            DatasetInfo(
-                "ml-10m",
-                "MovieLens 10M",
-                f"{_GROUPLENS}/movielens/ml-10m.zip",
-                "813c411ccb6122564edfe752e7f80c4dcc5aa25fa94c93622f6877a7ba252862",
-                n_ratings=10_000_054,
-                n_users=69_878,
-                n_items=10_677,
-                scale=movielens.HALF_STARS,
-                licence=_MOVIELENS_TERMS,
-            ),
-            folder="ml-10M100K",
-            markers=("ratings.dat", "tags.dat"),
-            parse=movielens.load_10m,
-        ),
-        _Published(
-            DatasetInfo(
-                "lastfm",
-                "Last.fm listening counts (HetRec 2011), binned",
-                f"{_GROUPLENS}/hetrec2011/hetrec2011-lastfm-2k.zip",
-                "6738f48195667ff03caaab4d32ca9a3133d8cc026b7c3cdaf6ce1010e913c59c",
-                n_ratings=92_834,
-                n_users=1_892,
-                n_items=17_632,
-                scale=movielens.WHOLE_STARS,
-                licence="Last.fm and GroupLens terms: non-commercial use only",
-            ),
-            folder="hetrec2011-lastfm-2k",
-            markers=("user_artists.dat",),
-            parse=lastfm.load_lastfm,
-        ),
-    )
-}
+    def _parse(self, source: Path, options: dict[str, Any]) -> Ratings:
+        try:
+            return self.parse(partial(sources.read_member, source), **options)
+        except FedMMFError:
+            raise
+        except (ValueError, LookupError, pl.exceptions.PolarsError) as error:
+            raise DataError(
+                f"{source} does not have the layout of {self.info.name!r}: {error}. Get the "
+                "original."
+            ) from error
 
-_SYNTHETIC = {
-    "synthetic": DatasetInfo(
+
+@dataclass(frozen=True)
+class MadeSet:
+    """A set that a program makes."""
+
+    info: DatasetInfo
+    make: Callable[[str], Ratings]  # from its name
+
+    def find(self) -> Path | None:
+        """It needs no files."""
+        return None
+
+    def load(self, **options: Any) -> Ratings:
+        """Make it."""
+        return self.make(self.info.name)
+
+
+ML_100K = PublishedSet(
+    DatasetInfo(
+        "ml-100k",
+        "MovieLens 100K",
+        f"{_GROUPLENS}/movielens/ml-100k.zip",
+        "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
+        n_ratings=100_000,
+        n_users=943,
+        n_items=1_682,
+        scale=movielens.WHOLE_STARS,
+        licence=_MOVIELENS_TERMS,
+    ),
+    folder="ml-100k",
+    markers=("u.data", "u.item"),
+    parse=movielens.load_100k,
+)
+ML_1M = PublishedSet(
+    DatasetInfo(
+        "ml-1m",
+        "MovieLens 1M",
+        f"{_GROUPLENS}/movielens/ml-1m.zip",
+        "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
+        n_ratings=1_000_209,
+        n_users=6_040,
+        n_items=3_706,
+        scale=movielens.WHOLE_STARS,
+        licence=_MOVIELENS_TERMS,
+    ),
+    folder="ml-1m",
+    markers=("ratings.dat", "users.dat"),
+    parse=movielens.load_1m,
+)
+ML_10M = PublishedSet(
+    DatasetInfo(
+        "ml-10m",
+        "MovieLens 10M",
+        f"{_GROUPLENS}/movielens/ml-10m.zip",
+        "813c411ccb6122564edfe752e7f80c4dcc5aa25fa94c93622f6877a7ba252862",
+        n_ratings=10_000_054,
+        n_users=69_878,
+        n_items=10_677,
+        scale=movielens.HALF_STARS,
+        licence=_MOVIELENS_TERMS,
+    ),
+    folder="ml-10M100K",
+    markers=("ratings.dat", "tags.dat"),
+    parse=movielens.load_10m,
+)
+LASTFM = PublishedSet(
+    DatasetInfo(
+        "lastfm",
+        "Last.fm listening counts (HetRec 2011), binned",
+        f"{_GROUPLENS}/hetrec2011/hetrec2011-lastfm-2k.zip",
+        "6738f48195667ff03caaab4d32ca9a3133d8cc026b7c3cdaf6ce1010e913c59c",
+        n_ratings=92_834,
+        n_users=1_892,
+        n_items=17_632,
+        scale=movielens.WHOLE_STARS,
+        licence="Last.fm and GroupLens terms: non-commercial use only",
+    ),
+    folder="hetrec2011-lastfm-2k",
+    markers=("user_artists.dat",),
+    parse=lastfm.load_lastfm,
+    options=("edges",),
+)
+
+
+def _make(name: str) -> Ratings:
+    # Imported here, because its compiled kernel is slow to import and few sessions need it.
+    from fedmmf.data.synthetic import make
+
+    return make(name)
+
+
+SYNTHETIC = MadeSet(
+    DatasetInfo(
         "synthetic",
         "A small made-up catalogue for the demo",
         None,
@@ -137,7 +198,10 @@ _SYNTHETIC = {
         licence="Apache-2.0",
         synthetic=True,
     ),
-    "synthetic:ml-10m": DatasetInfo(
+    make=_make,
+)
+SYNTHETIC_ML_10M = MadeSet(
+    DatasetInfo(
         "synthetic:ml-10m",
         "Made-up ratings of the shape of MovieLens 10M",
         None,
@@ -149,24 +213,37 @@ _SYNTHETIC = {
         licence="Apache-2.0",
         synthetic=True,
     ),
+    make=_make,
+)
+
+_HERE = {
+    "ml-100k": "ML_100K",
+    "ml-1m": "ML_1M",
+    "ml-10m": "ML_10M",
+    "lastfm": "LASTFM",
+    "synthetic": "SYNTHETIC",
+    "synthetic:ml-10m": "SYNTHETIC_ML_10M",
 }
+DATASETS: Registry[Dataset] = Registry(
+    "data set", "fedmmf.datasets", {name: f"{__name__}:{home}" for name, home in _HERE.items()}
+)
 
 
 def datasets() -> list[DatasetInfo]:
     """Return every named set, with where its files are, if they are on this machine."""
-    published = [replace(entry.info, local=entry.find()) for entry in _PUBLISHED.values()]
-    return published + list(_SYNTHETIC.values())
+    known = map(DATASETS.__getitem__, DATASETS.names())
+    return [replace(entry.info, local=entry.find()) for entry in known]
 
 
 def get(name: str, *, progress: Progress | None = None) -> Path:
     """Download a published set unless it is already here, and return where it is."""
-    if name in _SYNTHETIC:
-        raise SettingsError(f"{name!r} is made on the fly and needs no download. Just load it.")
-    if name not in _PUBLISHED:
+    if name not in DATASETS:
         raise _unknown(name)
-    entry = _PUBLISHED[name]
+    entry = DATASETS[name]
     if (local := entry.find()) is not None:
         return local
+    if not isinstance(entry, PublishedSet):
+        raise SettingsError(f"{name!r} is made on the fly and needs no download. Just load it.")
     target = sources.download_folder() / entry.archive
     return fetch(str(entry.info.url), str(entry.info.sha256), target, progress)
 
@@ -189,53 +266,24 @@ def load(
         features: Item features, or a frame or file to make them from, instead of the set's own.
         edges: Plays at which the next rating begins; for `lastfm` only.
     """
-    name = str(name_or_path)
-    if (entry := _published(name_or_path)) is not None:
-        source = entry.find() if name in _PUBLISHED else Path(name_or_path)
-        is_binned = entry.info.name == "lastfm"
-        options = {"edges": [float(edge) for edge in edges]} if is_binned else {}
-        return _adjusted(_load_published(entry, source, options), scale, features)
-    if name in _SYNTHETIC:
-        # Imported here, because its compiled kernel is slow to import and few sessions need it.
-        from fedmmf.data.synthetic import make
-
-        return _adjusted(make(name), scale, features)
+    name, options = str(name_or_path), {"edges": [float(edge) for edge in edges]}
+    if name in DATASETS:
+        return _adjusted(DATASETS[name].load(**options), scale, features)
+    if (entry := _published_at(Path(name_or_path))) is not None:
+        return _adjusted(entry.load(Path(name_or_path), **options), scale, features)
     if not _looks_like_path(name_or_path):
         raise _unknown(name)
     return Ratings.from_file(name_or_path, scale=scale, duplicates=duplicates, features=features)
 
 
-def _published(name_or_path: str | Path) -> _Published | None:
-    """Return the published set with this name, or whose archive or folder this path is."""
-    if (entry := _PUBLISHED.get(str(name_or_path))) is not None:
-        return entry
-    path = Path(name_or_path)
-    matching = (e for e in _PUBLISHED.values() if path.name in (e.archive, e.folder))
-    return next(matching, None) if path.exists() else None
-
-
-def _load_published(
-    entry: _Published, source: Path | None, options: dict[str, list[float]]
-) -> Ratings:
-    name = entry.info.name
-    if source is None:
-        raise DataError(
-            f"The files of {name!r} are not on this machine. Run `fedmmf data get {name}`, or set "
-            f"FEDMMF_DATA to the folder that holds {entry.archive}."
-        )
-    read = partial(sources.read_member, source)
-
-    def parse() -> Ratings:
-        try:
-            return entry.parse(read, **options)
-        except FedMMFError:
-            raise
-        except (ValueError, LookupError, pl.exceptions.PolarsError) as error:
-            raise DataError(
-                f"{source} does not have the layout of {name!r}: {error}. Get the original."
-            ) from error
-
-    return cache.cached(source, {"set": name, **options}, parse)
+def _published_at(path: Path) -> PublishedSet | None:
+    """The published set whose archive or folder this path is."""
+    if path.exists():
+        for name in _HERE:
+            entry = DATASETS[name]
+            if isinstance(entry, PublishedSet) and path.name in (entry.archive, entry.folder):
+                return entry
+    return None
 
 
 def _adjusted(
@@ -262,7 +310,7 @@ def _looks_like_path(name_or_path: str | Path) -> bool:
 
 
 def _unknown(name: str) -> UnknownNameError:
-    known = [*_PUBLISHED, *_SYNTHETIC]
+    known = DATASETS.names()
     near = difflib.get_close_matches(name, known, n=2)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return UnknownNameError(

@@ -6,7 +6,7 @@ items by popularity and rate those they like more often than others, so ratings 
 random, as they are in real life.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,16 +65,10 @@ class _World:
 def make(name: str) -> Ratings:
     """Make one of the named synthetic sets; its seed is part of its definition."""
     if name == "synthetic":
-        return synthetic(600, 800, 60_000, seed=2023, name=name)
-    return synthetic(
-        69_878,
-        10_677,
-        10_000_054,
-        seed=2023,
-        scale=RatingScale(0.5, 5.0, 0.5),
-        min_per_user=20,
-        name=name,
-    )
+        return synthetic(600, 800, 60_000, seed=2023)
+    half_stars = RatingScale(0.5, 5.0, 0.5)
+    made = synthetic(69_878, 10_677, 10_000_054, seed=2023, scale=half_stars, min_per_user=20)
+    return replace(made, name=name)
 
 
 def synthetic(
@@ -85,7 +79,6 @@ def synthetic(
     *,
     scale: RatingScale | None = None,
     min_per_user: int = 15,
-    name: str = "synthetic",
 ) -> Ratings:
     """Make ratings of exactly the given size, with titles, genres, release years and timestamps.
 
@@ -96,7 +89,6 @@ def synthetic(
         seed: Equal seeds give equal data.
         scale: The scale of the ratings; 1..5 in whole steps if not given.
         min_per_user: The fewest ratings of a user.
-        name: What to call the data.
     """
     scale = scale or RatingScale(1.0, 5.0, 1.0)
     _check_sizes(n_users, n_items, n_ratings, min_per_user)
@@ -118,7 +110,7 @@ def synthetic(
             ItemFeatures.genres(world.genres), ItemFeatures.release_years(world.years.tolist())
         ),
         item_titles=titles,
-        name=name,
+        name="synthetic",
         synthetic=True,
     )
 

@@ -1,14 +1,17 @@
 """Personalized masks: a private model per party, its masked ratings, and J. numpy only."""
 
-from fedmmf.masks.fitting import FittedMasks, Runner, fit_masks
+from fedmmf.masks.families import FAMILIES
+from fedmmf.masks.fitting import FittedMasks, MaskPlan, Runner, apply_mask, fit_masks
 from fedmmf.masks.indicator import epsilon_reached, privacy_indicator, sample_complexity
-from fedmmf.masks.models import FAMILIES, MaskFamily
+from fedmmf.masks.models import MaskFamily
 
 __all__ = [
     "FAMILIES",
     "FittedMasks",
     "MaskFamily",
+    "MaskPlan",
     "Runner",
+    "apply_mask",
     "epsilon_reached",
     "fit_masks",
     "privacy_indicator",

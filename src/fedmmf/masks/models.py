@@ -1,10 +1,9 @@
 """The private models: five families of masks, each trained on one party's ratings alone.
 
 Every function here is plain numpy, because a party trains its mask with nothing else installed. The
-same functions are also compiled (`compiled`) so that a simulation can train every party at once;
-there is one body for both, so the results are the same. numba is imported only when `compiled` is
-called, and the kernels stay in this file because numba's cache notices changes of a kernel's own
-file alone.
+same functions are also compiled (`engines.kernels.masks`) so that a simulation can train every
+party at once; there is one body for both, so the results are the same. The trainer stays in this
+file with what it calls, because numba's cache notices changes of a kernel's own file alone.
 
 A model sees features x (n, d) and targets y (n,): ratings centred on the scale's midpoint and
 divided by its span, so that one strength of regularisation means the same on every scale. Its
@@ -13,7 +12,7 @@ parameters are one flat vector theta.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -262,6 +261,7 @@ class MaskFamily:
     start: Callable[[np.random.Generator, int], Array] = _no_start
     needs_features: bool = True
     is_centred: bool = True  # predicts around the scale's midpoint; else around 0
+    helpers: tuple[Callable[..., Any], ...] | None = None  # to compile first; None: stays numpy
 
     @property
     def train(self) -> Callable[..., None]:
@@ -274,79 +274,63 @@ class MaskFamily:
         return _applier(self.predict)
 
 
-@cache
-def compiled(family: MaskFamily) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Compile (train, apply) of a family; both release the GIL, so threads may share the users.
-
-    Compiled without numba's own parallelism: that costs several times the compilation, and threads
-    over chunks of users do the same work.
-    """
-    import numba
-    from numba.extending import register_jitable
-
-    for helper in (fit_lr, predict_fm, gradient_nn, family.fit, family.predict):
-        register_jitable(helper)
-    jit = numba.njit(cache=True, nogil=True)
-    return jit(family.train), jit(family.apply)
-
-
-FAMILIES = {
-    family.name: family
-    for family in (
-        MaskFamily(
-            "none",
-            "no mask",
-            fit_none,
-            predict_none,
-            None,
-            n_parameters=lambda d: 0,
-            default_strength=1.0,
-            strengths=(1.0,),
-            needs_features=False,
-            is_centred=False,
-        ),
-        MaskFamily(
-            "mean",
-            "zero-order",
-            fit_mean,
-            predict_mean,
-            None,
-            n_parameters=lambda d: 1,
-            default_strength=2.0,
-            strengths=(0.5, 1.0, 2.0, 5.0, 10.0),
-            needs_features=False,
-        ),
-        MaskFamily(
-            "lr",
-            "one-order",
-            fit_lr,
-            predict_lr,
-            gradient_lr,
-            n_parameters=lambda d: 1 + d,
-            default_strength=30.0,
-            strengths=(5.0, 10.0, 20.0, 40.0, 80.0),
-        ),
-        MaskFamily(
-            "fm",
-            "two-order",
-            fit_fm,
-            predict_fm,
-            gradient_fm,
-            n_parameters=lambda d: 1 + d + FM_RANK * d,
-            default_strength=30.0,
-            strengths=(10.0, 20.0, 40.0, 80.0),
-            start=_fm_start,
-        ),
-        MaskFamily(
-            "nn",
-            "high-order",
-            fit_nn,
-            predict_nn,
-            gradient_nn,
-            n_parameters=lambda d: 1 + 2 * NN_HIDDEN + NN_HIDDEN * d,
-            default_strength=4.0,
-            strengths=(1.0, 2.0, 4.0, 8.0),
-            start=_nn_start,
-        ),
-    )
-}
+NONE = MaskFamily(
+    "none",
+    "no mask",
+    fit_none,
+    predict_none,
+    None,
+    n_parameters=lambda d: 0,
+    default_strength=1.0,
+    strengths=(1.0,),
+    needs_features=False,
+    is_centred=False,
+    helpers=(),
+)
+MEAN = MaskFamily(
+    "mean",
+    "zero-order",
+    fit_mean,
+    predict_mean,
+    None,
+    n_parameters=lambda d: 1,
+    default_strength=2.0,
+    strengths=(0.5, 1.0, 2.0, 5.0, 10.0),
+    needs_features=False,
+    helpers=(),
+)
+LR = MaskFamily(
+    "lr",
+    "one-order",
+    fit_lr,
+    predict_lr,
+    gradient_lr,
+    n_parameters=lambda d: 1 + d,
+    default_strength=30.0,
+    strengths=(5.0, 10.0, 20.0, 40.0, 80.0),
+    helpers=(),
+)
+FM = MaskFamily(
+    "fm",
+    "two-order",
+    fit_fm,
+    predict_fm,
+    gradient_fm,
+    n_parameters=lambda d: 1 + d + FM_RANK * d,
+    default_strength=30.0,
+    strengths=(10.0, 20.0, 40.0, 80.0),
+    start=_fm_start,
+    helpers=(fit_lr,),
+)
+NN = MaskFamily(
+    "nn",
+    "high-order",
+    fit_nn,
+    predict_nn,
+    gradient_nn,
+    n_parameters=lambda d: 1 + 2 * NN_HIDDEN + NN_HIDDEN * d,
+    default_strength=4.0,
+    strengths=(1.0, 2.0, 4.0, 8.0),
+    start=_nn_start,
+    helpers=(gradient_nn,),
+)

@@ -2,8 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def new_figure(n_panels: int = 1) -> tuple[Any, Any]:
@@ -16,11 +20,11 @@ def new_figure(n_panels: int = 1) -> tuple[Any, Any]:
 
 
 def write_results(
-    out: Path, name: str, report: dict[str, Any], markdown: str, figures: Mapping[str, Any]
+    out: Path, name: str, report: "DataclassInstance", markdown: str, figures: Mapping[str, Any]
 ) -> None:
     """Write NAME.json and NAME.md, and each figure, by its name, as PNG and SVG."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+    (out / f"{name}.json").write_text(json.dumps(asdict(report), indent=2) + "\n")
     (out / f"{name}.md").write_text(markdown)
     for title, figure in figures.items():
         figure.savefig(out / f"{title}.png", dpi=150)

@@ -4,7 +4,7 @@ Seconds and bytes of a party and of the server per round, for every way to sum, 
 and the share of secure users against threshold_j, which decides what adaptive sharing saves.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import process_time
@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf import federation, simulation
-from fedmmf.aggregation import homomorphic_cost
-from fedmmf.aggregation.schemes import generate
-from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.paper.drawing import new_figure, write_results
-from fedmmf.traffic import Shape
-from fedmmf.transport import Answers, InProcess
+from fedmmf.simulation import Prepared, prepare
+from fedmmf.sums.costs import Cost, CostInput
+from fedmmf.sums.homomorphic import cost as homomorphic
+from fedmmf.transports.wrappers import Counted, Metered
 
 MASKS = ("mean", "lr", "fm", "nn")
 SCHEMES = {
@@ -30,73 +28,32 @@ SCHEMES = {
 }  # and how many ciphertexts to measure
 
 
-@dataclass(frozen=True)
-class Way:
-    """What one way to sum costs per round. Seconds are CPU seconds of one core."""
+@dataclass(frozen=True, kw_only=True)
+class WayCost(Cost):
+    """What a round costs with one way to sum: all of a party's and of the server's work."""
 
     way: str
-    party_s: float
-    server_s: float
-    up_bytes: float
-    down_bytes: float
-    share_in_clear: float
-    how: str
+    share_in_clear: float  # of the parties
 
 
-class Metered(InProcess):
-    """Counts the CPU seconds that parties spend on their answers."""
+@dataclass(frozen=True)
+class SecureShares:
+    """Share of users with J <= threshold_j, by threshold, for each mask."""
 
-    def __init__(self, parties: Mapping[str, Answers]) -> None:
-        super().__init__(parties)
-        self.parties_s = 0.0
-
-    def exchange(
-        self, stage: str, messages: Mapping[str, bytes], timeout: float
-    ) -> dict[str, bytes]:
-        """Hand each party its message."""
-        began = process_time()
-        replies = super().exchange(stage, messages, timeout)
-        self.parties_s += process_time() - began
-        return replies
+    threshold_j: list[float]
+    share: dict[str, list[float]]
 
 
-def measured(name: str, ratings: Ratings, settings: Settings, rounds: int) -> Way:
-    """Run rounds among real parties; setting up and the first round are not counted."""
-    parties = federation.make_parties(ratings, settings)
-    transport = Metered(parties)
-    participants = federation.make_participants(parties, transport, settings, ratings.scale.span)
-    server = simulation.make_server(ratings, settings)
-    before, began = (0.0, 0, 0), 0.0
-    for number in range(rounds + 1):
-        if number == 1:
-            before = (transport.parties_s, transport.bytes_up, transport.bytes_down)
-            began = process_time()
-        message = server.next_message()
-        server.advance(message, participants.sums(message))
-    spent = process_time() - began
-    after = (transport.parties_s, transport.bytes_up, transport.bytes_down)
-    parties_s, up, down = np.subtract(after, before) / rounds
-    n, in_clear = len(parties), sum(party.in_clear for party in parties.values())
-    how = f"mean of {rounds} rounds among {n:,} real parties"
-    server_s = spent / rounds - parties_s
-    return Way(name, parties_s / n, server_s, up / n, down / n, in_clear / n, how)
+@dataclass(frozen=True)
+class Efficiency:
+    """What the experiment found."""
 
-
-def extrapolated(name: str, plain: Way, shape: Shape) -> Way:
-    """A homomorphic way: ciphertexts of one party measured, the rest by counting."""
-    scheme, n_measured = SCHEMES[name]
-    cost = homomorphic_cost.cost(
-        generate(scheme),
-        shape.n_users,
-        shape.layout,
-        shape.settings.solver,
-        shape.span,
-        n_measured=n_measured,
-    )
-    how = f"extrapolated from {n_measured} of {cost['ciphertexts']:,} ciphertexts"
-    party_s = plain.party_s + cost["party_cpu_s"]
-    seconds = (party_s, cost["server_cpu_s"] + cost["keeper_cpu_s"])
-    return Way(name, *seconds, cost["up_bytes"], plain.down_bytes, 0.0, how)
+    data: str
+    n_users: int
+    n_items: int
+    settings: dict[str, Any]
+    ways: list[WayCost]
+    secure_share: SecureShares
 
 
 def run(
@@ -105,86 +62,112 @@ def run(
     thresholds: list[float],
     rounds: int,
     progress: Callable[[int, int], None],
-) -> dict[str, Any]:
+) -> Efficiency:
     """Every way to sum, and the share of secure users by mask; `progress` is told (done, of)."""
-    plans: dict[str, dict[str, Any]] = {"plain": {"sharing": "plain"}}
-    plans |= {
-        f"adaptive, J <= {threshold:g}": {"sharing": "adaptive", "threshold_j": threshold}
-        for threshold in thresholds
-    }
-    plans["secure"] = {"sharing": "strict"}
-    ways: list[Way] = []
-    n_steps = len(plans) + len(SCHEMES) + 1
-    for name, changes in plans.items():
+    asked = _ways(settings, thresholds)
+    n_steps = len(asked) + len(SCHEMES) + 1
+    ways: list[WayCost] = []
+    for name, wanted in asked.items():
         progress(len(ways), n_steps)
-        ways.append(measured(name, ratings, settings.changed(**changes), rounds))
-    public = simulation.make_server(ratings, settings).result
-    per_user = len(ratings) / ratings.n_users
-    shape = Shape(settings, public, ratings.n_users, per_user, ratings.scale.span)
+        ways.append(measured(name, prepare(ratings, wanted), rounds))
+    given = prepare(ratings, settings).cost_input
     for name in SCHEMES:
         progress(len(ways), n_steps)
-        ways.append(extrapolated(name, ways[0], shape))
+        ways.append(extrapolated(name, given, ways[0]))
     progress(len(ways), n_steps)
-    return {
-        "data": ratings.name,
-        "n_users": ratings.n_users,
-        "n_items": ratings.n_items,
-        "settings": settings.model_dump(),
-        "ways": [asdict(way) for way in ways],
-        "secure_share": secure_share(ratings, settings),
+    shares = secure_share(ratings, settings)
+    sizes = (ratings.n_users, ratings.n_items)
+    return Efficiency(ratings.name, *sizes, settings.model_dump(), ways, shares)
+
+
+def _ways(settings: Settings, thresholds: list[float]) -> dict[str, Settings]:
+    """What is measured among real parties, by name."""
+    adaptive = {
+        f"adaptive, J <= {threshold:g}": settings.changed(sharing="adaptive", threshold_j=threshold)
+        for threshold in thresholds
     }
+    plain, strict = settings.changed(sharing="plain"), settings.changed(sharing="strict")
+    return {"plain": plain, **adaptive, "secure": strict}
 
 
-def secure_share(ratings: Ratings, settings: Settings, n: int = 101) -> dict[str, Any]:
+def measured(name: str, run: Prepared, rounds: int) -> WayCost:
+    """Run rounds among real parties; setting up and the first round are not counted."""
+    federation = run.federation()
+    federation.prepare_sums()
+    federation.one_round()
+    before, began = _passed(federation.transport), process_time()
+    for _ in range(rounds):
+        federation.one_round()
+    spent, after = process_time() - began, _passed(federation.transport)
+    n, parties_s = len(federation.parties), after.inside_s - before.inside_s
+    return WayCost(
+        way=name,
+        up_bytes=(after.up_bytes - before.up_bytes) / (rounds * n),
+        down_bytes=(after.down_bytes - before.down_bytes) / (rounds * n),
+        party_s=parties_s / (rounds * n),
+        server_s=(spent - parties_s) / rounds,
+        share_in_clear=sum(party.in_clear for party in federation.parties.values()) / n,
+        how=f"mean of {rounds} rounds among {n:,} real parties",
+    )
+
+
+def _passed(transport: Metered) -> Counted:
+    """Everything until now."""
+    return transport.of(*transport.by_stage)
+
+
+def extrapolated(name: str, given: CostInput, plain: WayCost) -> WayCost:
+    """A homomorphic way: ciphertexts of one party measured, on top of a plain round."""
+    scheme, n_measured = SCHEMES[name]
+    cost = homomorphic.cost(given, scheme, n_measured)
+    seconds = {"party_s": plain.party_s + cost.party_s, "server_s": plain.server_s + cost.server_s}
+    return WayCost(**asdict(cost) | seconds, way=name, share_in_clear=0.0)
+
+
+def secure_share(ratings: Ratings, settings: Settings, n: int = 101) -> SecureShares:
     """Share of users with J <= threshold_j, for each mask."""
-    indicators = {mask: _indicators(ratings, settings.changed(mask=mask)) for mask in MASKS}
+    runs = {mask: prepare(ratings, settings.changed(mask=mask)) for mask in MASKS}
+    indicators = {mask: run.masks.j_train for mask, run in runs.items()}
     largest = max(float(np.nanmax(j)) for j in indicators.values())
     thresholds = np.linspace(0.0, largest, n)
     shares = {
         mask: [round(float(np.mean(j <= threshold)), 6) for threshold in thresholds]
         for mask, j in indicators.items()
     }
-    return {"threshold_j": thresholds.round(6).tolist(), "share": shares}
+    return SecureShares(thresholds.round(6).tolist(), shares)
 
 
-def _indicators(ratings: Ratings, settings: Settings) -> Array:
-    features = simulation.feature_matrix(ratings, settings)
-    return simulation.fit_all_masks(ratings, features, settings).j_train
-
-
-def write(report: dict[str, Any], out: Path) -> None:
+def write(report: Efficiency, out: Path) -> None:
     """The figures as JSON and Markdown, and drawn."""
     write_results(out, "efficiency", report, to_markdown(report), {"efficiency": draw(report)})
 
 
-def to_markdown(report: dict[str, Any]) -> str:
+def to_markdown(report: Efficiency) -> str:
     """The table."""
     lines = [
         "| way | in the clear | party CPU ms | server CPU s | up kB | down kB | how |",
         "|---|---|---|---|---|---|---|",
     ]
-    for way in report["ways"]:
-        seconds = f"{1e3 * way['party_s']:,.1f} | {way['server_s']:,.2f}"
-        sizes = f"{way['up_bytes'] / 1e3:,.0f} | {way['down_bytes'] / 1e3:,.0f}"
-        clear = f"{100 * way['share_in_clear']:.0f} %"
-        lines.append(f"| {way['way']} | {clear} | {seconds} | {sizes} | {way['how']} |")
+    for way in report.ways:
+        seconds = f"{1e3 * way.party_s:,.1f} | {way.server_s:,.2f}"
+        sizes = f"{way.up_bytes / 1e3:,.0f} | {way.down_bytes / 1e3:,.0f}"
+        clear = f"{100 * way.share_in_clear:.0f} %"
+        lines.append(f"| {way.way} | {clear} | {seconds} | {sizes} | {way.how} |")
     return "\n".join(lines) + "\n"
 
 
-def draw(report: dict[str, Any]) -> Any:
+def draw(report: Efficiency) -> Any:
     """Costs by way, on a logarithmic axis, beside the share of secure users."""
     figure, (left, right) = new_figure(2)
-    ways = report["ways"]
-    places = np.arange(len(ways))
-    left.barh(places - 0.2, [1e3 * way["party_s"] for way in ways], 0.4, label="party CPU, ms")
-    left.barh(places + 0.2, [way["up_bytes"] / 1e3 for way in ways], 0.4, label="bytes up, kB")
-    left.set(xscale="log", yticks=places, yticklabels=[way["way"] for way in ways])
-    left.set_title(f"One round, per party ({report['data']}, {report['n_users']:,} parties)")
+    ways, places = report.ways, np.arange(len(report.ways))
+    left.barh(places - 0.2, [1e3 * way.party_s for way in ways], 0.4, label="party CPU, ms")
+    left.barh(places + 0.2, [way.up_bytes / 1e3 for way in ways], 0.4, label="bytes up, kB")
+    left.set(xscale="log", yticks=places, yticklabels=[way.way for way in ways])
+    left.set_title(f"One round, per party ({report.data}, {report.n_users:,} parties)")
     left.invert_yaxis()
     left.legend()
-    shares = report["secure_share"]
-    for mask, values in shares["share"].items():
-        right.plot(shares["threshold_j"], values, label=mask)
+    for mask, values in report.secure_share.share.items():
+        right.plot(report.secure_share.threshold_j, values, label=mask)
     right.set(xlabel="threshold_j", ylabel="share of users with J <= threshold_j", ylim=(0, 1))
     right.set_title("Secure users, in the paper's sense")
     right.legend(title="mask")

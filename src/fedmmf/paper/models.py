@@ -1,20 +1,19 @@
 """The rows of Table 1: which model each is, and how it is run on one split."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from fedmmf import evaluation, rng, simulation
-from fedmmf.arrays import Array
+from fedmmf import evaluation
 from fedmmf.config import Settings
-from fedmmf.context import crowd_gradient, train_context
 from fedmmf.data import Ratings
 from fedmmf.errors import UnknownNameError
-from fedmmf.masks import FAMILIES
-from fedmmf.masks.crowd import Compiled
 from fedmmf.model import FedMMF
+from fedmmf.paper.context import ContextPlan, train_context
+from fedmmf.simulation import Prepared, prepare
+from fedmmf.simulation.prepared import lists_of
 
 Kind = Literal["local", "context", "factorization"]
 
@@ -29,6 +28,17 @@ class Row:
     solver: str = "sgd"  # of a factorization
     fixed: tuple[tuple[str, Any], ...] = ()  # settings that make the model what it is
     paper_name: str | None = None  # its name in the paper's table; None: not in it
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """How one model did on one split."""
+
+    rmse: float
+    mae: float
+    settings: dict[str, Any]  # everything that decides the result
+    mean_j: float | None = None  # of the masks of a factorization
+    seconds: float = 0.0
 
 
 def _factorization(name: str, mask: str, paper: bool = True, **fixed: Any) -> list[Row]:
@@ -74,7 +84,7 @@ def chosen(solver: str) -> list[Row]:
 
 
 def settings_of(row: Row, tuned: dict[str, Any], seed: int) -> Settings:
-    """The settings of a factorization or a local model."""
+    """The settings of a factorization."""
     # The table is about what is learned: sums are exact, and no item is left out of them.
     base = {"mask": row.mask, "solver": row.solver, "seed": seed, "sharing": "plain"}
     return Settings.checked(**base | dict(row.fixed) | tuned)
@@ -82,38 +92,45 @@ def settings_of(row: Row, tuned: dict[str, Any], seed: int) -> Settings:
 
 def run_row(
     row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
-) -> dict[str, Any]:
-    """Train one model on one split; return its scores, seconds and settings."""
+) -> SplitScores:
+    """Train one model on one split."""
     began = time.perf_counter()
-    if row.kind == "factorization":
-        model = FedMMF(**settings_of(row, tuned, seed).model_dump()).fit(train)
-        scores: dict[str, Any] = dict(model.evaluate(test))
-        scores["mean_j"] = float(np.nanmean(model.learned.j_train))
-        scores["settings"] = model.get_params()
-    else:
-        predict = _local if row.kind == "local" else _context
-        predicted = predict(row, train, test, tuned, seed)
-        scores = {
-            "rmse": evaluation.rmse(test.values, predicted),
-            "mae": evaluation.mae(test.values, predicted),
-            "settings": {"mask": row.mask, "seed": seed, **tuned},
-        }
-    return scores | {"seconds": round(time.perf_counter() - began, 3)}
+    run = {"factorization": _factorize, "local": _local, "context": _context}[row.kind]
+    scores = run(row, train, test, tuned, seed)
+    return replace(scores, seconds=round(time.perf_counter() - began, 3))
 
 
-def _local(row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int) -> Array:
+def _factorize(
+    row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
+) -> SplitScores:
+    """A federated factorization, with a mask or without."""
+    model = FedMMF(**settings_of(row, tuned, seed).model_dump()).fit(train)
+    mean_j = float(np.nanmean(model.learned.j_train))
+    return SplitScores(**model.evaluate(test), settings=model.get_params(), mean_j=mean_j)
+
+
+def _local(
+    row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
+) -> SplitScores:
     """Each party's own model alone."""
-    settings = Settings.checked(mask=row.mask, seed=seed, **tuned)
-    features = simulation.feature_matrix(train, settings)
-    masks = simulation.fit_all_masks(train, features, settings)
-    return train.scale.clip(masks.predict(test.by_user, test.item_codes, features, Compiled()))
+    run = local_models(row, train, tuned, seed)
+    predicted = run.masks.predict(lists_of(test), run.features, run.engine.mask_runner())
+    settings = {"mask": row.mask, "seed": seed, **tuned}
+    scores = evaluation.scored(test.values, train.scale.clip(predicted))
+    return SplitScores(**scores, settings=settings)
 
 
-def _context(row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int) -> Array:
+def local_models(row: Row, train: Ratings, tuned: dict[str, Any], seed: int) -> Prepared:
+    """Each party's own model, fitted on everything that it has."""
+    settings = Settings.checked(mask=row.mask, seed=seed, held_out=0.0, **tuned)
+    return prepare(train, settings)
+
+
+def _context(
+    row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
+) -> SplitScores:
     """One shared context model."""
-    features, scale = simulation.content_features(train), train.scale
-    gradient = crowd_gradient(FAMILIES[row.mask], features, train.item_codes, train.values, scale)
-    stream = rng.stream(seed, "context")
-    sizes = (features.shape[1], len(train), scale)
-    model = train_context(row.mask, gradient, *sizes, rng=stream, **tuned)
-    return model.predict(features)[test.item_codes]
+    plan = ContextPlan(row.mask, seed=seed, **tuned)
+    settings = {"mask": row.mask, "seed": seed, "strength": plan.strength, "rounds": plan.rounds}
+    scores = evaluation.scored(test.values, train_context(plan, train).predict(test))
+    return SplitScores(**scores, settings=settings)

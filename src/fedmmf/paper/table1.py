@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,9 @@ import numpy as np
 from fedmmf import __version__
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError
-from fedmmf.paper.figures import paper_figure
 from fedmmf.paper.hyperparameters import load_tuned
-from fedmmf.paper.models import Row, run_row
-
-COLUMNS = (
-    "model", "data", "rmse_mean", "rmse_std", "mae_mean", "mae_std", "paper_rmse", "paper_mae",
-    "runs", "seconds",
-)  # fmt: skip
-_CONTEXT_DEFAULTS = {"strength": 10.0, "rounds": 300}
+from fedmmf.paper.models import Row, SplitScores, run_row
+from fedmmf.paper.published import paper_figure
 
 
 @dataclass(frozen=True)
@@ -40,31 +34,64 @@ class Job:
         return folder / "runs" / Path(*(re.sub(r"[/:]+", "-", part) for part in parts))
 
 
-def tuned_settings(job: Job) -> dict[str, Any]:
-    """The stored settings of a job's model, or defaults."""
-    found = load_tuned(job.data).get(job.row.name)
-    return found or (_CONTEXT_DEFAULTS if job.row.kind == "context" else {})
+@dataclass(frozen=True)
+class TableRow:
+    """A model on a data set: mean and standard deviation over its runs, beside the paper."""
+
+    model: str
+    data: str
+    rmse_mean: float
+    rmse_std: float
+    mae_mean: float
+    mae_std: float
+    paper_rmse: float | None
+    paper_mae: float | None
+    runs: int
+    seconds: float
+
+    @classmethod
+    def of(cls, data: str, row: Row, scores: list[SplitScores]) -> "TableRow":
+        """Sum up the runs of a model."""
+        rmse, mae = [one.rmse for one in scores], [one.mae for one in scores]
+        paper_rmse, paper_mae = paper_figure(data, row.paper_name)
+        return cls(
+            model=row.name,
+            data=data,
+            rmse_mean=round(float(np.mean(rmse)), 5),
+            rmse_std=round(_deviation(rmse), 5),
+            mae_mean=round(float(np.mean(mae)), 5),
+            mae_std=round(_deviation(mae), 5),
+            paper_rmse=paper_rmse,
+            paper_mae=paper_mae,
+            runs=len(scores),
+            seconds=round(float(np.mean([one.seconds for one in scores])), 2),
+        )
 
 
-def run_job(job: Job, ratings: Ratings, folder: Path) -> dict[str, Any]:
+def _deviation(values: list[float]) -> float:
+    """Of a sample; 0 for a single value."""
+    return float(np.std(values, ddof=min(1, len(values) - 1)))
+
+
+def run_job(job: Job, ratings: Ratings, folder: Path) -> SplitScores:
     """Run a job, or read its result if it has run before with the same settings."""
-    path, tuned = job.path(folder), tuned_settings(job)
-    if path.exists():
-        stored = _read(path)
-        if stored.get("tuned") == tuned and stored.get("version") == __version__:
-            return stored
+    path, tuned = job.path(folder), load_tuned(job.data).get(job.row.name, {})
+    stored = _read(path) if path.exists() else {}
+    if stored.get("tuned") == tuned and stored.get("version") == __version__:
+        names = {field.name for field in fields(SplitScores)} & stored.keys()
+        return SplitScores(**{name: stored[name] for name in names})
     train, test = ratings.split(job.test, seed=job.seed)
-    result = {
+    scores = run_row(job.row, train, test, tuned, job.seed)
+    facts = {
         "model": job.row.name,
         "data": job.data,
         "seed": job.seed,
         "test": job.test,
         "tuned": tuned,
         "version": __version__,
-        **run_row(job.row, train, test, tuned, job.seed),
     }
-    _write(path, json.dumps(result, indent=2) + "\n")
-    return result
+    _write(path, json.dumps(facts | asdict(scores), indent=2) + "\n")
+    return scores
 
 
 def run_table(
@@ -72,71 +99,57 @@ def run_table(
     load: Callable[[str], Ratings],
     folder: Path,
     progress: Callable[[int, Job], None] = lambda done, job: None,
-) -> list[dict[str, Any]]:
+) -> list[TableRow]:
     """Run all jobs, set by set; return the table's rows."""
-    results: list[dict[str, Any]] = []
+    scores: dict[Job, SplitScores] = {}
     for data in dict.fromkeys(job.data for job in jobs):
         ratings = load(data)
         for job in (job for job in jobs if job.data == data):
-            progress(len(results), job)
-            results.append(run_job(job, ratings, folder))
-    return list(_rows(jobs, results))
+            progress(len(scores), job)
+            scores[job] = run_job(job, ratings, folder)
+    return [
+        TableRow.of(
+            data, row, [scores[job] for job in scores if (job.data, job.row) == (data, row)]
+        )
+        for data, row in dict.fromkeys((job.data, job.row) for job in jobs)
+    ]
 
 
-def _rows(jobs: list[Job], results: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for data, row in dict.fromkeys((job.data, job.row) for job in jobs):
-        mine = [r for r in results if r["data"] == data and r["model"] == row.name]
-        rmse, mae = (np.array([r[name] for r in mine]) for name in ("rmse", "mae"))
-        paper_rmse, paper_mae = paper_figure(data, row.paper_name)
-        ddof = min(1, len(mine) - 1)
-        yield {
-            "model": row.name,
-            "data": data,
-            "rmse_mean": round(float(rmse.mean()), 5),
-            "rmse_std": round(float(rmse.std(ddof=ddof)), 5),
-            "mae_mean": round(float(mae.mean()), 5),
-            "mae_std": round(float(mae.std(ddof=ddof)), 5),
-            "paper_rmse": paper_rmse,
-            "paper_mae": paper_mae,
-            "runs": len(mine),
-            "seconds": round(float(np.mean([r["seconds"] for r in mine])), 2),
-        }
-
-
-def to_markdown(rows: list[dict[str, Any]]) -> str:
+def to_markdown(rows: list[TableRow]) -> str:
     """The table as Markdown, one line per model and data set."""
     lines = [
         "| data | model | RMSE | MAE | paper RMSE | paper MAE | s |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        figures = [
-            f"{row['rmse_mean']:.4f} ± {row['rmse_std']:.4f}",
-            f"{row['mae_mean']:.4f} ± {row['mae_std']:.4f}",
-            *(
-                "" if row[name] is None else f"{row[name]:.4f}"
-                for name in ("paper_rmse", "paper_mae")
-            ),
-            f"{row['seconds']:.1f}",
+        printed = (row.paper_rmse, row.paper_mae)
+        cells = [
+            row.data,
+            row.model,
+            f"{row.rmse_mean:.4f} ± {row.rmse_std:.4f}",
+            f"{row.mae_mean:.4f} ± {row.mae_std:.4f}",
+            *("" if figure is None else f"{figure:.4f}" for figure in printed),
+            f"{row.seconds:.1f}",
         ]
-        lines.append(f"| {row['data']} | {row['model']} | {' | '.join(figures)} |")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def to_csv(rows: list[dict[str, Any]]) -> str:
+def to_csv(rows: list[TableRow]) -> str:
     """The table as CSV."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    columns = [field.name for field in fields(TableRow)]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(map(asdict, rows))
     return text.getvalue()
 
 
-def write_table(rows: list[dict[str, Any]], folder: Path) -> None:
+def write_table(rows: list[TableRow], folder: Path) -> None:
     """Write the table as Markdown, CSV and JSON."""
     _write(folder / "table1.md", to_markdown(rows))
     _write(folder / "table1.csv", to_csv(rows))
-    _write(folder / "table1.json", json.dumps({"rows": rows}, indent=2) + "\n")
+    _write(folder / "table1.json", json.dumps({"rows": list(map(asdict, rows))}, indent=2) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any]:

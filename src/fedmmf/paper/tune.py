@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf import evaluation, rng, simulation
-from fedmmf.config import Settings
-from fedmmf.context import crowd_gradient, train_context
+from fedmmf import evaluation, rng
 from fedmmf.data import Ratings
 from fedmmf.errors import DivergenceError
 from fedmmf.masks import FAMILIES
-from fedmmf.paper.models import Row, settings_of
-from fedmmf.training import train as train_run
+from fedmmf.paper.context import ContextPlan, train_context
+from fedmmf.paper.models import Row, local_models, settings_of
+from fedmmf.simulation import train as train_run
 
 HELD_OUT = 0.1
 PATIENCE = 25
@@ -96,21 +95,14 @@ def _try_factorization(row: Row, train: Ratings, candidate: dict[str, Any], seed
 
 
 def _try_local(row: Row, train: Ratings, candidate: dict[str, Any], seed: int) -> Trial:
-    settings = Settings.checked(mask=row.mask, seed=seed, **candidate)
-    features = simulation.feature_matrix(train, settings)
-    masks = simulation.fit_all_masks(train, features, settings)
+    masks = local_models(row, train, candidate, seed).masks
     predicted = np.clip(masks.unit_held_out, 0.0, 1.0)
     return Trial(evaluation.rmse(masks.unit_ratings, predicted) * train.scale.span, candidate)
 
 
 def _try_context(row: Row, train: Ratings, candidate: dict[str, Any], seed: int) -> Trial:
-    settings = candidate or {"strength": 10.0, "rounds": 300}
+    plan = ContextPlan(row.mask, seed=seed, **candidate)
     inner, validation = train.split(HELD_OUT, seed=seed)
-    features = simulation.content_features(train)
-    gradient = crowd_gradient(
-        FAMILIES[row.mask], features, inner.item_codes, inner.values, train.scale
-    )
-    sizes = (features.shape[1], len(inner), train.scale)
-    model = train_context(row.mask, gradient, *sizes, rng=rng.stream(seed, "context"), **settings)
-    predicted = model.predict(features)[validation.item_codes]
+    predicted = train_context(plan, inner).predict(validation)
+    settings = {"strength": plan.strength, "rounds": plan.rounds}
     return Trial(evaluation.rmse(validation.values, predicted), settings)

@@ -1,6 +1,6 @@
-"""The report: one HTML file that needs nothing else, from the JSON that commands print."""
+"""The report: one HTML file that needs nothing else, from results or from their JSON."""
 
 from fedmmf.reports.page import write_report
-from fedmmf.reports.reading import read_run
+from fedmmf.reports.reading import Run, read_run
 
-__all__ = ["read_run", "write_report"]
+__all__ = ["Run", "read_run", "write_report"]

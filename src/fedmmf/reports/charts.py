@@ -16,6 +16,7 @@ from fedmmf.reports.svg import (
     new_drawing,
     plain,
 )
+from fedmmf.results import Histogram
 
 LEFT, RIGHT, TOP = 56, WIDTH - 12, 30
 PLOT_HEIGHT = 140
@@ -25,7 +26,7 @@ LONGEST_LABEL = 36  # letters that fit into a line beside a figure
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Rows of text; the first column names the row."""
 
     caption: str
@@ -39,7 +40,7 @@ class Chart:
     """A drawing and the same figures as a table."""
 
     drawing: Element
-    table: Table
+    table: PageTable
 
     def __html__(self) -> str:
         """The drawing as markup; templates call this."""
@@ -120,7 +121,7 @@ def _shortened(label: str) -> str:
     return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
 
 
-def _bar_table(title: str, rows: Sequence[Bar], label: str, show: Format) -> Table:
+def _bar_table(title: str, rows: Sequence[Bar], label: str, show: Format) -> PageTable:
     columns = ["", label]
     cells = [[row.label, show(row.value)] for row in rows]
     if any(row.interval for row in rows):
@@ -131,22 +132,20 @@ def _bar_table(title: str, rows: Sequence[Bar], label: str, show: Format) -> Tab
         columns.append("to compare with")
         for cell, row in zip(cells, rows, strict=True):
             cell.append("" if row.reference is None else show(row.reference))
-    return Table(title, columns, cells)
+    return PageTable(title, columns, cells)
 
 
-def histogram(
-    name: str, title: str, edges: Sequence[float], counts: Sequence[int], label: str, limit: float
-) -> Chart:
+def histogram(name: str, title: str, found: Histogram, label: str, limit: float) -> Chart:
     """Counts in bins, with a line at a limit.
 
     Args:
         name: unique on the page.
         title: what the chart shows.
-        edges: of the bins, increasing. (n_bins + 1,)
-        counts: users in the bins. (n_bins,)
+        found: users in bins.
         label: of the x axis.
         limit: where the line is drawn; bins beyond it are outlined.
     """
+    edges, counts = found.edges, found.counts
     x = Axis.over(min(edges[0], limit), max(edges[-1], limit), LEFT, RIGHT)
     y = Axis.over(0, max(*counts, 1), TOP + PLOT_HEIGHT, TOP)
     bins = list(zip(edges[:-1], edges[1:], counts, strict=True))
@@ -161,7 +160,7 @@ def histogram(
     add(drawing, "path", d=f"M{x(limit):.1f},{TOP}V{y.begin}", class_="limit")
     add(drawing, "text", f"threshold {plain(limit)}", x=x(limit), y=TOP - 6, class_="value")
     rows = [[f"{plain(low)} to {plain(high)}", f"{count:,}"] for low, high, count in bins]
-    return Chart(drawing, Table(title, [label, "users"], rows))
+    return Chart(drawing, PageTable(title, [label, "users"], rows))
 
 
 def line(
@@ -188,7 +187,7 @@ def line(
         [plain(place), "" if value is None else curve.show(value)]
         for place, value in zip(xs, curve.values, strict=True)
     ]
-    return Chart(drawing, Table(title, [label, curve.name], rows))
+    return Chart(drawing, PageTable(title, [label, curve.name], rows))
 
 
 def places(xs: Sequence[float], curve: Series) -> list[tuple[float, float | None]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from base64 import b64encode
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -9,49 +10,50 @@ from typing import TYPE_CHECKING, Any
 
 from fedmmf.errors import DataError
 from fedmmf.reports import words
-from fedmmf.reports.reading import understood
-from fedmmf.reports.sections import all_sections
-from fedmmf.reports.shapes import Run
+from fedmmf.reports.reading import Reported, Run, as_run
+from fedmmf.reports.sections import Section, all_sections
 from fedmmf.reports.svg import percent, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def write_report(run: dict[str, Any], path: Path) -> list[str]:
+def write_report(result: Run | Reported | Mapping[str, Any], path: Path) -> list[str]:
     """Write a report to a file, which is replaced if it is there.
 
     Args:
-        run: what `read_run` gives, or what `train`, `demo` or `audit` print as JSON.
+        result: of a training, a demo or an audit; several, joined by `Run.of`; what `read_run`
+            gives; or the JSON of a result, as a dict.
         path: the HTML file.
 
     Returns:
         The names of the sections written.
 
     Raises:
-        DataError: the run is none of these, or the file cannot be written.
+        DataError: the result is none of these, or the file cannot be written.
     """
-    known = understood(run)
-    sections = all_sections(known)
-    styles, script = _text("page.css"), _text("slider.js")
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=_title(known),
-            synthetic=words.SYNTHETIC if _is_synthetic(known) else "",
-            figures=_figures(known),
-            sections=sections,
-            styles=styles,
-            script=script,
-            policy=_policy(styles, script),
-        )
-    )
+    run = as_run(result)
+    sections = all_sections(run)
+    page = _rendered(run, sections)
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error}; choose another file with --out") from None
+        raise DataError(f"cannot write {path}: {error}; choose another file") from None
     return [section.name for section in sections]
+
+
+def _rendered(run: Run, sections: list[Section]) -> str:
+    styles, script = _text("page.css"), _text("slider.js")
+    template = _environment().get_template("page.html")
+    return template.render(
+        title=f"fedmmf report: {run.subject.data or 'audit'}",
+        notes=_notes(run),
+        figures=_figures(run),
+        sections=sections,
+        styles=styles,
+        script=script,
+        policy=_policy(styles, script),
+    )
 
 
 @cache
@@ -83,15 +85,10 @@ def _policy(styles: str, script: str) -> str:
     )
 
 
-def _title(run: Run) -> str:
-    source = run.best or run.audit
-    name = source.data if source and source.data else "audit"
-    return f"fedmmf report: {name}"
-
-
-def _is_synthetic(run: Run) -> bool:
-    source = run.best or run.audit
-    return bool(source and source.synthetic)
+def _notes(run: Run) -> list[str]:
+    """What a reader must know before any figure."""
+    synthetic = [words.SYNTHETIC] if run.subject.synthetic else []
+    return [words.of_kind(run.subject), *synthetic]
 
 
 def _figures(run: Run) -> dict[str, str]:
@@ -99,17 +96,14 @@ def _figures(run: Run) -> dict[str, str]:
     best = run.best
     if best is None:
         return {}
-    found = {}
-    if best.rmse is not None:
-        found["RMSE on test ratings"] = f"{best.rmse:.4f}"
-    if best.n_ratings is not None:
-        found["ratings"] = f"{best.n_ratings:,}"
-    if best.n_users is not None:
-        found["users"] = f"{best.n_users:,}"
     secure = best.privacy.secure_users / max(best.privacy.n_users, 1)
-    found[f"users with J <= {plain(best.privacy.threshold_j)}"] = percent(secure)
-    if best.traffic is not None:
-        found["kB up, per user and round"] = plain(best.traffic.up_bytes_per_user_round / 1e3)
+    found = {} if best.rmse is None else {"RMSE on test ratings": f"{best.rmse:.4f}"}
+    found |= {
+        "ratings": f"{best.n_ratings:,}",
+        "users": f"{best.n_users:,}",
+        f"users with J <= {plain(best.privacy.threshold_j)}": percent(secure),
+        "kB up, per user and round": plain(best.traffic.up_bytes_per_user_round / 1e3),
+    }
     if "sharing" in best.settings:
         found["sharing"] = str(best.settings["sharing"])
     return found

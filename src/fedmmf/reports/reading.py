@@ -1,54 +1,119 @@
-"""From what commands printed to what a report needs."""
+"""What a report is about, and how it is read from what commands printed."""
 
 import json
+import math
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from fedmmf.errors import DataError
-from fedmmf.reports.shapes import Run
+from fedmmf.results import AuditResult, DemoResult, RecommendedList, TrainResult
 
-PARTS = ("train", "audit")  # of a folder: train.json and audit.json
+Reported = TrainResult | DemoResult | AuditResult
+PARTS: dict[str, type[TrainResult | AuditResult]] = {"train": TrainResult, "audit": AuditResult}
 EXPECTED = "what `fedmmf train --json`, `demo --json` or `audit --json` printed"
 
 
-def read_run(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Run:
+    """Everything that one report is about."""
+
+    trained: tuple[TrainResult, ...] = ()
+    recommended: RecommendedList | None = None
+    audit: AuditResult | None = None
+
+    @classmethod
+    def of(cls, *results: Reported) -> "Run":
+        """Join results on one page: trainings are compared, an audit stands beside the best.
+
+        Raises:
+            DataError: there is no result, or more than one audit.
+        """
+        demos = [result for result in results if isinstance(result, DemoResult)]
+        audits = [result for result in results if isinstance(result, AuditResult)]
+        trained = [result for result in results if isinstance(result, TrainResult)]
+        trained += [run for demo in demos for run in demo.runs]
+        if len(audits) > 1 or not trained + audits:
+            raise DataError(
+                "a report is about at least one result, and one audit at most; "
+                f"got {len(results)}, {len(audits)} of them audits"
+            )
+        lists = [demo.recommended for demo in demos if demo.recommended is not None]
+        return cls(tuple(trained), lists[0] if lists else None, audits[0] if audits else None)
+
+    @property
+    def best(self) -> TrainResult | None:
+        """The training with the least RMSE; the first where none was tested."""
+        return min(self.trained, key=_error, default=None)
+
+    @property
+    def subject(self) -> TrainResult | AuditResult:
+        """Whose settings and protection the page describes."""
+        found = self.best or self.audit
+        if found is None:
+            raise DataError("a report is about at least one result; make one with Run.of")
+        return found
+
+
+def _error(train: TrainResult) -> float:
+    return math.inf if train.rmse is None else train.rmse
+
+
+def read_run(path: Path) -> Run:
     """Read a run from a JSON file, from standard input (`-`), or from a folder.
 
-    A folder holds `train.json`, `audit.json` or both; each becomes a key of the answer.
+    A folder holds `train.json`, `audit.json` or both.
 
     Raises:
         DataError: nothing is there, or it is not what the commands print.
     """
     if str(path) == "-":
-        return _parsed(sys.stdin.read(), "standard input")
+        return _understood(_parsed(sys.stdin.read(), "standard input"), "standard input")
     if not path.is_dir():
-        return _parsed(_text(path), str(path))
-    files = {part: path / f"{part}.json" for part in PARTS}
-    found = {
-        part: _parsed(_text(file), str(file)) for part, file in files.items() if file.is_file()
-    }
+        return _understood(_parsed(_text(path), str(path)), str(path))
+    files = {path / f"{part}.json": kind for part, kind in PARTS.items()}
+    found = [
+        _typed(kind, _parsed(_text(file), str(file)), str(file))
+        for file, kind in files.items()
+        if file.is_file()
+    ]
     if not found:
         raise DataError(f"{path} must hold train.json or audit.json, or both; it has neither")
-    return found
+    return Run.of(*found)
 
 
-def understood(run: dict[str, Any]) -> Run:
-    """The parts of a run, checked; its kind is found from its keys.
+def as_run(given: Run | Reported | Mapping[str, Any]) -> Run:
+    """What a report was asked to be about, whatever form it came in.
 
     Raises:
-        DataError: the keys fit no kind, or a value is not what its key promises.
+        DataError: the keys fit no kind of result, or a value is not what its key promises.
     """
+    if isinstance(given, Run):
+        return given
+    return _understood(given, "the run") if isinstance(given, Mapping) else Run.of(given)
+
+
+def _understood(run: Mapping[str, Any], source: str) -> Run:
+    """A run from its JSON; its kind is found from its keys."""
+    if "runs" in run:
+        return Run.of(_typed(DemoResult, run, source))
+    if "groups" in run:
+        return Run.of(_typed(AuditResult, run, source))
+    if {"settings", "privacy"} <= run.keys():
+        return Run.of(_typed(TrainResult, run, source))
+    if run and run.keys() <= PARTS.keys():
+        return Run.of(*(_typed(PARTS[part], run[part], f"{source}, {part}") for part in run))
+    keys = ", ".join(list(run)[:8]) or "none"
+    raise DataError(f"{source} must be {EXPECTED}; its keys are {keys}")
+
+
+def _typed(kind: type[Reported], values: Mapping[str, Any], source: str) -> Reported:
     try:
-        return Run.model_validate(_sorted_out(run))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DataError(
-            f"{where}: {first['msg']}; a report is made of {EXPECTED}, unchanged"
-        ) from None
+        return kind.from_json_dict(values)
+    except DataError as error:
+        raise DataError(f"{source}, {error}; a report is made of {EXPECTED}, unchanged") from None
 
 
 def _text(path: Path) -> str:
@@ -67,22 +132,4 @@ def _parsed(text: str, source: str) -> dict[str, Any]:
         raise DataError(f"{source} is not JSON ({error}); it must be {EXPECTED}") from None
     if not isinstance(run, dict):
         raise DataError(f"{source} must hold one JSON object; got {type(run).__name__}")
-    _sorted_out(run, source)
     return run
-
-
-def _sorted_out(run: dict[str, Any], source: str = "the run") -> dict[str, Any]:
-    """The same values under the names of `Run`."""
-    if "runs" in run:
-        return {"trained": run["runs"], "recommended": run.get("recommended")}
-    if "groups" in run:
-        return {"audit": run}
-    if {"settings", "privacy"} <= run.keys():
-        return {"trained": [run]}
-    if run and run.keys() <= set(PARTS):
-        return {
-            "trained": [run["train"]] if "train" in run else [],
-            "audit": run.get("audit"),
-        }
-    keys = ", ".join(list(run)[:8]) or "none"
-    raise DataError(f"{source} must be {EXPECTED}; its keys are {keys}")

@@ -1,14 +1,15 @@
 """What the page says, section by section; a section without data is left out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fedmmf import __version__
 from fedmmf.reports import words
-from fedmmf.reports.charts import Bar, Chart, Series, Table, bars, histogram, line, places
-from fedmmf.reports.shapes import Attack, Run, TradeoffPoint, Train
+from fedmmf.reports.charts import Bar, Chart, PageTable, Series, bars, histogram, line, places
+from fedmmf.reports.reading import Run
 from fedmmf.reports.svg import percent, plain
+from fedmmf.results import AttackOutcome, TradeoffPoint, TrainResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class Section:
     title: str
     sentences: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[PageTable, ...] = ()
     slider: Slider | None = None
 
 
@@ -49,58 +50,60 @@ def all_sections(run: Run) -> list[Section]:
     return [section for section in made if section is not None]
 
 
-def _of_best(make: Callable[[Train], Section | None]) -> Callable[[Run], Section | None]:
+def _of_best(make: Callable[[TrainResult], Section | None]) -> Callable[[Run], Section | None]:
     return lambda run: None if run.best is None else make(run.best)
 
 
 def _comparison(run: Run) -> Section | None:
-    """All runs of a demo against each other."""
-    if len(run.trained) < 2:
+    """All trainings against each other."""
+    if run.best is None or len(run.trained) < 2:
         return None
     tested = [(train, train.rmse) for train in run.trained if train.rmse is not None]
-    rows = [Bar(train.model_name, rmse, is_ours=train is run.best) for train, rmse in tested]
+    rows = [Bar(words.of_model(train), rmse, is_ours=train is run.best) for train, rmse in tested]
     title = "RMSE of every run, less is better"
     columns = ["", "RMSE", "MAE", "mean J", "users with J <= threshold", "rounds", "seconds"]
-    table = Table("All runs", columns, [_run_row(train) for train in run.trained])
+    table = PageTable("All runs", columns, [_run_row(train) for train in run.trained])
     charts = (bars("runs-bars", title, rows, "RMSE"),) if rows else ()
-    best = f"The sections below are about the best: {run.best.model_name}." if run.best else ""
-    return Section("runs", "All runs", (best,), charts, (table,))
+    best = (f"The sections below are about the best: {words.of_model(run.best)}.",)
+    return Section("runs", "All runs", best, charts, (table,))
 
 
-def _run_row(train: Train) -> list[str]:
+def _run_row(train: TrainResult) -> list[str]:
     return [
-        train.model_name,
+        words.of_model(train),
         _error(train.rmse),
         _error(train.mae),
         _error(train.privacy.mean_j),
         f"{train.privacy.secure_users:,} of {train.privacy.n_users:,}",
-        _count(train.rounds),
-        "-" if "total" not in train.seconds else f"{train.seconds['total']:.1f}",
+        f"{train.rounds:,}",
+        f"{train.seconds.total:.1f}",
     ]
 
 
-def accuracy(train: Train) -> Section | None:
-    """Error on test ratings, beside simpler predictions."""
-    if train.rmse is None:
+def accuracy(train: TrainResult) -> Section | None:
+    """Error on test ratings, beside simpler predictions; how good lists are, where known."""
+    if train.rmse is None and train.ranking is None:
         return None
-    charts = [_error_bars("RMSE", train.model_name, train.rmse, _simple(train, "rmse"))]
+    simple, charts = train.baselines, []
+    if train.rmse is not None:
+        charts.append(
+            _error_bars("RMSE", train, train.rmse, {row.name: row.rmse for row in simple})
+        )
     if train.mae is not None:
-        charts.append(_error_bars("MAE", train.model_name, train.mae, _simple(train, "mae")))
+        charts.append(_error_bars("MAE", train, train.mae, {row.name: row.mae for row in simple}))
     return Section("accuracy", "Accuracy", words.of_accuracy(train), tuple(charts))
 
 
-def _simple(train: Train, measure: str) -> dict[str, float | None]:
-    return {simple.name: getattr(simple, measure) for simple in train.baselines}
-
-
-def _error_bars(measure: str, model: str, ours: float, simple: dict[str, float | None]) -> Chart:
-    rows = [Bar(f"this run: {model}", ours)]
+def _error_bars(
+    measure: str, train: TrainResult, ours: float, simple: Mapping[str, float | None]
+) -> Chart:
+    rows = [Bar(f"this run: {words.of_model(train)}", ours)]
     rows += [Bar(name, value, is_ours=False) for name, value in simple.items() if value is not None]
     title = f"{measure} on test ratings, less is better"
     return bars(f"accuracy-{measure}", title, rows, measure)
 
 
-def learning(train: Train) -> Section | None:
+def learning(train: TrainResult) -> Section | None:
     """Held-out error, round by round."""
     if len(train.history) < 2 or all(rmse is None for rmse in train.history):
         return None
@@ -113,11 +116,9 @@ def learning(train: Train) -> Section | None:
     return Section("learning", "Learning curve", words.of_learning(train), (chart,))
 
 
-def privacy(run: Run) -> Section | None:
+def privacy(run: Run) -> Section:
     """The indicator J, and who is secure by the paper's rule."""
-    source = run.best or run.audit
-    if source is None or source.privacy is None:
-        return None
+    source = run.subject
     found = source.privacy
     limit = plain(found.threshold_j)
     groups = [
@@ -127,8 +128,7 @@ def privacy(run: Run) -> Section | None:
     charts = [bars("groups", "Users on each side of threshold_j", groups, "users")]
     if source.j is not None:
         title = "How J is spread over users"
-        j = source.j
-        charts.append(histogram("j", title, j.edges, j.counts, "J", found.threshold_j))
+        charts.append(histogram("j", title, source.j, "J", found.threshold_j))
     sentences = words.of_privacy(found)
     return Section("privacy", "J and who is secure", sentences, tuple(charts))
 
@@ -136,7 +136,7 @@ def privacy(run: Run) -> Section | None:
 def tradeoff(run: Run) -> Section | None:
     """What other thresholds would bring, with a slider; an audit knows the attacks as well."""
     source = run.audit if run.audit is not None and run.audit.tradeoff else run.best
-    if source is None or len(source.tradeoff) < 2 or source.privacy is None:
+    if source is None or len(source.tradeoff) < 2:
         return None
     points, limit = source.tradeoff, source.privacy.threshold_j
     xs = [point.threshold_j for point in points]
@@ -155,11 +155,11 @@ def tradeoff(run: Run) -> Section | None:
     return Section("tradeoff", "The trade-off of threshold_j", said, charts, slider=slider)
 
 
-def _tradeoff_curves(points: list[TradeoffPoint]) -> dict[str, Series]:
+def _tradeoff_curves(points: tuple[TradeoffPoint, ...]) -> dict[str, Series]:
     """The curves that have any value, by title."""
     every = {
         "Who shares in the clear": Series("users", [p.share_in_clear for p in points], percent),
-        "What a user sends": Series("kB up, per round", [p.up_kilobytes for p in points]),
+        "What a user sends": Series("kB up, per round", [_up_kilobytes(p) for p in points]),
         "Whom an attack recovers": Series("users", [p.recovered_share for p in points], percent),
     }
     return {
@@ -167,6 +167,11 @@ def _tradeoff_curves(points: list[TradeoffPoint]) -> dict[str, Series]:
         for title, curve in every.items()
         if any(value is not None for value in curve.values)
     }
+
+
+def _up_kilobytes(point: TradeoffPoint) -> float | None:
+    up = point.up_bytes_per_user_round
+    return None if up is None else up / 1e3
 
 
 def attacks(run: Run) -> Section | None:
@@ -177,47 +182,41 @@ def attacks(run: Run) -> Section | None:
     charts = tuple(
         _attack_chart(f"attacks-{number}", target, results)
         for number, (target, results) in enumerate(everything.items())
-        if any(result.n_users != 0 for result in results)
+        if any(result.n_users for result in results)
     )
     known = {attack.name: attack for results in everything.values() for attack in results}
     rows = [[a.name, a.knows, a.outputs, a.measure] for a in known.values()]
     columns = ["attack", "the attacker knows", "and claims to find", "success is"]
-    tables = (Table("The attacks", columns, rows, is_text=True),)
+    tables = (PageTable("The attacks", columns, rows, is_text=True),)
     sentences = (*words.of_mismatch(run.audit, run.best), *words.of_attacks(run.audit))
     return Section("attacks", "Attacks", sentences, charts, tables)
 
 
-def _attack_chart(name: str, target: str, results: list[Attack]) -> Chart:
+def _attack_chart(name: str, target: str, results: tuple[AttackOutcome, ...]) -> Chart:
     rows = [
         Bar(attack.name, attack.mean, interval=attack.interval, reference=attack.baseline_mean)
         for attack in results
-        if attack.n_users != 0
+        if attack.n_users
     ]
     title = f"Mean success on {words.of_target(target)}"
     return bars(name, title, rows, "mean success (tick: baseline)", percent, at_least=1.0)
 
 
-def traffic(train: Train) -> Section | None:
+def traffic(train: TrainResult) -> Section:
     """Bytes and seconds."""
     found = train.traffic
-    if found is None and not train.seconds:
-        return None
-    charts: tuple[Chart, ...] = ()
-    if found is not None:
-        ways = [
-            Bar("up, to the server", found.up_bytes_per_user_round / 1e3),
-            Bar("down, to the user", found.down_bytes_per_user_round / 1e3, is_ours=False),
-        ]
-        charts = (bars("traffic-bars", "kB of one user in one round", ways, "kB"),)
+    ways = [
+        Bar("up, to the server", found.up_bytes_per_user_round / 1e3),
+        Bar("down, to the user", found.down_bytes_per_user_round / 1e3, is_ours=False),
+    ]
+    chart = bars("traffic-bars", "kB of one user in one round", ways, "kB")
     rows = [*_megabytes(train), *_cpu(train), *_elapsed(train)]
-    table = Table("Traffic and time", ["", "value"], rows)
-    return Section("traffic", "Traffic and cost", words.of_traffic(train), charts, (table,))
+    table = PageTable("Traffic and time", ["", "value"], rows)
+    return Section("traffic", "Traffic and cost", words.of_traffic(train), (chart,), (table,))
 
 
-def _megabytes(train: Train) -> list[list[str]]:
+def _megabytes(train: TrainResult) -> list[list[str]]:
     """Traffic of one user over the whole training."""
-    if train.traffic is None or not train.rounds:
-        return []
     ways = {
         "up": train.traffic.up_bytes_per_user_round,
         "down": train.traffic.down_bytes_per_user_round,
@@ -228,7 +227,7 @@ def _megabytes(train: Train) -> list[list[str]]:
     ]
 
 
-def _cpu(train: Train) -> list[list[str]]:
+def _cpu(train: TrainResult) -> list[list[str]]:
     """CPU time of the protocol in one round."""
     if train.cost is None:
         return []
@@ -238,12 +237,10 @@ def _cpu(train: Train) -> list[list[str]]:
     ]
 
 
-def _elapsed(train: Train) -> list[list[str]]:
-    names = {"mask": "all masks", "train": "all rounds", "total": "everything"}
-    return [
-        [f"seconds of this simulation: {names.get(key, key)}", plain(seconds)]
-        for key, seconds in train.seconds.items()
-    ]
+def _elapsed(train: TrainResult) -> list[list[str]]:
+    kind, took = "simulation" if train.simulated else "run", train.seconds
+    parts = {"all masks": took.mask, "all rounds": took.train, "everything": took.total}
+    return [[f"seconds of this {kind}: {part}", plain(value)] for part, value in parts.items()]
 
 
 def _recommendations(run: Run) -> Section | None:
@@ -256,38 +253,34 @@ def _recommendations(run: Run) -> Section | None:
         for item in chosen.recommendations
     ]
     title = f"{len(rows)} items for user {chosen.user}"
-    table = Table(title, ["item", "item_id", "predicted rating"], rows)
+    table = PageTable(title, ["item", "item_id", "predicted rating"], rows)
     source = (f"From {chosen.model}.",) if chosen.model else ()
     return Section("recommendations", "Recommendations", source, tables=(table,))
 
 
 def protection(run: Run) -> Section:
     """What is hidden, from whom, and what is not."""
-    return Section("protection", "What this protects, and what not", words.of_protection(run))
+    return Section(
+        "protection", "What this protects, and what not", words.of_protection(run.subject)
+    )
 
 
 def settings(run: Run) -> Section:
     """Everything that decided the result."""
-    source = run.best or run.audit
-    chosen = source.settings if source else {}
-    rows = [[name, "default" if value is None else str(value)] for name, value in chosen.items()]
-    ran = source.version if source else ""
-    made_with = source.versions if source else {}
+    source = run.subject
+    chosen = source.settings.items()
+    rows = [[name, "default" if value is None else str(value)] for name, value in chosen]
     versions = [
-        ["fedmmf of the run", ran or "unknown"],
-        *([name, number] for name, number in made_with.items() if name != "fedmmf"),
+        ["fedmmf of the run", source.version or "unknown"],
+        *([name, number] for name, number in source.versions.items() if name != "fedmmf"),
         ["fedmmf of this page", __version__],
     ]
     tables = (
-        Table("Settings", ["setting", "value"], rows),
-        Table("Versions", ["", "version"], versions),
+        PageTable("Settings", ["setting", "value"], rows),
+        PageTable("Versions", ["", "version"], versions),
     )
     return Section("settings", "Settings and versions", tables=tables)
 
 
 def _error(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"

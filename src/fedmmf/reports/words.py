@@ -1,78 +1,55 @@
 """The sentences of the page: what figures mean, and what they do not."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from fedmmf.reports.shapes import Audit, Privacy, Run, TradeoffPoint, Train
 from fedmmf.reports.svg import percent, plain
+from fedmmf.results import AuditResult, PrivacyGroups, RankingAccuracy, TradeoffPoint, TrainResult
 
 SYNTHETIC = (
     "The ratings are synthetic: they are made up by a program, and nobody gave them. "
     "Figures on real ratings will differ."
 )
-SECURE_MEANS = (
-    "Secure is the paper's word for J <= threshold_j. It says that the user's mask predicts the "
-    "user's ratings well. A small J protects nobody by itself."
-)
-_TARGETS = {
-    "in the clear": "masked ratings of users who would share in the clear",
-    "in sums": "masked ratings of users who would not; no server gets these",
-}
-_NOT_HIDDEN = (
-    "Not hidden: that a user takes part, what the sums themselves say, and differences between "
-    "sums of groups that change from round to round."
-)
-_KEEPER = (
-    "Sharing is strict: every update goes into a sum, made under homomorphic encryption. The "
-    "server adds ciphertexts and has no key. One party, the keeper, decrypts the sums. The keeper "
-    "must not collude with the server, and the server must hand it the sum of all."
-)
-_STRICT = {
-    "secure": (
-        "Sharing is strict: every update goes into a sum, made by secure aggregation. A server "
-        "that follows the protocol learns the sum over the users who stayed. It sees no single "
-        "update, so neither a user's masked ratings nor which items that user rated.",
-        "Other users see even less. Users who collude with the server do not change this while "
-        "they are fewer than the protocol's threshold.",
-        _NOT_HIDDEN,
-    ),
-    "homomorphic-paillier": (_KEEPER, _NOT_HIDDEN),
-    "homomorphic-ckks": (_KEEPER, _NOT_HIDDEN),
-    "dp": (
-        "Updates are shortened and get noise (differential privacy): what the server sees says "
-        "little about whether a user took part. How little, dp_epsilon says; smaller is less.",
-        "With dp_noise local the server sees single updates with much noise; with distributed it "
-        "sees sums alone, made by secure aggregation.",
-    ),
-}
-_OPEN = {
-    "adaptive": (
-        "Sharing is adaptive, the paper's way: users with J <= threshold_j send their updates in "
-        "the clear. This is obfuscation, not protection. Who knows the item features and the kind "
-        "of mask can work ratings out of masked ratings.",
-        "The server also learns who is in which group, and which items users in the clear rated.",
-        "Updates of the others go into a sum, made by secure aggregation. These users hide in a "
-        "smaller crowd than under strict sharing.",
-        _NOT_HIDDEN,
-    ),
-    "plain": (
-        "Sharing is plain: the server sees the update of every user. From two rounds of updates it "
-        "can work out masked ratings, and without a mask the ratings themselves.",
-    ),
-}
-_COLLECTED = "The server collects the masked ratings themselves of users with J <= threshold_j."
 SIMULATED = (
     "This page is about a simulation: all users were in one process, which held all ratings. It "
     "shows what a federation would give, and protected nobody's ratings."
 )
+IN_ONE_PROCESS = (
+    "All parties were real, and so was every message between them and the server; but they were in "
+    "one process, which held all ratings. It shows what a federation gives, and protected nobody's "
+    "ratings."
+)
+SECURE_MEANS = (
+    "Secure is the paper's word for J <= threshold_j. It says that the user's mask predicts the "
+    "user's ratings well. A small J protects nobody by itself."
+)
+UNTOLD = "The run's file does not tell what was hidden from whom under its settings."
+_TARGETS = {
+    "in the clear": "masked ratings of users who would share in the clear",
+    "in sums": "masked ratings of users who would not; no server gets these",
+}
+_LISTS = {
+    "ndcg_at_10": "NDCG of the first 10 items",
+    "recall_at_20": "Recall of the first 20 items",
+    "hit_rate_at_10": "The share of users with a hit among the first 10 items",
+}
 
 
-def of_accuracy(train: Train) -> tuple[str, ...]:
+def of_model(train: TrainResult) -> str:
+    """What a run is called beside others."""
+    return f"mask {train.mask}, solver {train.solver}"
+
+
+def of_kind(result: TrainResult | AuditResult) -> str:
+    """How real the run was: before all figures, what it protected."""
+    return SIMULATED if result.simulated else IN_ONE_PROCESS
+
+
+def of_accuracy(train: TrainResult) -> tuple[str, ...]:
     """What was tested on, and how the run compares with the best simple prediction."""
     share = f"{percent(train.test_fraction)} of the ratings" if train.test_fraction else "Ratings"
     sentences = [f"{share} were kept for the test; nobody trained on them."]
-    if train.baselines and train.rmse is not None:
-        simple = min(train.baselines, key=lambda baseline: baseline.rmse)
+    simple = min(train.baselines, key=lambda baseline: baseline.rmse, default=None)
+    if simple is not None and simple.rmse > 0 and train.rmse is not None:
         change = (train.rmse - simple.rmse) / simple.rmse
         side = "below" if change < 0 else "above"
         sentences.append(
@@ -81,10 +58,21 @@ def of_accuracy(train: Train) -> tuple[str, ...]:
         )
     ranked = {"NDCG": train.ndcg, "Recall": train.recall}
     sentences += [f"{name} is {value:.4f}." for name, value in ranked.items() if value is not None]
+    return (*sentences, *(of_ranking(train.ranking) if train.ranking is not None else ()))
+
+
+def of_ranking(ranking: RankingAccuracy) -> tuple[str, ...]:
+    """How good the lists are, each figure beside that of the most popular items."""
+    sentences = []
+    for measure, name in _LISTS.items():
+        ours, popular = getattr(ranking, measure), getattr(ranking.popularity, measure, None)
+        if ours is not None:
+            beside = "" if popular is None else f"; of the most popular items, {popular:.4f}"
+            sentences.append(f"{name} is {ours:.4f}{beside}.")
     return tuple(sentences)
 
 
-def of_learning(train: Train) -> tuple[str, ...]:
+def of_learning(train: TrainResult) -> tuple[str, ...]:
     """How long it trained."""
     if not train.best_round:
         return (f"Training took {len(train.history)} rounds.",)
@@ -95,7 +83,7 @@ def of_learning(train: Train) -> tuple[str, ...]:
     )
 
 
-def of_privacy(found: Privacy) -> tuple[str, ...]:
+def of_privacy(found: PrivacyGroups) -> tuple[str, ...]:
     """Who is secure, and what that means."""
     share = found.secure_users / max(found.n_users, 1)
     counted = (
@@ -129,38 +117,37 @@ def of_tradeoff(settings: dict[str, Any]) -> tuple[str, ...]:
 def of_point(point: TradeoffPoint) -> str:
     """One threshold in words."""
     parts = [f"{percent(point.share_in_clear)} of the users share in the clear"]
-    if point.up_kilobytes is not None:
-        parts.append(f"a user sends {plain(point.up_kilobytes)} kB a round on average")
+    if point.up_bytes_per_user_round is not None:
+        kilobytes = plain(point.up_bytes_per_user_round / 1e3)
+        parts.append(f"a user sends {kilobytes} kB a round on average")
     if point.recovered_share is not None:
         parts.append(f"an attack recovers the ratings of {percent(point.recovered_share)} of users")
     return f"With threshold_j = {plain(point.threshold_j)}: {'; '.join(parts)}."
 
 
-def of_attacks(audit: Audit) -> tuple[str, ...]:
+def of_attacks(audit: AuditResult) -> tuple[str, ...]:
     """What the attacks found, then how to read them."""
-    sentences = [f"Users {group}: {verdict}" for group, verdict in audit.verdicts.items()]
-    sentences += audit.sentences
-    if audit.grouping is not None and audit.audit_limit is not None:
-        found = audit.grouping
-        sentences.append(
-            f"The rule J <= threshold_j lets {found.by_indicator:,} users share in the clear; "
-            f"of these, {found.exposed_by_indicator:,} lose {percent(audit.audit_limit)} of their "
-            "ratings or more to the best attack. A rule by each user's own audit would let "
-            f"{found.by_audit:,} share."
-        )
-    sentences.append(
+    verdicts = (f"Users {group}: {verdict}" for group, verdict in audit.verdicts.items())
+    found = audit.grouping
+    rules = (
+        f"The rule J <= threshold_j lets {found.by_indicator:,} users share in the clear; "
+        f"of these, {found.exposed_by_indicator:,} lose {percent(audit.audit_limit)} of their "
+        "ratings or more to the best attack. A rule by each user's own audit would let "
+        f"{found.by_audit:,} share."
+    )
+    how_to_read = (
         "Success is a mean over users, with a 95 % interval. The baseline is what the same measure "
         "gives to public knowledge alone: an attack that is no better has learned nothing new."
     )
-    return tuple(sentences)
+    return (*verdicts, *audit.sentences, rules, how_to_read)
 
 
-def of_mismatch(audit: Audit, train: Train | None) -> tuple[str, ...]:
+def of_mismatch(audit: AuditResult, train: TrainResult | None) -> tuple[str, ...]:
     """Say so where audit and training do not belong together."""
     if train is None:
         return ()
     ours, theirs = ({"data": part.data, **part.settings} for part in (train, audit))
-    known = {name for name in ours.keys() & theirs.keys() if theirs[name] != ""}
+    known = ours.keys() & theirs.keys()
     differing = sorted(name for name in known if ours[name] != theirs[name])
     if not differing:
         return ()
@@ -172,21 +159,13 @@ def of_target(name: str) -> str:
     return _TARGETS.get(name, name)
 
 
-def of_traffic(train: Train) -> tuple[str, ...]:
+def of_traffic(train: TrainResult) -> tuple[str, ...]:
     """Where the figures come from."""
     how = train.cost.how.rstrip(".") if train.cost else ""
     cost = (f"CPU seconds are of the protocol alone: {how}.",) if how else ()
     return ("Bytes are those of the messages as they are encoded for the wire.", *cost)
 
 
-def of_protection(run: Run) -> tuple[str, ...]:
-    """What is hidden from whom under the settings of the run."""
-    source = run.best or run.audit
-    chosen: Mapping[str, Any] = source.settings if source else {}
-    sharing = str(chosen.get("sharing"))
-    hidden = _OPEN.get(sharing, ())
-    if sharing == "strict":
-        hidden = _STRICT.get(str(chosen.get("aggregation")), ())
-    if chosen.get("collect_masked"):
-        hidden = (*hidden, _COLLECTED)
-    return (*hidden, SECURE_MEANS, SIMULATED)
+def of_protection(result: TrainResult | AuditResult) -> tuple[str, ...]:
+    """What is hidden from whom under the settings of the run, in the run's own words."""
+    return (*(result.protection or (UNTOLD,)), SECURE_MEANS, of_kind(result))

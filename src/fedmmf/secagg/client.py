@@ -3,9 +3,12 @@
     advertise() -> share_keys(data) -> masked_input(data, values) [-> confirm(data)] -> unmask(data)
 
 Each may be called once, in this order. A message that is refused raises and changes nothing, so the
-right one may still follow. What protects a party's vector is what it refuses to reveal: of every
-holder's two shares of a peer, the share of the self mask goes out only for a survivor and the share
-of the mask key only for a dropped one, once, and never both.
+right one may still follow: a method sets attributes when nothing can fail any more, and never
+changes what one of them holds, so that a shallow copy of a client is a client of its own.
+
+What protects a party's vector is what it refuses to reveal: of every holder's two shares of a peer,
+the share of the self mask goes out only for a survivor and the share of the mask key only for a
+dropped one, once, and never both.
 
 Active variant: a holder answers for an owner only if at least t of the owner's K holders signed the
 same set of survivors. Honest holders sign once, so for both secrets of an owner to come out
@@ -30,7 +33,7 @@ from fedmmf.secagg.shamir import SHARE_BYTES, Entropy
 _SERVER = "the server"
 
 
-class _Stage(IntEnum):
+class _ClientStage(IntEnum):
     ADVERTISE = 0
     SHARE_KEYS = 1
     MASKED_INPUT = 2
@@ -39,7 +42,17 @@ class _Stage(IntEnum):
     DONE = 5
 
 
-class Client:
+def require_member(setup: Setup, party: int, identity: bytes | None) -> None:
+    """Raise unless the party is in the cohort and, when active, has the secret of its name."""
+    if party not in setup.index:
+        raise PolicyError(f"party {party} is not in the cohort")
+    if setup.active and (
+        identity is None or keys.public_identity(identity) != setup.identity(party)
+    ):
+        raise PolicyError("identity must be the Ed25519 secret behind this party's public key")
+
+
+class RoundClient:
     """A party in a round.
 
     Args:
@@ -57,15 +70,10 @@ class Client:
         entropy: Entropy = os.urandom,
         identity: bytes | None = None,
     ) -> None:
-        if party not in setup.index:
-            raise PolicyError(f"party {party} is not in the cohort")
-        if setup.active and (
-            identity is None or keys.public_identity(identity) != setup.identity(party)
-        ):
-            raise PolicyError("identity must be the Ed25519 secret behind this party's public key")
+        require_member(setup, party, identity)
         self.setup, self.party = setup, party
         self._entropy, self._identity = entropy, identity or b""
-        self._stage = _Stage.ADVERTISE
+        self._stage = _ClientStage.ADVERTISE
         self._channel = KeyPair.from_secret(entropy(keys.KEY_BYTES))
         self._mask = KeyPair.from_secret(entropy(keys.KEY_BYTES))
         self._self_secret = entropy(keys.KEY_BYTES)
@@ -76,27 +84,29 @@ class Client:
 
     def advertise(self) -> bytes:
         """Return the public keys, signed when active."""
-        self._require_stage(_Stage.ADVERTISE)
+        self._require_stage(_ClientStage.ADVERTISE)
         key = Advertise(self._channel.public, self._mask.public)
         if self.setup.active:
             key = Advertise(key.channel, key.mask, self._sign(b"keys", key.packed()))
-        self._stage = _Stage.SHARE_KEYS
-        return key.encode(self.setup, self.party)
+        reply = key.encode(self.setup, self.party)
+        self._stage = _ClientStage.SHARE_KEYS
+        return reply
 
     def share_keys(self, data: bytes) -> bytes:
         """Take the neighbours' keys; return shares of both secrets, sealed for each neighbour."""
-        self._require_stage(_Stage.SHARE_KEYS)
+        self._require_stage(_ClientStage.SHARE_KEYS)
         peers = dict(messages.Keys.decode(self.setup, SERVER, data).keys)
         self._require_known(peers, self.setup.peers(self.party))
         self._require_sound(peers)
         agreed = {p: self._agree(self._channel, p, key.channel) for p, key in peers.items()}
         shares = self._split((*peers, self.party))
         boxes = {peer: self._seal(peer, peers[peer], agreed[peer], shares[peer]) for peer in peers}
+        commitment = keys.commitment(self._self_secret, self.setup.context, self.party)
+        reply = messages.Shares(commitment, boxes).encode(self.setup, self.party)
         self._peers, self._agreed = peers, agreed
         self._shares = {self.party: shares[self.party]}
-        self._stage = _Stage.MASKED_INPUT
-        commitment = keys.commitment(self._self_secret, self.setup.context, self.party)
-        return messages.Shares(commitment, boxes).encode(self.setup, self.party)
+        self._stage = _ClientStage.MASKED_INPUT
+        return reply
 
     def masked_input(self, data: bytes, values: Array) -> bytes:
         """Take the neighbours' boxes; return x + PRG(b_u) + sum of +-PRG(s_uv).
@@ -105,7 +115,7 @@ class Client:
             data: what the server sent.
             values: this party's ring elements, (length,); left as they are.
         """
-        self._require_stage(_Stage.MASKED_INPUT)
+        self._require_stage(_ClientStage.MASKED_INPUT)
         vector = self.setup.ring.checked(values, self.setup.length).copy()
         boxes = messages.Boxes.decode(self.setup, SERVER, data).boxes
         self._require_known(boxes, self._peers)
@@ -115,42 +125,43 @@ class Client:
         added.append(keys.self_seed(self._self_secret, self.setup.context, self.party))
         subtracted = [seed for peer, seed in seeds.items() if peer > self.party]
         apply_masks(vector, self.setup.ring, added, subtracted)
-        self._shares |= shares
-        self._stage = _Stage.CONFIRM if self.setup.active else _Stage.UNMASK
-        return messages.Masked(vector).encode(self.setup, self.party)
+        reply = messages.Masked(vector).encode(self.setup, self.party)
+        self._shares = self._shares | shares
+        self._stage = _ClientStage.CONFIRM if self.setup.active else _ClientStage.UNMASK
+        return reply
 
     def confirm(self, data: bytes) -> bytes:
         """Take the set of survivors; return a signature over it (active variant)."""
-        self._require_stage(_Stage.CONFIRM)
+        self._require_stage(_ClientStage.CONFIRM)
         survivors = messages.Survivors.decode(self.setup, SERVER, data).members
         self._require_enough(survivors)
-        self._confirmed = survivors
-        self._stage = _Stage.UNMASK
         signature = self._sign(b"survivors", bit_map(self.setup, survivors))
-        return messages.Confirmed(signature).encode(self.setup, self.party)
+        reply = messages.Confirmed(signature).encode(self.setup, self.party)
+        self._confirmed, self._stage = survivors, _ClientStage.UNMASK
+        return reply
 
     def unmask(self, data: bytes) -> bytes:
         """Take the request; return one share of each owner, and forget all secrets."""
-        self._require_stage(_Stage.UNMASK)
+        self._require_stage(_ClientStage.UNMASK)
         request = messages.Request.decode(self.setup, SERVER, data)
         self._require_single(request)
         self._require_enough(request.survivors)
         if self.setup.active:
             self._require_consistent(request)
-        self_part, key_part = slice(0, SHARE_BYTES), slice(SHARE_BYTES, 2 * SHARE_BYTES)
         revealed = {
-            owner: shamir.from_bytes(pair[self_part if owner in request.survivors else key_part])
+            owner: _both(pair)[owner not in request.survivors]
             for owner, pair in self._shares.items()
         }
+        reply = messages.Revealed(revealed).encode(self.setup, self.party)
         self._forget()
-        return messages.Revealed(revealed).encode(self.setup, self.party)
+        return reply
 
-    def _require_stage(self, stage: _Stage) -> None:
+    def _require_stage(self, stage: _ClientStage) -> None:
         if self._stage is not stage:
             due = self._stage.name.lower()
             raise RoundError(
                 f"party {self.party}: {stage.name.lower()} is out of turn; due: {due}. "
-                "Each stage happens once, in order; a new round needs a new Client."
+                "Each stage happens once, in order; a new round needs a new RoundClient."
             )
 
     def _require_known(self, given: Collection[int], known: Collection[int]) -> None:
@@ -194,20 +205,25 @@ class Client:
     def _require_consistent(self, request: messages.Request) -> None:
         same = request.survivors == self._confirmed
         require(same, _SERVER, "these are not the survivors this party signed")
-        text = bit_map(self.setup, request.survivors)
-        for party, signature in request.signatures.items():
-            signed = self._is_signed(party, signature, b"survivors", text)
-            require(
-                signed and party in request.survivors,
-                _SERVER,
-                f"the signature of party {party} over the survivors is not valid",
-            )
+        self._require_signed(request)
         signers = {self.party, *request.signatures}
         for owner in self._shares:
             count = len(signers.intersection(self.setup.holders(owner)))
             needed = self.setup.threshold
             reason = f"{count} holders of party {owner} signed; {needed} are needed"
             require(count >= needed, _SERVER, reason)
+
+    def _require_signed(self, request: messages.Request) -> None:
+        """Check every signature; those that decide nothing for this party are refused unread."""
+        strangers = sorted(request.signatures.keys() - self.setup.around(self.party))
+        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
+        text = bit_map(self.setup, request.survivors)
+        for party, signature in request.signatures.items():
+            signed = party in request.survivors and self._is_signed(
+                party, signature, b"survivors", text
+            )
+            reason = f"the signature of party {party} over the survivors is not valid"
+            require(signed, _SERVER, reason)
 
     def _split(self, holders: tuple[int, ...]) -> dict[int, bytes]:
         points = self.setup.points(holders)
@@ -233,6 +249,8 @@ class Client:
         text = keys.unseal(sealing, box, context, peer, self.party)
         if text is None:
             raise SecAggError(f"party {peer}", "its box is forged or damaged")
+        in_field = all(share < shamir.PRIME for share in _both(text))
+        require(in_field, f"party {peer}", "its shares are not elements of the field")
         return text
 
     def _pair_seed(self, peer: int) -> bytes:
@@ -249,7 +267,12 @@ class Client:
         return keys.is_signed(public, signature, purpose, self.setup.context, text)
 
     def _forget(self) -> None:
-        self._stage = _Stage.DONE
+        self._stage = _ClientStage.DONE
         self._shares, self._agreed, self._peers = {}, {}, {}
         self._self_secret = b""
         del self._channel, self._mask
+
+
+def _both(pair: bytes) -> tuple[int, int]:
+    """Return the share of the self mask and the share of the mask key."""
+    return shamir.from_bytes(pair[:SHARE_BYTES]), shamir.from_bytes(pair[SHARE_BYTES:])

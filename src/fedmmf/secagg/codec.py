@@ -16,6 +16,7 @@ from fedmmf.errors import DataError, SettingsError
 from fedmmf.secagg.ring import RING32, Ring
 
 _EXACT = 1 << 53  # float64 holds every integer up to here
+_SMALLEST, _LARGEST = 2.0**-500, 2.0**500  # clips whose scales and sums are far from overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,8 @@ class FixedPoint:
 
     Args:
         n_parties: largest number of vectors in one sum.
-        clip: bound on absolute values; one number, or one per coordinate. Public.
+        clip: bound on absolute values; one number, or one per coordinate; within 2^-500 .. 2^500.
+            Public.
         ring: where the sum is made.
     """
 
@@ -35,9 +37,9 @@ class FixedPoint:
     bound: Array = field(init=False)  # largest encoded integer of one party, int64
 
     def __post_init__(self) -> None:
-        clip = np.asarray(self.clip, np.float64)
-        if self.n_parties < 1 or not (np.isfinite(clip).all() and (clip > 0).all()):
-            raise SettingsError("n_parties must be at least 1 and clip positive and finite")
+        clip = _checked(self.clip)  # () or (length,)
+        if self.n_parties < 1:
+            raise SettingsError(f"n_parties must be at least 1; got {self.n_parties}")
         budget = largest_integer(self.n_parties, self.ring)
         scale = largest_scale(clip, budget)
         bound = np.rint(clip * scale).astype(np.int64)
@@ -57,16 +59,21 @@ class FixedPoint:
         """Return round(clip(values) * scale) as int64: what one party adds to the sum."""
         if not np.isfinite(values).all():
             raise DataError("only finite numbers can be encoded")
+        if np.ndim(self.clip) and np.shape(values)[-1:] != np.shape(self.clip):
+            raise DataError(
+                f"values must have one entry per clip, {np.shape(self.clip)}; "
+                f"got shape {np.shape(values)}"
+            )
         clipped = np.clip(np.asarray(values, np.float64), -self.clip, self.clip)
         integers = np.rint(clipped * self.scale).astype(np.int64)
-        if (np.abs(integers) > self.bound).any():
+        if _beyond(integers, self.bound):
             raise DataError("an encoded value exceeds its bound")  # cannot happen; checked
         return integers
 
     def decode(self, total: Array) -> Array:
         """Return the real numbers of a sum, float64; exactly its integers over the scale."""
         integers = self.ring.lift(total)
-        if (np.abs(integers) > self.n_parties * self.bound).any():
+        if _beyond(integers, self.n_parties * self.bound):
             raise DataError(
                 f"the sum exceeds what {self.n_parties} honest parties can reach: some party did "
                 "not clip, or the sum has more parties than the codec was made for"
@@ -84,3 +91,23 @@ def largest_scale(clip: Array, budget: int) -> Array:
     mantissa, exponent = np.frexp(clip)  # clip = mantissa * 2^exponent, mantissa in [1/2, 1)
     top, power = math.frexp(max(budget, 1))
     return np.asarray(np.ldexp(1.0, power - exponent - (mantissa > top)))
+
+
+def _checked(clip: float | Array) -> Array:
+    """Return the clip as float64, or say what is wrong with it."""
+    rule = "clip must be one number or a vector of them, positive and within 2^-500 .. 2^500"
+    try:
+        numbers = np.asarray(clip, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SettingsError(f"{rule}; got {type(clip).__name__}: {error}") from error
+    if numbers.ndim > 1 or numbers.shape == (0,):
+        raise SettingsError(f"{rule}; got shape {numbers.shape}")
+    wrong = numbers[~((numbers >= _SMALLEST) & (numbers <= _LARGEST))]  # nan is neither
+    if wrong.size:
+        raise SettingsError(f"{rule}; got {wrong[0]:g}")
+    return numbers
+
+
+def _beyond(integers: Array, bound: Array) -> bool:
+    """Whether any is outside [-bound, bound]; the smallest int64 has no absolute value."""
+    return bool(((integers > bound) | (integers < -bound)).any())

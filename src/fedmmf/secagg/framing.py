@@ -9,6 +9,8 @@ number: no duplicates and one encoding only. Everything here raises `SecAggError
 import struct
 from collections.abc import Collection, Mapping
 
+import numpy as np
+
 from fedmmf.secagg.errors import require
 from fedmmf.secagg.setup import SERVER, Setup
 
@@ -17,6 +19,7 @@ _MAGIC, _VERSION = b"FMSA", 1
 _TAG_BYTES = 16
 _NUMBER = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size
+NUMBER_BYTES = _NUMBER.size  # of a party, before its record in a table
 
 
 def name(sender: int) -> str:
@@ -60,33 +63,39 @@ def table(records: Mapping[int, bytes]) -> bytes:
 
 def read_table(body: memoryview, size: int, setup: Setup, who: str) -> dict[int, bytes]:
     """Read records of `size` bytes each, of parties of the cohort."""
-    step = _NUMBER.size + size
+    step = NUMBER_BYTES + size
     require(len(body) % step == 0, who, f"records have {step} bytes; got {len(body)} in all")
-    data, last = bytes(body), -1
+    last = -1
     records: dict[int, bytes] = {}
-    for start in range(0, len(data), step):
-        (party,) = _NUMBER.unpack_from(data, start)
+    for start in range(0, len(body), step):
+        (party,) = _NUMBER.unpack_from(body, start)
         require(party in setup.index, who, f"party {party} is a stranger to this cohort")
         require(party > last, who, f"records must increase; party {party} follows {last}")
-        records[party] = data[start + _NUMBER.size : start + step]
+        records[party] = bytes(body[start + NUMBER_BYTES : start + step])
         last = party
     return records
 
 
-def map_bytes(setup: Setup) -> int:
-    """Return the size of a bit map."""
-    return (setup.n + 7) // 8
+def table_bytes(count: int, size: int) -> int:
+    """Return the size of a table of `count` records of `size` bytes each."""
+    return count * (NUMBER_BYTES + size)
+
+
+def map_bytes(n: int) -> int:
+    """Return the size of a bit map of a cohort of n."""
+    return (n + 7) // 8
 
 
 def bit_map(setup: Setup, members: Collection[int]) -> bytes:
     """Write a set of parties, one bit each."""
-    bits = sum(1 << setup.index[party] for party in members)
-    return bits.to_bytes(map_bytes(setup), "little")
+    bits = np.zeros(setup.n, np.uint8)  # (n,)
+    bits[[setup.index[party] for party in members]] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
 
 
 def read_bit_map(body: memoryview, setup: Setup, who: str) -> frozenset[int]:
     """Read a set of parties."""
-    require_size(body, map_bytes(setup), who)
-    bits = int.from_bytes(body, "little")
-    require(bits >> setup.n == 0, who, "the set has bits beyond the cohort")
-    return frozenset(party for i, party in enumerate(setup.parties) if bits >> i & 1)
+    require_size(body, map_bytes(setup.n), who)
+    bits = np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")  # (8 bytes,)
+    require(not bits[setup.n :].any(), who, "the set has bits beyond the cohort")
+    return frozenset(setup.parties[i] for i in np.flatnonzero(bits).tolist())

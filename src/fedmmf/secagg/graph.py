@@ -8,36 +8,47 @@ complete graph of Bonawitz et al. 2017. Parties appear here as positions 0 .. n 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from fedmmf.secagg.keys import digest
+import numpy as np
 
-Graph = tuple[tuple[int, ...], ...]  # neighbours of each position, increasing
+from fedmmf.arrays import Array
+from fedmmf.secagg.keys import DIGEST_BYTES, digest
 
-
-def harary(n: int, k: int, seed: bytes) -> Graph:
-    """Return the neighbours of each of n positions; n k must be even."""
-    return tuple(neighbours(n, k, seed, i) for i in range(n))
+_CIRCLES = 8  # kept at most; one of 100,000 parties has 0.8 MB
 
 
-@lru_cache(maxsize=1 << 16)
 def neighbours(n: int, k: int, seed: bytes, position: int) -> tuple[int, ...]:
-    """Return the neighbours of one position, increasing."""
+    """Return the neighbours of one position, increasing; n k must be even."""
     if k == n - 1:
-        return tuple(j for j in range(n) if j != position)
+        return (*range(position), *range(position + 1, n))
     order, place = circle(n, seed)
-    steps = [step for d in range(1, k // 2 + 1) for step in (d, -d)] + [n // 2] * (k % 2)
-    return tuple(sorted(order[(place[position] + step) % n] for step in steps))
+    side = np.arange(1, k // 2 + 1)  # (k // 2,)
+    steps = np.concatenate([side, -side, [n // 2] * (k % 2)]).astype(np.int64)  # (k,)
+    near = order[(place[position] + steps) % n]  # (k,)
+    return tuple(np.sort(near).tolist())
 
 
-@lru_cache(maxsize=16)
-def circle(n: int, seed: bytes) -> tuple[list[int], dict[int, int]]:
-    """Return the order on the ring, and where each position is in it."""
-    order = permutation(n, seed)
-    return order, {position: i for i, position in enumerate(order)}
+@lru_cache(maxsize=_CIRCLES)
+def circle(n: int, seed: bytes) -> tuple[Array, Array]:
+    """Return the order on the ring, and where each position is in it; int32, not to be changed."""
+    order = permutation(n, seed)  # (n,)
+    place = np.empty_like(order)
+    place[order] = np.arange(n, dtype=order.dtype)
+    order.setflags(write=False)
+    place.setflags(write=False)
+    return order, place
 
 
-def permutation(n: int, seed: bytes) -> list[int]:
-    """Return 0 .. n - 1 in the order of their digests under the seed."""
-    return sorted(range(n), key=lambda i: digest(b"fedmmf secagg 1 graph", seed, b"%d" % i))
+def permutation(n: int, seed: bytes) -> Array:
+    """Return 0 .. n - 1 in the order of their digests under the seed, int32.
+
+    The digests lie in one block: as so many objects they would take several times the room.
+    """
+    block = bytearray(DIGEST_BYTES * n)
+    for i in range(n):
+        start = DIGEST_BYTES * i
+        block[start : start + DIGEST_BYTES] = digest(b"fedmmf secagg 1 graph", seed, b"%d" % i)
+    words = np.frombuffer(block, ">u8").reshape(n, -1)  # (n, 4), the first the most significant
+    return np.lexsort(words.T[::-1]).astype(np.int32)
 
 
 def core(

@@ -19,9 +19,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from fedmmf.secagg.errors import PolicyError
+
 KEY_BYTES = 32
 TAG_BYTES = 16
 SIGNATURE_BYTES = 64
+DIGEST_BYTES = 32
 _NONCE = bytes(12)
 
 
@@ -127,6 +130,8 @@ def is_signed(public: bytes, signature: bytes, purpose: bytes, context: bytes, t
 
 def public_identity(identity: bytes) -> bytes:
     """Return the Ed25519 public key of a 32-byte identity."""
+    if len(identity) != KEY_BYTES:
+        raise PolicyError(f"an identity must have {KEY_BYTES} bytes; got {len(identity)}")
     return Ed25519PrivateKey.from_private_bytes(identity).public_key().public_bytes_raw()
 
 

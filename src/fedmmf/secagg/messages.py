@@ -15,16 +15,16 @@ from fedmmf.arrays import Array
 from fedmmf.secagg import framing, shamir
 from fedmmf.secagg.errors import require
 from fedmmf.secagg.framing import name, require_size
-from fedmmf.secagg.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from fedmmf.secagg.keys import DIGEST_BYTES, KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from fedmmf.secagg.setup import Setup
 
 BOX_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
-COMMITMENT_BYTES = 32
+COMMITMENT_BYTES = DIGEST_BYTES
 
 
-def key_bytes(setup: Setup) -> int:
+def key_bytes(active: bool) -> int:
     """Return the size of an advertisement: two public keys and, when active, a signature."""
-    return 2 * KEY_BYTES + (SIGNATURE_BYTES if setup.active else 0)
+    return 2 * KEY_BYTES + (SIGNATURE_BYTES if active else 0)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Advertise:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        require_size(body, key_bytes(setup), name(sender))
+        require_size(body, key_bytes(setup.active), name(sender))
         return cls.unpacked(bytes(body))
 
     def packed(self) -> bytes:
@@ -73,7 +73,7 @@ class Keys:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        records = framing.read_table(body, key_bytes(setup), setup, name(sender))
+        records = framing.read_table(body, key_bytes(setup.active), setup, name(sender))
         return cls({party: Advertise.unpacked(record) for party, record in records.items()})
 
 
@@ -195,7 +195,7 @@ class Request:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body, who = framing.body_of(setup, cls.kind, sender, data), name(sender)
-        size = framing.map_bytes(setup)
+        size = framing.map_bytes(setup.n)
         survivors = framing.read_bit_map(body[:size], setup, who)
         dropped = framing.read_bit_map(body[size : 2 * size], setup, who)
         rest = body[2 * size :]

@@ -20,12 +20,22 @@ from math import ceil, lgamma, log, log2
 from fedmmf.secagg.errors import PolicyError
 
 MINIMUM_COHORT = 3
+LARGEST_COHORT = 100_000  # what a party must hold of a cohort stays at some tens of megabytes
 
 
 def check(n: int, k: int, threshold: int, *, active: bool, minimum: int) -> None:
-    """Raise unless cohort, neighbour count and threshold are fit for the adversary."""
+    """Raise unless cohort, neighbour count and threshold are fit for the adversary.
+
+    Whoever is told the size of a cohort by somebody else asks here before building anything of
+    that size: a number costs its sender nothing.
+    """
     holders = k + 1
     conditions = [
+        (
+            n <= LARGEST_COHORT,
+            f"the cohort must have at most {LARGEST_COHORT} parties; got {n}. "
+            "Invite fewer, or make several sums and add them.",
+        ),
         (minimum >= 2, f"minimum must be at least 2; got {minimum}"),
         (n >= minimum, f"the cohort must have at least {minimum} parties; got {n}"),
         (2 <= k < n, f"neighbours must be in [2, {n - 1}]; got {k}"),

@@ -49,12 +49,6 @@ class Ring:
             np.add(total, self.dtype.type(self.modulus), out=total)
             self._reduce(total)
 
-    def negate(self, values: Array) -> Array:
-        """Return -values."""
-        result = np.zeros(len(values), self.dtype)
-        self.subtract_into(result, values)
-        return result
-
     def lift(self, values: Array) -> Array:
         """Return the representatives nearest to zero, int64 (centred lift)."""
         if self.is_binary:

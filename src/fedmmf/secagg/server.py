@@ -8,6 +8,7 @@ is the caller's business.
 
 from collections.abc import Callable
 from enum import Enum, IntEnum
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from fedmmf.secagg.framing import bit_map, kind_of, name
 from fedmmf.secagg.graph import core
 from fedmmf.secagg.recovery import Recovery
 from fedmmf.secagg.setup import SERVER, Setup
+
+_Keep = Callable[[], None]  # what puts an answer that was checked where it belongs
 
 
 class Receipt(Enum):
@@ -44,7 +47,7 @@ class Stage(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-class Server:
+class RoundServer:
     """The server in a round.
 
     Args:
@@ -79,17 +82,29 @@ class Server:
 
     def receive(self, party: int, data: bytes) -> Receipt:
         """Take one answer; raise `SecAggError` if it is not right, and stay as before."""
+        return self.reading(party, data)()
+
+    def reading(self, party: int, data: bytes) -> Callable[[], Receipt]:
+        """Check one answer and return what takes it; only the check can fail.
+
+        A session's message has parts for two rounds: both are checked before either is taken.
+        """
         require(party in self.setup.index, name(party), "it is not in the cohort")
         kind, who = kind_of(self.setup, party, data), name(party)
         require(kind in _ANSWERS, who, f"kind {kind} is not for the server")
         if kind < self.stage:
-            return Receipt.LATE
+            return lambda: Receipt.LATE
         require(kind == self.stage, who, f"out of turn: '{self.stage.title}' is due")
         require(party in self._expected, who, "it dropped out of this round before")
         require(party not in self._answered, who, f"duplicate in '{self.stage.title}'")
-        _ANSWERS[kind](self, party, data)
-        self._answered.add(party)
-        return Receipt.ACCEPTED
+        keep = _ANSWERS[kind](self, party, data)
+
+        def take() -> Receipt:
+            keep()
+            self._answered.add(party)
+            return Receipt.ACCEPTED
+
+        return take
 
     def next_messages(self) -> dict[int, bytes]:
         """Close the stage; return what to send to each party for the next one."""
@@ -117,7 +132,7 @@ class Server:
         self._forget(Stage.ABORTED)
         self._survivors = frozenset()
 
-    def _take_keys(self, party: int, data: bytes) -> None:
+    def _read_keys(self, party: int, data: bytes) -> _Keep:
         key, who = messages.Advertise.decode(self.setup, party, data), name(party)
         own = {key.channel, key.mask}
         require(all(map(keys.is_proper, own)), who, "its public key is not a proper point")
@@ -127,33 +142,37 @@ class Server:
             public, text = self.setup.identity(party), key.channel + key.mask
             signed = keys.is_signed(public, key.signature, b"keys", self.setup.context, text)
             require(signed, who, "the signature under its keys is not valid")
-        self._keys[party] = key
-        self._public |= own
 
-    def _take_shares(self, party: int, data: bytes) -> None:
+        def keep() -> None:
+            self._keys[party] = key
+            self._public |= own
+
+        return keep
+
+    def _read_shares(self, party: int, data: bytes) -> _Keep:
         shares = messages.Shares.decode(self.setup, party, data)
         wanted = self._expected.intersection(self.setup.peers(party))
         given = shares.boxes.keys()
         require(given == wanted, name(party), f"boxes must be for its {len(wanted)} neighbours")
-        self._shares[party] = shares
+        return partial(self._shares.__setitem__, party, shares)
 
-    def _take_vector(self, party: int, data: bytes) -> None:
+    def _read_vector(self, party: int, data: bytes) -> _Keep:
         masked = messages.Masked.decode(self.setup, party, data)
-        self.setup.ring.add_into(self._total, masked.vector)
+        return partial(self.setup.ring.add_into, self._total, masked.vector)
 
-    def _take_signature(self, party: int, data: bytes) -> None:
+    def _read_signature(self, party: int, data: bytes) -> _Keep:
         signature = messages.Confirmed.decode(self.setup, party, data).signature
         text, public = bit_map(self.setup, self._survivors), self.setup.identity(party)
         signed = keys.is_signed(public, signature, b"survivors", self.setup.context, text)
         require(signed, name(party), "the signature over the survivors is not valid")
-        self._signatures[party] = signature
+        return partial(self._signatures.__setitem__, party, signature)
 
-    def _take_revealed(self, party: int, data: bytes) -> None:
+    def _read_revealed(self, party: int, data: bytes) -> _Keep:
         revealed = messages.Revealed.decode(self.setup, party, data)
         wanted = self._sharing.intersection(self._holders[party])
         right = revealed.shares.keys() == wanted
         require(right, name(party), f"shares must be of its {len(wanted)} owners")
-        self._revealed[party] = revealed
+        return partial(self._revealed.__setitem__, party, revealed)
 
     def _close_advertise(self) -> dict[int, bytes]:
         alive = self._close(Stage.SHARE_KEYS)
@@ -241,16 +260,16 @@ class Server:
         self._total = np.zeros(0, self.setup.ring.dtype)
 
 
-_ANSWERS: dict[int, Callable[[Server, int, bytes], None]] = {
-    Stage.ADVERTISE: Server._take_keys,
-    Stage.SHARE_KEYS: Server._take_shares,
-    Stage.MASKED_INPUT: Server._take_vector,
-    Stage.CONFIRM: Server._take_signature,
-    Stage.UNMASK: Server._take_revealed,
+_ANSWERS: dict[int, Callable[[RoundServer, int, bytes], _Keep]] = {
+    Stage.ADVERTISE: RoundServer._read_keys,
+    Stage.SHARE_KEYS: RoundServer._read_shares,
+    Stage.MASKED_INPUT: RoundServer._read_vector,
+    Stage.CONFIRM: RoundServer._read_signature,
+    Stage.UNMASK: RoundServer._read_revealed,
 }
-_CLOSING: dict[Stage, Callable[[Server], dict[int, bytes]]] = {
-    Stage.ADVERTISE: Server._close_advertise,
-    Stage.SHARE_KEYS: Server._close_share_keys,
-    Stage.MASKED_INPUT: Server._close_masked_input,
-    Stage.CONFIRM: Server._close_confirm,
+_CLOSING: dict[Stage, Callable[[RoundServer], dict[int, bytes]]] = {
+    Stage.ADVERTISE: RoundServer._close_advertise,
+    Stage.SHARE_KEYS: RoundServer._close_share_keys,
+    Stage.MASKED_INPUT: RoundServer._close_masked_input,
+    Stage.CONFIRM: RoundServer._close_confirm,
 }

@@ -1,8 +1,9 @@
 """What all sides agree on before a round; its digest is bound into every key and message."""
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,8 @@ from fedmmf.secagg.keys import KEY_BYTES, digest
 from fedmmf.secagg.ring import RING32, Ring
 
 SERVER = 0xFFFFFFFF  # the name of the server in message headers
+LARGEST_NAME = 64  # bytes of a round's name, and of the graph's seed
+_LARGEST_VECTOR = 1 << 31  # bytes; the sizes of parts travel in 32 bits
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,14 @@ class Setup:
 
     Args:
         round_id: 1 to 64 bytes, never used twice among the same parties.
-        parties: their numbers, strictly increasing, below 2^32 - 1.
+        parties: their numbers, strictly increasing, below 2^32 - 1. Whoever has only been told how
+            many there are asks `policy.check` before making the numbers.
         threshold: how many holders recover a secret.
-        length: entries of a vector.
+        length: entries of a vector, which has at most 2^31 bytes.
         ring: where vectors are summed.
         neighbours: k of the neighbour graph; None: everybody.
-        graph_seed: fixes the graph; public, and not chosen by whoever might gain from it.
+        graph_seed: fixes the graph, at most 64 bytes; public, and not chosen by whoever might gain
+            from it.
         active: whether signatures and the consistency check are on.
         identities: Ed25519 public keys in the order of `parties`; needed when active.
         minimum: the fewest parties that may be in a cohort or in a sum.
@@ -45,24 +50,22 @@ class Setup:
     minimum: int = policy.MINIMUM_COHORT
 
     def __post_init__(self) -> None:
-        parties = self.parties
-        increasing = all(a < b for a, b in pairwise(parties))
-        in_range = all(0 <= party < SERVER for party in parties)
-        named = [key for key in self.identities if len(key) == KEY_BYTES]
+        n, k, t = self.n, self.degree, self.threshold
+        policy.check(n, k, t, active=self.active, minimum=self.minimum)
+        most = _LARGEST_VECTOR // self.ring.width
         conditions = [
-            (1 <= len(self.round_id) <= 64, "round_id must have 1 to 64 bytes"),
-            (increasing and in_range, "parties must increase strictly within [0, 2^32 - 1)"),
-            (self.length >= 1, f"length must be at least 1; got {self.length}"),
+            (1 <= len(self.round_id) <= LARGEST_NAME, "round_id must have 1 to 64 bytes"),
+            (len(self.graph_seed) <= LARGEST_NAME, "graph_seed must have at most 64 bytes"),
+            (_are_numbers(self.parties), "parties must increase strictly within [0, 2^32 - 1)"),
+            (1 <= self.length <= most, f"length must be in [1, {most}]; got {self.length}"),
             (
-                not self.active or len(set(named)) == len(parties) == len(self.identities),
+                not self.active or _are_keys(self.identities, n),
                 "the active variant needs one distinct Ed25519 public key per party in identities",
             ),
         ]
         for holds, rule in conditions:
             if not holds:
                 raise PolicyError(rule)
-        n, k, t = self.n, self.degree, self.threshold
-        policy.check(n, k, t, active=self.active, minimum=self.minimum)
 
     @property
     def n(self) -> int:
@@ -90,9 +93,9 @@ class Setup:
         return digest(b"fedmmf secagg 1", numbers, self.round_id, self.graph_seed, ring, names)
 
     @cached_property
-    def index(self) -> dict[int, int]:
+    def index(self) -> Mapping[int, int]:
         """Position of each party; its Shamir point is one more."""
-        return {party: i for i, party in enumerate(self.parties)}
+        return _positions(self.parties)
 
     def peers(self, party: int) -> tuple[int, ...]:
         """Return the neighbours of a party, increasing."""
@@ -103,6 +106,12 @@ class Setup:
         """Return who holds shares of a party's secrets: itself and its neighbours, increasing."""
         return tuple(sorted((party, *self.peers(party))))
 
+    def around(self, party: int) -> frozenset[int]:
+        """Return who holds shares of the secrets that a party holds shares of; itself too."""
+        if self.degree == self.n - 1:
+            return frozenset(self.parties)
+        return frozenset(far for near in self.holders(party) for far in self.holders(near))
+
     def identity(self, party: int) -> bytes:
         """Return the public identity of a party."""
         return self.identities[self.index[party]]
@@ -110,3 +119,21 @@ class Setup:
     def points(self, parties: tuple[int, ...]) -> tuple[int, ...]:
         """Return the Shamir points of parties."""
         return tuple(self.index[party] + 1 for party in parties)
+
+
+@lru_cache(maxsize=2)
+def _positions(parties: tuple[int, ...]) -> Mapping[int, int]:
+    """Return where each party stands; made once for all rounds of a session."""
+    return {party: i for i, party in enumerate(parties)}
+
+
+def _are_numbers(parties: tuple[int, ...]) -> bool:
+    """Whether these are strictly increasing names of parties."""
+    increasing = all(a < b for a, b in pairwise(parties))
+    return increasing and parties[0] >= 0 and parties[-1] < SERVER
+
+
+def _are_keys(identities: tuple[bytes, ...], n: int) -> bool:
+    """Whether there are n different keys; the number is looked at first, being the cheapest."""
+    right = len(identities) == n and all(len(key) == KEY_BYTES for key in identities)
+    return right and len(set(identities)) == n

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from oracle import answer, entropy_from, make_clients, make_setup, make_values
 
-from fedmmf.secagg import PRIME61, RING32, RING64, Server, Stage, prg, shamir
-from fedmmf.secagg.graph import harary
+from fedmmf.secagg import PRIME61, RING32, RING64, RoundServer, Stage, prg, shamir
+from fedmmf.secagg.graph import neighbours
 from fedmmf.secagg.keys import End, KeyPair, channel_key, pair_seed, seal, self_seed
 
 RINGS = (RING32, RING64, PRIME61)
@@ -25,7 +25,7 @@ def generate():
         "prg": {r.name: words(prg.expand(bytes(range(32)), r, 6)) for r in RINGS},
         "shamir": shamir_vector(),
         "keys": key_vector(),
-        "graph": [list(row) for row in harary(9, 4, b"seed")],
+        "graph": [list(neighbours(9, 4, b"seed", i)) for i in range(9)],
         "contexts": [make_setup(active=active).context.hex() for active in (False, True)],
         "round": transcript(make_setup(n=4, length=5)),
         "round graph prime": transcript(make_setup(n=7, length=5, ring=PRIME61, neighbours=4)),
@@ -59,7 +59,7 @@ def key_vector():
 
 def transcript(setup):
     """Return a digest of each party's answers, and the sum, when the second party drops out."""
-    clients, values, server = make_clients(setup), make_values(setup), Server(setup)
+    clients, values, server = make_clients(setup), make_values(setup), RoundServer(setup)
     sent, digests = dict.fromkeys(setup.parties, b""), {}
     while True:
         stage = server.stage

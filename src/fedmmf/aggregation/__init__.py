@@ -1,1 +1,0 @@
-"""Ways to sum what the parties send. Each is a `coordinator.Participants` over a transport."""

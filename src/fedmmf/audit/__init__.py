@@ -1,0 +1,10 @@
+"""Every attack on one run, and what it means for the users who would share in the clear.
+
+`exposure` makes views of a run, `recording` of the messages of real parties; `messages` attacks
+these, `verdicts` says what it comes to, and `run` puts it together.
+"""
+
+from fedmmf.audit.exposure import expose
+from fedmmf.audit.run import audit
+
+__all__ = ["audit", "expose"]

@@ -1,0 +1,154 @@
+"""Attacks on what real parties send: in the clear, and in strict mode, with the solver `sgd`."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedmmf import rng
+from fedmmf.arrays import Array
+from fedmmf.attacks import ATTACKS, Attack, AttackResult, attacks_on
+from fedmmf.attacks.contract import Attacked
+from fedmmf.attacks.gradients import Uploads, to_exposed
+from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
+from fedmmf.attacks.view import Exposed
+from fedmmf.audit import readings
+from fedmmf.audit.exposure import restrict
+from fedmmf.audit.recording import ROUNDS, Tell, Transcript, record_plain, record_strict
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.party import Party
+from fedmmf.server import ServerPlan
+from fedmmf.simulation import Prepared
+from fedmmf.simulation.federation import make_parties, server_plan
+
+COHORT = 1000  # real parties at most whose messages are attacked
+PLAIN, TAKING_PART = "plain updates", "sums with and without the user"
+STRICT = ("masked vectors of strict mode", "sums of strict mode")
+Results = tuple[AttackResult, ...]
+
+
+def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Results]:
+    """Attack what a cohort of real parties sends, by what is attacked."""
+    cohort = AttackedCohort.of(run, view, tell)
+    uploads, seen = cohort.uploads, cohort.transcript
+    vectors = readings.vectors_as_updates(seen, cohort.view)
+    named = readings.vectors_as_members(seen, cohort.view, cohort.popularity)
+    sums = readings.sums_as_updates(seen, cohort.view)
+    counted = readings.sums_as_members(seen, cohort.view, cohort.popularity)
+    return {
+        PLAIN: cohort.attack_plain(uploads),
+        STRICT[0]: cohort.attack_strict(vectors, named),
+        STRICT[1]: cohort.attack_strict(sums, counted),
+        TAKING_PART: (cohort.attack_taking_part(uploads),),
+    }
+
+
+def n_steps(mask: str) -> int:
+    """How often `attack_messages` tells that something is done."""
+    uploads, masked, cohort = (
+        len(attacks_on(target, mask)) for target in ("uploads", "masked ratings", "cohort")
+    )
+    recorded = 2 * (2 + ROUNDS)  # parties made, sums prepared, rounds
+    return recorded + (uploads + 1 + cohort) + 2 * (uploads + masked + cohort) + 2
+
+
+@dataclass(frozen=True, eq=False)
+class AttackedCohort:
+    """Some users as real parties, with what is public about the others."""
+
+    ratings: Ratings
+    settings: Settings
+    view: Exposed  # what would leak of these users
+    rated: Array  # (n_users, n_items) bool
+    popularity: Array  # (n_users, n_items) share of all other users who rated an item
+    tell: Tell
+
+    @classmethod
+    def of(cls, run: Prepared, view: Exposed, tell: Tell) -> "AttackedCohort":
+        """At most `COHORT` users of a run, by chance."""
+        ratings, seed = run.training, run.settings.seed
+        users = np.sort(rng.stream(seed, "cohort").permutation(ratings.n_users)[:COHORT])
+        mine = view.only(np.isin(np.arange(ratings.n_users), users))
+        rated = item_matrix(mine.lists, ratings.n_items)
+        counts = run.lists.counts(ratings.n_items)
+        return cls(
+            ratings=restrict(ratings, users),
+            settings=run.settings.changed(
+                solver="sgd", aggregation="secure", collect_masked=False, held_out=0.0
+            ),
+            view=mine,
+            rated=rated,
+            popularity=(counts - rated) / max(ratings.n_users - 1, 1),
+            tell=tell,
+        )
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        """Two rounds in the clear."""
+        plan, parties = self._start("plain")
+        return record_plain(plan, parties, self.view, self.tell)
+
+    @cached_property
+    def transcript(self) -> Transcript:
+        """Two rounds of strict mode."""
+        plan, parties = self._start("strict")
+        return record_strict(plan, parties, self.view, self.tell)
+
+    def _start(self, sharing: str) -> tuple[ServerPlan, dict[str, Party]]:
+        settings = self.settings.changed(sharing=sharing)
+        parties = make_parties(self.ratings, settings, features=self.view.features)
+        self.tell()
+        return server_plan(self.ratings, settings), parties
+
+    def attack_plain(self, uploads: Uploads) -> Results:
+        """Gradients leak, the mask comes off, and items are named."""
+        leaks = self._on_uploads(uploads)
+        exposed, truth = self._exposed(uploads)
+        named = from_updates(self.rated, self.popularity, self.view.users)
+        chain = self._tried(_after_gradients(self.settings.mask), exposed, truth)
+        return (*leaks, chain, *self._on_cohort(named))
+
+    def attack_strict(self, uploads: Uploads, members: CohortView) -> Results:
+        """Every attack on what a server makes of a transcript."""
+        leaks = self._on_uploads(uploads)
+        exposed, truth = self._exposed(uploads)
+        attacks = attacks_on("masked ratings", self.settings.mask)
+        found = [self._tried(attack, exposed, truth) for attack in attacks]
+        return (*leaks, *found, *self._on_cohort(members))
+
+    def attack_taking_part(self, uploads: Uploads) -> AttackResult:
+        """What a sum says about its users beside what it would say without each of them."""
+        with_own, without = (self._rank(uploads, with_own=own) for own in (True, False))
+        return replace(with_own, name="taking part", baseline=without.success)
+
+    def _rank(self, uploads: Uploads, *, with_own: bool) -> AttackResult:
+        summed = readings.twin_sums(uploads, with_own=with_own)
+        return self._tried(ATTACKS["ranking"], *self._exposed(summed))
+
+    def _on_uploads(self, uploads: Uploads) -> Results:
+        attacks = attacks_on("uploads", self.settings.mask)
+        return tuple(self._tried(attack, uploads, self.view.masked) for attack in attacks)
+
+    def _on_cohort(self, members: CohortView) -> Results:
+        attacks = attacks_on("cohort", self.settings.mask)
+        return tuple(self._tried(attack, members, self.rated) for attack in attacks)
+
+    def _tried(self, attack: Attack, view: Attacked, truth: Array) -> AttackResult:
+        result = attack.run(view, truth)
+        self.tell()
+        return result
+
+    def _exposed(self, uploads: Uploads) -> tuple[Exposed, Array]:
+        """What leaks, with the true ratings of the users it leaks from."""
+        exposed = to_exposed(uploads, self.view)
+        rows = self.view.rows_of(np.isin(uploads.users, exposed.users))
+        return exposed, self.ratings.values[rows]
+
+
+def _after_gradients(mask: str) -> Attack:
+    """The attack that takes the mask off what gradients leaked."""
+    inversion = ATTACKS["inversion"]
+    unmasking = inversion if inversion.applies_to(mask) else ATTACKS["decode"]
+    knows = f"{ATTACKS['gradients'].knows} Also what {unmasking.name} knows besides."
+    return replace(unmasking, name=f"gradients, then {unmasking.name}", knows=knows)

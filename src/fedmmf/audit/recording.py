@@ -1,0 +1,169 @@
+"""Two rounds among real parties, in the clear and in strict mode, and what the server keeps."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.attacks.gradients import Uploads
+from fedmmf.attacks.view import View
+from fedmmf.errors import WireError
+from fedmmf.lists import UserLists
+from fedmmf.party import Party
+from fedmmf.secagg.messages import Masked
+from fedmmf.secagg.session import Trip, setup_of
+from fedmmf.server import ServerPlan
+from fedmmf.simulation import LocalFederation
+from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import ItemSums, Public
+from fedmmf.solvers.sgd import SgdPlan
+from fedmmf.sums.contract import sizes_of
+from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
+from fedmmf.sums.secure.party import agreed_setup
+from fedmmf.sums.vector import SumCodec, codec_of
+from fedmmf.transports.in_process import InProcess
+from fedmmf.transports.wrappers import Recorded
+from fedmmf.wire import Round, Update, read, split_parcel
+
+ROUNDS = 2  # as many as the attacks on uploads need
+Tell = Callable[[], None]
+"""Called after the preparation and after each round."""
+
+
+class Listening:
+    """A federation whose server keeps what passes, one round at a time.
+
+    Args:
+        plan: what the server knows.
+        parties: by name, in the order of their users.
+        tell: called after each step.
+    """
+
+    def __init__(self, plan: ServerPlan, parties: Mapping[str, Party], tell: Tell) -> None:
+        self.plan, self._names, self._tell = plan, sorted(parties), tell
+        self._transport = Recorded(InProcess(parties))
+        self._federation = LocalFederation.among(plan, parties, self._transport)
+        self._federation.prepare_sums()
+        self.setups: dict[str, SecureSetup] = {}  # of the latest secure session, by party
+        tell()
+
+    def one_round(self) -> tuple[Public, ItemSums]:
+        """What was published, as it was sent, and what the server got as sums."""
+        self._transport.seen.clear()  # vectors of a thousand parties are hundreds of megabytes
+        coordinator, side = self._federation.server.coordinator, self._federation.server.side
+        round_ = coordinator.next_round()
+        public = Round.decode(round_.encode()).public  # the server goes on to change its own
+        sums = side.sums(round_)
+        coordinator.advance(round_, sums)
+        for exchange in self._transport.seen:
+            if exchange.stage == "set-up":
+                self.setups = {name: _setup(exchange.sent[name]) for name in exchange.sent}
+        self._tell()
+        return public, sums
+
+    def received(self, stage: str) -> list[bytes]:
+        """What every party sent in the latest exchange of a stage, in the order of the users."""
+        replies = self._transport.last(stage).received
+        missing = sorted(set(self._names).difference(replies))
+        if missing:
+            raise WireError(f"an audit attacks every party; {len(missing)} did not answer {stage}")
+        return [replies[name] for name in self._names]
+
+
+def _setup(parcel: bytes) -> SecureSetup:
+    return SecureSetup.decode(split_parcel(parcel)[1])
+
+
+def record_plain(
+    plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda: None
+) -> Uploads:
+    """Two rounds in the clear; `known` says who the parties are and what is public of the items."""
+    listening, published, updates = Listening(plan, parties, tell), [], []
+    for _ in range(ROUNDS):
+        published.append(listening.one_round()[0])
+        sent = [read(data, (Update,), None) for data in listening.received("round")]
+        updates.append(sent)
+    lengths = [len(update.items) for update in updates[0]]
+    items = np.concatenate([update.items for update in updates[0]])
+    first, second = (np.concatenate([update.rows for update in sent]) for sent in updates)
+    return Uploads(
+        users=known.users,
+        lists=UserLists(np.concatenate(([0], np.cumsum(lengths))), items),
+        scale=known.scale,
+        prior=known.prior,
+        plan=SgdPlan.of(published[0]),
+        item_factors=(published[0].item_factors, published[1].item_factors),
+        updates=(first, second),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Transcript:
+    """What the server has after two secure rounds.
+
+    Attributes:
+        plan: the run's public plan.
+        item_factors: q of the two rounds. (n_items, k) each
+        rows: each party's masked vector read as an update of the items that it rated. (n, k) each
+        counts: the same of round 1, for who rated each item. (n_users, n_items)
+        sums: what the protocol gives the server.
+    """
+
+    plan: SgdPlan
+    item_factors: tuple[Array, Array]
+    rows: tuple[Array, Array]
+    counts: Array
+    sums: tuple[ItemSums, ItemSums]
+
+
+def record_strict(
+    plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda: None
+) -> Transcript:
+    """Two rounds of strict mode; `known` says who rated what."""
+    listening = Listening(plan, parties, tell)
+    published, sums, rows, counts = [], [], [], []
+    for _ in range(ROUNDS):
+        public, total = listening.one_round()
+        read_rows, read_counts = _read_vectors(listening, known)
+        published.append(public)
+        sums.append(total)
+        rows.append(read_rows)
+        counts.append(read_counts)
+    return Transcript(
+        plan=SgdPlan.of(published[0]),
+        item_factors=(published[0].item_factors, published[1].item_factors),
+        rows=(rows[0], rows[1]),
+        counts=counts[0],
+        sums=(sums[0], sums[1]),
+    )
+
+
+def _read_vectors(listening: Listening, known: View) -> tuple[Array, Array]:
+    """Every party's masked vector, as if no mask were on it: (n, k) and (n_users, n_items)."""
+    setups = [listening.setups[name] for name in sorted(listening.setups)]
+    codec = _codec(listening.plan, setups[0])
+    n_items, width = codec.sizes.catalogue.n_items, codec.sizes.width
+    rows, counts = [], np.empty((len(setups), n_items))
+    trips = listening.received("trip 1")
+    for user, (setup, trip, mine) in enumerate(zip(setups, trips, known.ranges, strict=True)):
+        integers = _masked_vector(setup, codec, trip)  # (length,)
+        dense = integers[: n_items * (width + 1)].reshape(n_items, width + 1)
+        rows.append(dense[known.lists.items[mine], :width] / codec.rows.scale)
+        counts[user] = dense[:, width] / codec.counts.scale
+    return np.concatenate(rows), counts
+
+
+def _codec(plan: ServerPlan, setup: SecureSetup) -> SumCodec:
+    """The fixed point that everybody agreed on."""
+    solver = SOLVERS[plan.settings.solver]
+    sizes = sizes_of(plan.catalogue, solver, solver.rank(plan.settings), setup.for_survey)
+    return codec_of(sizes, solver.bounds(plan.catalogue.scale.span), setup.n_users, solver.ring)
+
+
+def _masked_vector(setup: SecureSetup, codec: SumCodec, trip: bytes) -> Array:
+    """One party's answer to the first trip, as integers; what no sum could be included."""
+    session, number = agreed_setup(setup, codec), setup.party
+    part = Trip.decode(session, number, SecureTrip.decode(trip).data)
+    masked = Masked.decode(setup_of(session, part.number), number, part.current)
+    return codec.ring.lift(masked.vector)

@@ -1,0 +1,117 @@
+"""One audit from ratings to a typed result."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedmmf import __version__
+from fedmmf.arrays import Array
+from fedmmf.attacks import attacks_on
+from fedmmf.attacks.self_audit import AttackAudit
+from fedmmf.audit.exposure import expose
+from fedmmf.audit.messages import attack_messages, n_steps
+from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.errors import DataError
+from fedmmf.masks.indicator import histogram, privacy_groups
+from fedmmf.party.policy import Private
+from fedmmf.results import AuditResult, versions
+from fedmmf.secagg import least_cohort
+from fedmmf.simulation import Prepared, prepare
+from fedmmf.simulation.costs import tradeoff
+from fedmmf.sums import SUMS
+
+Told = Callable[[int, int], None]
+"""Called with how many steps are done, and how many there are."""
+
+
+def _silent(done: int, of: int) -> None:
+    """Show nothing."""
+
+
+def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> AuditResult:
+    """Fit the masks as the run would, and attack; `progress` is told (done, of) at every step.
+
+    Masked ratings of all users are attacked; those of users who share in the clear are what a
+    server would hold. Under strict sharing these are the users whom `grouping` would let share.
+    Messages are attacked on real parties, with the solver `sgd`.
+
+    With `grouping` "audit", who passes is what each party would really decide, with public
+    knowledge only (`attacks.self_audit`). Otherwise nobody audits itself, and who would pass is
+    read off the attacks made here, which know other people's ratings as well and find more.
+    """
+    found, run = investigate(ratings, settings, progress)
+    return AuditResult(
+        data=ratings.name,
+        synthetic=ratings.synthetic,
+        simulated=True,
+        settings=settings.model_dump(),
+        protection=SUMS[settings.sums].words(settings),
+        version=__version__,
+        versions=versions(),
+        recovered_share=RECOVERED,
+        audit_limit=settings.audit_limit,
+        grouping=found.grouping(),
+        privacy=privacy_groups(found.j, settings.threshold_j),
+        groups=found.groups(),
+        messages={name: tuple(map(outcome, made)) for name, made in found.messages.items()},
+        sentences=found.sentences(),
+        verdicts=found.verdicts(),
+        j=histogram(found.j),
+        tradeoff=found.with_recovered(tradeoff(run.cost_input, found.j)),
+    )
+
+
+def investigate(
+    ratings: Ratings, settings: Settings, progress: Told = _silent
+) -> tuple[AuditFindings, Prepared]:
+    """Everything that the attacks find, with the run that they were tried on."""
+    _require_crowd(ratings.n_users, settings)
+    attacks = attacks_on("masked ratings", settings.mask)
+    steps = Steps(1 + len(attacks) + 1 + n_steps(settings.mask), progress)
+    run = prepare(ratings, settings)
+    steps.tell()
+    view, results = expose(run), []
+    for attack in attacks:
+        results.append(attack.run(view, run.training.values, settings.seed))
+        steps.tell()
+    found = [result.success for result in on_ratings(results, settings.mask)]
+    exposed = np.max(found, axis=0)  # (n_users,)
+    passes = _passes_audit(run, exposed)
+    steps.tell()
+    messages = attack_messages(run, view, steps.tell)
+    return AuditFindings(settings, run.masks.j_train, exposed, passes, results, messages), run
+
+
+class Steps:
+    """Counts what is done, and tells."""
+
+    def __init__(self, total: int, progress: Told) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def tell(self) -> None:
+        """One more is done."""
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
+def _passes_audit(run: Prepared, exposed: Array) -> Array:
+    """Whom their own audit would let share in the clear; see `audit`. (n_users,) bool."""
+    settings = run.settings
+    if settings.grouping != "audit":
+        return np.asarray(exposed < settings.audit_limit)
+    if settings.sharing == "adaptive":
+        return run.in_clear
+    private = Private(run.lists, run.training.values, run.masks, run.features)
+    own = AttackAudit(settings.audit_limit, settings.engine).shares_found(private)
+    return np.asarray(own < settings.audit_limit)
+
+
+def _require_crowd(n_users: int, settings: Settings) -> None:
+    least = least_cohort(active=settings.signed)
+    if n_users < least:
+        raise DataError(
+            f"an audit attacks secure sums, which need at least {least} users; got {n_users}. "
+            "Add users"
+        )

@@ -1,0 +1,135 @@
+"""What the attacks come to, for users who would share in the clear and for those in sums.
+
+The paper's rule lets users share if J <= threshold_j. Beside it stands what parties would decide
+that audit themselves: the difference is whom the rule would have exposed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.attacks import AttackResult, rating_attacks
+from fedmmf.audit.messages import STRICT
+from fedmmf.config import Settings
+from fedmmf.results import AttackOutcome, GroupingCounts, TradeoffPoint
+
+RECOVERED = 0.9  # share of a user's ratings exact that counts as recovered
+CLEAR, SUMMED = "in the clear", "in sums"
+_NOBODY = "Nobody would share in the clear."
+
+
+@dataclass(frozen=True, eq=False)
+class AuditFindings:
+    """What the attacks found.
+
+    Attributes:
+        settings: of the run.
+        j: privacy indicator of every user. (n_users,)
+        exposed: success of the best attack on each user's ratings, which a server cannot know to
+            be the best; the side of caution. (n_users,)
+        passes_audit: whom their own audit would let share. (n_users,) bool
+        results: of the attacks on masked ratings, for all users.
+        messages: of the attacks on messages of some real parties, by what they attack.
+    """
+
+    settings: Settings
+    j: Array
+    exposed: Array
+    passes_audit: Array
+    results: Sequence[AttackResult]
+    messages: Mapping[str, Sequence[AttackResult]]
+
+    @property
+    def in_clear(self) -> Array:
+        """Who would share in the clear by the settings' rule. (n_users,) bool."""
+        if self.settings.sharing == "plain":
+            return np.ones(len(self.j), bool)
+        if self.settings.grouping == "audit":
+            return self.passes_audit
+        return np.asarray(self.j <= self.settings.threshold_j)
+
+    def groups(self) -> dict[str, tuple[AttackOutcome, ...]]:
+        """The attacks on masked ratings, by how their users would share."""
+        return {
+            group: tuple(outcome(_of_users(result, keep)) for result in self.results)
+            for group, keep in ((CLEAR, self.in_clear), (SUMMED, ~self.in_clear))
+        }
+
+    def grouping(self) -> GroupingCounts:
+        """How many users each rule would let share in the clear, and whom J would have exposed."""
+        by_indicator = self.j <= self.settings.threshold_j
+        return GroupingCounts(
+            by_indicator=int(by_indicator.sum()),
+            by_audit=int(self.passes_audit.sum()),
+            exposed_by_indicator=int((by_indicator & ~self.passes_audit).sum()),
+        )
+
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence per attack that finds ratings, the worst first."""
+        found = {
+            result.name: int((result.success[self.in_clear] >= RECOVERED).sum())
+            for result in on_ratings(self.results, self.settings.mask)
+        }
+        total = int(self.in_clear.sum())
+        if total == 0:
+            return (_NOBODY,)
+        return tuple(
+            f"{n} of {total} users who would share in the clear are recovered by {name}: "
+            f"at least {RECOVERED:.0%} of their ratings exact."
+            for name, n in sorted(found.items(), key=lambda pair: -pair[1])
+        )
+
+    def verdicts(self) -> dict[str, str]:
+        """What it comes to for either group."""
+        return {CLEAR: self._verdict_in_clear(), SUMMED: self._verdict_in_sums()}
+
+    def _verdict_in_clear(self) -> str:
+        n, found = int(self.in_clear.sum()), int((self.exposed[self.in_clear] >= RECOVERED).sum())
+        if n == 0:
+            return _NOBODY
+        return f"Some attack finds at least {RECOVERED:.0%} of the ratings of {found} of {n} users."
+
+    def _verdict_in_sums(self) -> str:
+        seen = [result for name in STRICT for result in self.messages[name]]
+        better = sorted({r.name for r in seen if r.interval[0] > r.baseline_mean})
+        if better:
+            return (
+                f"Hidden in a crowd, but sums over this one help {', '.join(better)}: it is small."
+            )
+        return (
+            "Hidden: to within its 95 % interval, no attack on masked vectors or sums does better "
+            "than public knowledge."
+        )
+
+    def with_recovered(self, points: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
+        """Thresholds, with the share of all users whom each would have exposed to some attack."""
+        lost = self.exposed >= RECOVERED  # (n_users,)
+        # A threshold is rounded to 1e-6, so the largest one may be a little below somebody's J.
+        is_in = [self.j <= point.threshold_j + 1e-6 for point in points]  # (n_users,) each
+        return tuple(
+            point.model_copy(update={"recovered_share": float((lost & inside).mean())})
+            for point, inside in zip(points, is_in, strict=True)
+        )
+
+
+def on_ratings(results: Sequence[AttackResult], mask: str) -> list[AttackResult]:
+    """Those of the attacks that find ratings."""
+    names = {attack.name for attack in rating_attacks(mask)}
+    return [result for result in results if result.name in names]
+
+
+def outcome(result: AttackResult) -> AttackOutcome:
+    """A result as it is printed."""
+    return AttackOutcome.from_json_dict(result.to_dict())
+
+
+def _of_users(result: AttackResult, keep: Array) -> AttackResult:
+    """A result for some users alone."""
+    return replace(
+        result,
+        users=result.users[keep],
+        success=result.success[keep],
+        baseline=result.baseline[keep],
+    )

@@ -1,0 +1,141 @@
+"""Groups of options that several commands share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedmmf.config import Settings
+from fedmmf.data import Ratings, load, read_split
+from fedmmf.data.frames import Duplicates
+from fedmmf.data.lastfm import EDGES
+from fedmmf.errors import SettingsError
+from fedmmf.scale import RatingScale
+
+_PANEL = "Data"
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help=f"{Settings.model_fields['seed'].description}.")
+]
+UnusedSeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help="Accepted by every command; nothing here is random.")
+]
+
+
+def parse_scale(text: str) -> RatingScale:
+    """Read MIN:MAX or MIN:MAX:STEP."""
+    try:
+        parts = [float(part) for part in text.split(":")]
+        low, high = parts[0], parts[1]
+    except (ValueError, IndexError):
+        raise typer.BadParameter(
+            f"must be MIN:MAX or MIN:MAX:STEP, such as 1:5:1; got {text!r}"
+        ) from None
+    try:
+        return RatingScale(low, high, parts[2] if len(parts) > 2 else min(1.0, high - low))
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def parse_edges(text: str) -> tuple[float, ...]:
+    """Read edges such as 200,400,600,800."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"must be numbers with commas between; got {text!r}") from None
+
+
+def _data(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel=_PANEL, **more)
+
+
+DataOption = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help="Name of a data set (see `fedmmf data list`) or a ratings file.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How ratings are read."""
+
+    features: Annotated[Path | None, _data("File with item_id and columns of item features.")] = (
+        None
+    )
+    scale: Annotated[
+        Any, _data("Rating scale; else found.", metavar="MIN:MAX[:STEP]", parser=parse_scale)
+    ] = None
+    duplicates: Annotated[Duplicates, _data("What to do with a repeated (user, item) pair.")] = (
+        "refuse"
+    )
+    edges: Annotated[
+        Any, _data("lastfm: plays per rating.", metavar="N,N,...", parser=parse_edges)
+    ] = None
+
+    def load(self, data: str) -> Ratings:
+        """Load a set by name, or a file."""
+        return load(
+            data,
+            scale=self.scale,
+            duplicates=self.duplicates,
+            features=self.features,
+            edges=EDGES if self.edges is None else self.edges,
+        )
+
+
+@dataclass(frozen=True)
+class DataChoice:
+    """Which ratings, and how they are read."""
+
+    data: DataOption = "synthetic"
+    reading: Reading = Reading()
+
+    def load(self) -> Ratings:
+        """Load what was chosen."""
+        return self.reading.load(self.data)
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """What a model is tested on, and how."""
+
+    test: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of ratings to test on; 0: none.")
+    ] = 0.2
+    test_file: Annotated[
+        Path | None, typer.Option(help="Test on this file instead, as in u1.test.")
+    ] = None
+    split: Annotated[
+        Literal["random", "time"], typer.Option(help="Test at random or on the latest.")
+    ] = "random"
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Also rank: NDCG and recall of the N best.")
+    ] = None
+
+    def parts(self, chosen: DataChoice, seed: int) -> tuple[Ratings, Ratings | None]:
+        """Ratings to train on, and to test on where there are any."""
+        how = chosen.reading
+        if self.test_file is not None:
+            return read_split(chosen.data, self.test_file, scale=how.scale, features=how.features)
+        ratings = chosen.load()
+        if self.test == 0:
+            return ratings, None
+        if self.split == "time":
+            return ratings.split_by_time(self.test)
+        return ratings.split(self.test, seed=seed)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """How often an experiment is repeated, and on how much it is tested."""
+
+    runs: Annotated[int, typer.Option(min=1, help="Random splits per model and point.")] = 10
+    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2

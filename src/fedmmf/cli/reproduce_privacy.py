@@ -1,0 +1,127 @@
+"""`fedmmf reproduce efficiency|dp|attacks`: what privacy costs, and what attacks find."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmmf.cli.choices import JsonOption, Splits
+from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.config import Settings
+from fedmmf.data import load
+from fedmmf.paper import attack_figures, dp_curve
+from fedmmf.paper import efficiency as experiment
+
+EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
+DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
+ATTACKS_EXAMPLE = "Example: fedmmf reproduce attacks --data ml-1m --mask fm --out attacks"
+THRESHOLDS = [0.03, 0.05, 0.07]
+EPSILONS = [1.0, 2.0, 4.0, 8.0]
+
+SetOption = Annotated[str, typer.Option("--data", help="Data set.")]
+FolderOption = Annotated[Path, typer.Option("--out", help="Folder of results.")]
+_ALL_TRAIN = Settings(held_out=0.0)
+_NOISY = Settings(aggregation="dp")
+_FM = Settings(mask="fm")
+_FIVE = Splits(runs=5)
+
+
+@expanded
+def efficiency(
+    data: SetOption = "ml-100k",
+    settings: Annotated[Settings, Only("mask", "factors", "seed")] = _ALL_TRAIN,
+    threshold_j: Annotated[
+        list[float], typer.Option(help="Of adaptive sharing; may be given repeatedly.")
+    ] = THRESHOLDS,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to measure.")] = 2,
+    out: FolderOption = Path("efficiency"),
+    json: JsonOption = False,
+) -> None:
+    """Seconds and bytes per round of every way to sum, among real parties."""
+    with progress_bar(data) as progress:
+        report = experiment.run(
+            load(data),
+            settings,
+            sorted(threshold_j),
+            rounds,
+            lambda done, of: progress("ways to sum", done, of),
+        )
+    experiment.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    columns = ["one round", "in the clear", "party ms", "server s", "up kB", "down kB"]
+    rows = [_costs(way) for way in report.ways]
+    results.print(table(f"{data}, {report.n_users:,} parties", columns, rows))
+    results.print("Homomorphic ways are extrapolated from some ciphertexts.")
+    errors.print(f"written to {out}: efficiency.json, .md, .png, .svg")
+
+
+def _costs(way: experiment.WayCost) -> list[str]:
+    return [
+        way.way,
+        f"{100 * way.share_in_clear:.0f} %",
+        f"{1e3 * way.party_s:,.1f}",
+        f"{way.server_s:,.2f}",
+        f"{way.up_bytes / 1e3:,.0f}",
+        f"{way.down_bytes / 1e3:,.0f}",
+    ]
+
+
+@expanded
+def dp(
+    data: SetOption = "ml-100k",
+    epsilon: Annotated[list[float], typer.Option(help="May be given repeatedly.")] = EPSILONS,
+    settings: Annotated[Settings, Only("dp_delta", "dp_clip", "dp_noise", "seed")] = _NOISY,
+    splits: Splits = _FIVE,
+    out: FolderOption = Path("dp"),
+    json: JsonOption = False,
+) -> None:
+    """RMSE against epsilon for DP-FedMF and DP-FedMMF, side by side."""
+    with progress_bar(data) as progress:
+        report = dp_curve.run(
+            load(data),
+            sorted(epsilon),
+            settings,
+            splits.runs,
+            splits.test,
+            lambda done, of: progress("models and epsilons", done, of),
+        )
+    dp_curve.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    rows = [
+        [row.model, f"{row.epsilon:g}", f"{row.rmse_mean:.4f}±{row.rmse_std:.4f}"]
+        for row in report.rows
+    ]
+    title = f"{data}, delta {settings.dp_delta:g}, {splits.runs} runs, whole users"
+    results.print(table(title, ["model", "epsilon", "RMSE"], rows))
+    errors.print(f"written to {out}: dp.json, .md, .png, .svg")
+
+
+@expanded
+def attacks(
+    data: SetOption = "ml-1m",
+    settings: Annotated[Settings, Only("mask", "mask_strength", "cross_fit", "seed")] = _FM,
+    out: FolderOption = Path("attacks"),
+    json: JsonOption = False,
+) -> None:
+    """Figures 2a and 2b, and the same with stronger attacks; the paper used ml-10m."""
+    with progress_bar(data) as progress:
+        report = attack_figures.run(
+            load(data), settings, lambda done, of: progress("attacks", done, of)
+        )
+    attack_figures.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    rows = [
+        [row.attack, f"{row.mean:.4f}", "{:.4f} to {:.4f}".format(*row.interval)]
+        for row in report.exact
+    ]
+    title = f"{data}, mask {settings.mask}"
+    results.print(table(title, ["attack", "ratings exact", "95 %"], rows))
+    errors.print(f"written to {out}: attacks.json, attacks.md, figure-2a and -2b as .png and .svg")

@@ -1,0 +1,131 @@
+"""What an engine is: `Public` in, sums over users out, numpy at the boundary.
+
+How users are shared between threads, cards or machines stays inside.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import WireError
+from fedmmf.lists import UserLists
+from fedmmf.solvers.contract import Public, Solve
+
+if TYPE_CHECKING:
+    from fedmmf.masks.fitting import Runner  # the server's side loads this file, and no masks
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Users whose rows are summed together, and how each one's rows are bounded and rounded.
+
+    Bounds and clipping are of one user: a sum over many users is the sum of what each of them,
+    alone, would have sent.
+    """
+
+    members: Array | None = None  # (n_users,) bool; None: everybody
+    left_out: Array | None = None  # (n_items,) bool; items that are not summed; None: none
+    bound: float = np.inf  # largest absolute entry of a row
+    scale: float = 0.0  # steps per unit of fixed point, a power of two; 0: floating point
+    clip: float = np.inf  # largest length of all rows of a user together
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether sums are in whole steps of fixed point."""
+        return self.scale > 0
+
+    def is_like(self, other: "Cohort") -> bool:
+        """Whether the same users are summed in the same way."""
+        numbers = (self.bound, self.scale, self.clip) == (other.bound, other.scale, other.clip)
+        arrays = ((self.members, other.members), (self.left_out, other.left_out))
+        return numbers and all(
+            (a is None and b is None) or (a is not None and b is not None and np.array_equal(a, b))
+            for a, b in arrays
+        )
+
+    def in_steps(self, rows: Array) -> Array:
+        """One user's rows, bounded and rounded. (n, width) int64."""
+        require_finite(rows)
+        bounded = np.clip(np.asarray(rows, np.float64), -self.bound, self.bound)
+        return np.rint(bounded * self.scale).astype(np.int64)
+
+    def clipped(self, rows: Array) -> Array:
+        """One user's rows, shrunk together to length `clip` at most. (n, width)."""
+        if np.isinf(self.clip):
+            return rows
+        rows = np.asarray(rows, np.float64)
+        length = float(np.sqrt(np.sum(rows * rows)))
+        return rows * min(1.0, self.clip / length) if length > 0 else rows
+
+
+def require_finite(*arrays: Array) -> None:
+    """Refuse to round what is not finite."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise WireError("the server's numbers lead to an update that is not finite")
+
+
+@dataclass(frozen=True, eq=False)
+class CrowdUpdate:
+    """What a round gives, before totals are summed."""
+
+    rows: Sequence[Array]  # of each cohort: (n_items, width) float32, or int64 steps if it is fixed
+    totals: Array  # (n_users, n_totals)
+
+
+class Crowd(Protocol):
+    """The party's half of every user."""
+
+    user_factors: Array  # (n_users, k)
+
+    def update(self, public: Public, t: int) -> CrowdUpdate:
+        """Take part in round t.
+
+        Raises:
+            WireError: rows to be rounded are not finite.
+            numpy.linalg.LinAlgError: a user's linear system has no solution.
+        """
+
+    def settle(self, public: Public, users: Array) -> None:
+        """Let some users (codes) find p_u for finished item factors, without a round."""
+
+    def state(self) -> dict[str, Array]:
+        """Everything that changes from round to round; copies."""
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrowdInput:
+    """What a crowd trains on."""
+
+    solver: str
+    rank: int  # k
+    n_items: int
+    lists: UserLists
+    masked_ratings: Array  # (n,) float32
+    cohorts: Sequence[Cohort] = (Cohort(),)
+
+
+class Engine(Protocol):
+    """One way to compute many users' halves.
+
+    Attributes:
+        name: what the settings call it.
+        solve: fast small linear systems for a server's half; None: the half's own.
+    """
+
+    name: str
+    solve: Solve | None
+
+    def crowd(self, given: CrowdInput) -> Crowd:
+        """All users before their first round."""
+
+    def mask_runner(self, progress: Callable[[int], None] | None = None) -> "Runner":
+        """What fits and applies masks; `progress` is told how many users are done."""
+
+    def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
+        """q_i . p_u for pairs of codes. (n,)."""

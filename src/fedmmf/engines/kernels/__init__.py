@@ -1,0 +1,1 @@
+"""The numba engine: fused kernels over users and items, shared between threads."""

@@ -1,0 +1,55 @@
+"""Puts the kernels together as an engine."""
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import Crowd, CrowdInput
+from fedmmf.engines.kernels import threads
+from fedmmf.engines.kernels.masks import CompiledRunner
+from fedmmf.engines.kernels.sgd import SgdCrowd
+from fedmmf.engines.kernels.vb import VbCrowd, posterior_rows
+from fedmmf.engines.reference import ReferenceCrowd
+
+_CROWDS: dict[str, Callable[[CrowdInput], Crowd]] = {"sgd": SgdCrowd, "vb": VbCrowd}
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def _pair_pass(
+    begin: int, end: int, users: Array, items: Array, p: Array, q: Array, out: Array
+) -> None:
+    """Write q_i . p_u for pairs begin..end."""
+    for j in range(begin, end):
+        total = np.float32(0)
+        for f in range(q.shape[1]):
+            total += q[items[j], f] * p[users[j], f]
+        out[j] = total
+
+
+class NumbaEngine:
+    """Kernels for the solvers and masks of this package; what they do not know runs in numpy."""
+
+    name = "numba"
+    solve = staticmethod(posterior_rows)
+
+    def crowd(self, given: CrowdInput) -> Crowd:
+        """All users before their first round."""
+        return _CROWDS.get(given.solver, ReferenceCrowd)(given)
+
+    def mask_runner(self, progress: Callable[[int], None] | None = None) -> CompiledRunner:
+        """Compiled masks, shared between threads."""
+        return CompiledRunner(progress)
+
+    def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
+        """q_i . p_u for pairs of codes. (n,)."""
+        out = np.empty(len(users), np.float32)
+        users, items = threads.frozen(users, np.int32), threads.frozen(items, np.int32)
+        p, q = threads.frozen(p, np.float32), threads.frozen(q, np.float32)
+        parts = threads.ranges(np.arange(len(users) + 1), threads.n_threads())
+        threads.run(lambda begin, end: _pair_pass(begin, end, users, items, p, q, out), parts)
+        return out
+
+
+NUMBA = NumbaEngine()

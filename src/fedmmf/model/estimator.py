@@ -1,0 +1,253 @@
+"""`FedMMF`: the estimator. Fit, predict, recommend, evaluate, save, load."""
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+
+from fedmmf import __version__, checkpoint, evaluation
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
+from fedmmf.masks.indicator import privacy_groups
+from fedmmf.model.learned import Learned
+from fedmmf.model.lists import best_items, ranked
+from fedmmf.model.newcomer import Id, Newcomer, welcome
+from fedmmf.model.summary import summarize
+from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TradeoffPoint, TrainResult
+from fedmmf.simulation import Progress, no_progress, train, train_real
+from fedmmf.simulation.costs import cost_input, tradeoff
+from fedmmf.sums.costs import CostInput
+from fedmmf.wire import Catalogue
+
+RELEVANT_FROM = 0.75  # of the way up the scale: 4 and 5 of 5 stars
+
+
+class FedMMF:
+    """Federated masked matrix factorization, simulated in one process.
+
+    Its settings are those of `fedmmf.config.Settings`; unknown ones are refused. A fitted model
+    holds every simulated party's mask and factors, so treat it and its file as you would treat the
+    ratings.
+
+    Example:
+        >>> from fedmmf import FedMMF, load
+        >>> train, test = load("synthetic").split(test=0.2, seed=0)
+        >>> model = FedMMF(mask="mean", rounds=50).fit(train)
+        >>> sorted(model.evaluate(test))
+        ['mae', 'rmse']
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = Settings.checked(**settings)
+        self._learned: Learned | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the settings; `FedMMF(**model.get_params())` is an unfitted copy."""
+        return self._settings.model_dump()
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings; what was learned with the old ones is forgotten."""
+        self._settings = self._settings.changed(**settings)
+        self._learned = None
+        return self
+
+    def __repr__(self) -> str:
+        defaults = Settings().model_dump()
+        changed = {key: value for key, value in self.get_params().items() if value != defaults[key]}
+        return f"FedMMF({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, validated."""
+        return self._settings
+
+    @property
+    def learned(self) -> Learned:
+        """What fitting found."""
+        if self._learned is None:
+            raise NotFittedError("this FedMMF is not fitted yet; call fit(ratings) first")
+        return self._learned
+
+    @property
+    def item_factors(self) -> Array:
+        """q_i. (n_items, k)."""
+        return self.learned.item_factors[:-1]
+
+    @property
+    def user_factors(self) -> Array:
+        """p_u, each private to its party. (n_users, k)."""
+        return self.learned.user_factors[:-1]
+
+    def fit(
+        self,
+        ratings: Ratings,
+        *,
+        progress: Progress = no_progress,
+        checkpoint: str | Path | None = None,
+        real: bool = False,
+    ) -> Self:
+        """Train masks and factors on the ratings.
+
+        Args:
+            ratings: what to train on, with item features for the masks lr, fm and nn.
+            progress: called with (stage, done, total) as the work goes on.
+            checkpoint: a file to write now and then; where it exists, training continues from it.
+            real: run every party and every message of the protocols instead of the simulation:
+                the same result, slowly.
+        """
+        path = None if checkpoint is None else Path(checkpoint)
+        if real and path is not None:
+            raise SettingsError("a real run keeps no checkpoint; leave one of the two out")
+        if real:
+            trained = train_real(ratings, self._settings, progress)
+        else:
+            trained = train(ratings, self._settings, progress=progress, checkpoint_file=path)
+        self._learned = Learned.of(trained, ratings, self._settings)
+        return self
+
+    def predict(self, users: Any, items: Any) -> Array:
+        """Predict the rating of each (user, item) pair, clipped to the scale. (n,).
+
+        An unknown user is predicted as somebody at the start of training: the scale's midpoint plus
+        what the item factors say of the item. An unknown item is predicted by the user's mask for
+        an average item. Both unknown: the scale's midpoint.
+        """
+        users, items = np.atleast_1d(users), np.atleast_1d(items)
+        if users.shape != items.shape or users.ndim != 1:
+            raise SettingsError(
+                f"users and items must be lists of one length; got {users.shape} and {items.shape}"
+            )
+        return self.learned.predict(self.learned.user_codes(users), self.learned.item_codes(items))
+
+    def evaluate(self, test: Ratings, *, top: int | None = None) -> dict[str, float]:
+        """RMSE and MAE over the pairs of `test`.
+
+        With `top`, also NDCG and recall of that many recommendations, mean over the users who have
+        something relevant in `test`: a rating in the upper quarter of the scale.
+        """
+        learned = self.learned
+        users = learned.user_codes(test.user_ids)[test.user_codes]
+        items = learned.item_codes(test.item_ids)[test.item_codes]
+        predicted = learned.predict(users, items)
+        scores = {
+            "rmse": evaluation.rmse(test.values, predicted),
+            "mae": evaluation.mae(test.values, predicted),
+        }
+        return scores if top is None else scores | self._evaluate_ranking(test, users, items, top)
+
+    def _evaluate_ranking(
+        self, test: Ratings, users: Array, items: Array, top: int
+    ) -> dict[str, float]:
+        learned = self.learned
+        is_good = self.learned.scale.to_unit(test.values) >= RELEVANT_FROM
+        is_good &= (users < learned.n_users) & (items < learned.n_items)
+        lists = []
+        for user in np.unique(users[is_good]):
+            relevant = np.zeros(learned.n_items)
+            relevant[items[is_good & (users == user)]] = 1.0
+            order = ranked(learned.predict_all(user), learned.rated_by(user))
+            lists.append(relevant[order])
+        return {
+            "ndcg": float(np.mean([evaluation.ndcg(gains, top) for gains in lists])),
+            "recall": float(np.mean([evaluation.recall(gains, top) for gains in lists])),
+        }
+
+    def recommend(self, user: Id, n: int = 10) -> pl.DataFrame:
+        """The n items, not yet rated by the user, with the highest predictions."""
+        learned = self.learned
+        code = learned.known_user_code(user)
+        scores = learned.predict_all(code)  # (n_items,)
+        return best_items(learned, scores, learned.rated_by(code), n)
+
+    def join(self, ratings: Mapping[Id, float]) -> "Newcomer":
+        """Welcome a user after training: a mask from own ratings, p_u from the fixed item factors.
+
+        Args:
+            ratings: rating by item id.
+        """
+        return welcome(self.learned, self._settings, ratings)
+
+    def traffic(self) -> RoundTraffic:
+        """Bytes that a user sends and receives per round, on average, as `wire` encodes them.
+
+        Worked out from the messages, or counted where every party was real: the same either way.
+        """
+        cost = self.learned.cost
+        return RoundTraffic(
+            up_bytes_per_user_round=round(cost.up_bytes, 1),
+            down_bytes_per_user_round=round(cost.down_bytes, 1),
+        )
+
+    def cost(self) -> ProtocolCost:
+        """CPU seconds per round of the protocol alone, on the machine of `fedmmf bench costs`."""
+        cost = self.learned.cost
+        return ProtocolCost(party_cpu_s=cost.party_s, server_cpu_s=cost.server_s, how=cost.how)
+
+    def tradeoff(self) -> tuple[TradeoffPoint, ...]:
+        """What other values of threshold_j would give under adaptive sharing."""
+        return tradeoff(self._cost_input(), self.learned.j_train)
+
+    def _cost_input(self) -> CostInput:
+        learned = self.learned
+        catalogue = Catalogue(learned.n_items, learned.scale, b"")
+        per_user, n_clear = learned.n_training / learned.n_users, int(learned.in_clear.sum())
+        public = learned.members[0].public
+        return cost_input(self._settings, catalogue, public, learned.n_users, per_user, n_clear)
+
+    def privacy(self) -> PrivacyGroups:
+        """The two groups of Algorithm 1: secure iff J <= threshold_j, J on the training ratings.
+
+        A small J is no protection: see docs/errata.md, 13.
+        """
+        learned = self.learned
+        return PrivacyGroups(
+            **privacy_groups(learned.j_train, self._settings.threshold_j),
+            mean_j_out_of_fold=float(np.nanmean(learned.j_out_of_fold)),
+            users_in_clear=int(learned.in_clear.sum()),
+        )
+
+    def summary(
+        self,
+        *,
+        training: Ratings,
+        testing: Ratings | None = None,
+        top: int | None = None,
+        total_seconds: float | None = None,
+    ) -> TrainResult:
+        """Everything that a training run reports, as `fedmmf train --json` prints it.
+
+        Args:
+            training: what the model was fitted on.
+            testing: what to test it on; None: nothing.
+            top: also rank, and score lists of this length.
+            total_seconds: of the whole job; None: of masks and rounds.
+        """
+        return summarize(self, training, testing, top, total_seconds)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file. It holds private parts of every simulated party."""
+        arrays, about = self.learned.to_arrays()
+        meta = {"kind": "model", "version": __version__, "settings": self.get_params(), **about}
+        checkpoint.save(Path(path), arrays, meta)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model that `save` wrote."""
+        arrays, meta = checkpoint.load(Path(path), "model")
+        try:
+            model = cls(**meta["settings"])
+            model._learned = Learned.from_arrays(arrays, meta)
+        except KeyError as missing:
+            raise CheckpointError(
+                f"{path} was written by another version of fedmmf, {meta.get('version')}: it has "
+                f"no {missing}; fit the model again"
+            ) from None
+        return model
+
+
+FedMMF.__signature__ = inspect.signature(Settings)  # type: ignore[attr-defined]

@@ -1,0 +1,234 @@
+"""What a run has learned, ready for prediction.
+
+Arrays by user and by item end in one row more: the stranger and the unknown item. Codes of unknown
+ids point there, so that prediction needs no special case.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.engines import ENGINES
+from fedmmf.errors import DataError, UnknownNameError
+from fedmmf.lists import UserLists
+from fedmmf.masks import FAMILIES, MaskFamily, apply_mask
+from fedmmf.masks.fitting import OneByOne
+from fedmmf.scale import RatingScale
+from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
+from fedmmf.solvers.sgd import scores
+from fedmmf.sums.costs import Cost
+
+_ARRAYS = [
+    "user_ids",
+    "item_ids",
+    "item_titles",
+    "theta",
+    "features",
+    "indptr",
+    "rated_items",
+    "j_train",
+    "j_out_of_fold",
+    "in_clear",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class MaskParameters:
+    """Masks that can be applied, without the ratings that they were fitted on."""
+
+    family: MaskFamily
+    scale: RatingScale
+    theta: Array  # (n_users, n_parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Masks, factors and vocabularies of a finished run."""
+
+    mask: str
+    solver: str
+    engine: str
+    scale: RatingScale
+    user_ids: Array  # (n_users,) sorted
+    item_ids: Array  # (n_items,) sorted
+    item_titles: Array | None
+    theta: Array  # (n_users + 1, n_parameters)
+    features: Array  # (n_items + 1, d)
+    indptr: Array  # (n_users + 1,) where each user's rated items begin
+    rated_items: Array  # (n,)
+    j_train: Array  # (n_users,)
+    j_out_of_fold: Array
+    in_clear: Array  # (n_users,) bool, who shared updates in the clear
+    level: float  # the masked rating that an unknown user gives an unknown item
+    n_training: int
+    members: list[Member]
+    seconds: dict[str, float]
+    cost: Cost  # of a round
+    is_simulated: bool  # else every party and message was real
+
+    @classmethod
+    def of(cls, trained: Trained, ratings: Ratings, settings: Settings) -> Self:
+        """Gather the result of a run on `ratings`."""
+        masks, features = trained.masks, trained.features
+        return cls(
+            mask=masks.family.name,
+            solver=settings.solver,
+            engine=settings.engine,
+            scale=ratings.scale,
+            user_ids=ratings.user_ids,
+            item_ids=ratings.item_ids,
+            item_titles=ratings.item_titles,
+            theta=np.vstack((masks.theta, np.zeros(masks.theta.shape[1]))),
+            features=np.vstack((features, np.zeros(features.shape[1]))),
+            indptr=ratings.by_user,
+            rated_items=ratings.item_codes,
+            j_train=masks.j_train,
+            j_out_of_fold=masks.j_out_of_fold,
+            in_clear=trained.in_clear,
+            level=0.0 if masks.family.is_centred else ratings.scale.midpoint,
+            n_training=len(masks.unit_ratings),
+            members=trained.members,
+            seconds={"mask": trained.mask_seconds, "train": trained.train_seconds},
+            cost=trained.cost,
+            is_simulated=trained.is_simulated,
+        )
+
+    @cached_property
+    def user_factors(self) -> Array:
+        """p_u of every member side by side; the stranger is (1, 0, ..., 0). (n_users + 1, k)."""
+        factors = np.hstack([member.user_factors for member in self.members])
+        return np.vstack((factors, self._first_of_members(1.0)))
+
+    @cached_property
+    def item_factors(self) -> Array:
+        """q_i of every member side by side, divided by their number: q.p is then the mean."""
+        factors = np.hstack([member.public.item_factors for member in self.members])
+        unknown = self._first_of_members(self.level)
+        return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
+
+    def _first_of_members(self, value: float) -> Array:
+        """A row with `value` in the first coordinate of each member."""
+        rows = [np.zeros(member.public.rank, np.float32) for member in self.members]
+        for row in rows:
+            row[0] = value
+        return np.concatenate(rows)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of all members."""
+        return sum(len(member.history) for member in self.members)
+
+    @property
+    def n_users(self) -> int:
+        """Users known from training."""
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        """Items known from training."""
+        return len(self.item_ids)
+
+    def user_codes(self, ids: Array) -> Array:
+        """Codes of user ids; n_users for unknown ones. (n,)."""
+        return _codes(self.user_ids, ids)
+
+    def item_codes(self, ids: Array) -> Array:
+        """Codes of item ids; n_items for unknown ones. (n,)."""
+        return _codes(self.item_ids, ids)
+
+    def known_user_code(self, user: int | str) -> int:
+        """Code of one user, who must be known."""
+        code = int(self.user_codes(np.atleast_1d(user))[0])
+        if code == self.n_users:
+            raise UnknownNameError(
+                f"the model knows no user {user!r}; it knows {self.n_users:,}, such as "
+                f"{self.user_ids[0].item()!r}. Give a newcomer's ratings instead."
+            )
+        return code
+
+    def rated_by(self, code: int) -> Array:
+        """Items that a user has rated."""
+        return self.rated_items[self.indptr[code] : self.indptr[code + 1]]
+
+    def predict(self, users: Array, items: Array) -> Array:
+        """q_i . p_u + f_u(i) for pairs of codes, clipped to the scale. (n,)."""
+        engine = ENGINES[self.engine]
+        scores = engine.pair_scores(users, items, self.user_factors, self.item_factors)
+        return np.asarray(self.scale.clip(scores + self._mask_of(users, items)))
+
+    def predict_masks(self, users: Array, items: Array) -> Array:
+        """f_u(i) alone, clipped to the scale. (n,)."""
+        return np.asarray(self.scale.clip(self._mask_of(users, items)))
+
+    def _mask_of(self, users: Array, items: Array) -> Array:
+        """f_u(i) for pairs of codes. (n,)."""
+        order = np.argsort(users, kind="stable")
+        indptr = np.searchsorted(users[order], np.arange(self.n_users + 2))
+        out = np.empty(len(users), np.float32)
+        lists, runner = UserLists(indptr, items[order]), ENGINES[self.engine].mask_runner()
+        out[order] = apply_mask(self._masks(), lists, self.features, runner)
+        return out
+
+    def predict_all(self, user: int) -> Array:
+        """Predictions of one user for the whole catalogue. (n_items,)."""
+        items = np.arange(self.n_items)
+        masks = self._masks(slice(user, user + 1))
+        mask = apply_mask(masks, UserLists.of_one(items), self.features, OneByOne())
+        return self.scale.clip(scores(self.item_factors[:-1], self.user_factors[user]) + mask)
+
+    def check_on_scale(self, values: Array) -> None:
+        """Refuse ratings that are not finite or not on the scale."""
+        is_off = ~((values >= self.scale.min) & (values <= self.scale.max))
+        if is_off.any():
+            raise DataError(f"ratings must be on the scale {self.scale}; got {values[is_off][0]}")
+
+    def _masks(self, users: slice = slice(None)) -> MaskParameters:
+        return MaskParameters(FAMILIES[self.mask], self.scale, self.theta[users])
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """What a file has to hold: arrays, and a description for JSON."""
+        values = {name: getattr(self, name) for name in _ARRAYS}
+        about = {
+            "mask": self.mask,
+            "solver": self.solver,
+            "scale": vars(self.scale),
+            "level": self.level,
+            "n_training": self.n_training,
+            "seconds": self.seconds,
+            "engine": self.engine,
+            "cost": vars(self.cost),
+            "is_simulated": self.is_simulated,
+        }
+        arrays = {name: value for name, value in values.items() if value is not None}
+        return arrays | members_to_arrays(self.members), about
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], about: dict[str, Any]) -> Self:
+        """Read back what `to_arrays` gave."""
+        plain = ("mask", "solver", "engine", "level", "n_training", "seconds", "is_simulated")
+        rest: dict[str, Any] = {name: about[name] for name in plain}
+        rest |= {name: arrays.get(name) for name in _ARRAYS}
+        return cls(
+            cost=Cost(**about["cost"]),
+            scale=RatingScale(**about["scale"]),
+            members=members_from_arrays(arrays),
+            **rest,
+        )
+
+
+def _codes(known: Array, ids: Array) -> Array:
+    if ids is known:
+        return np.arange(len(known))
+    try:
+        wanted = ids.astype(known.dtype if known.dtype.kind != "U" else np.str_)
+    except ValueError:  # text that is no number, perhaps among some that is
+        code_of = {str(value): code for code, value in enumerate(known)}
+        return np.array([code_of.get(str(value), len(known)) for value in ids])
+    at = np.searchsorted(known, wanted)
+    found = known[np.minimum(at, len(known) - 1)] == wanted
+    return np.where(found, at, len(known))

@@ -1,0 +1,78 @@
+"""Somebody who joins after training: a party of its own, with the model's item factors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.errors import DataError
+from fedmmf.lists import UserLists
+from fedmmf.model.learned import Learned
+from fedmmf.model.lists import best_items
+from fedmmf.party import Party, PartyData, Policy
+from fedmmf.simulation.prepared import mask_plan, mask_stream
+from fedmmf.wire import Catalogue
+
+Id = int | str
+
+
+class Newcomer:
+    """A user who joined after training."""
+
+    def __init__(self, learned: Learned, party: Party, rated: Array) -> None:
+        self._learned, self._party, self._rated = learned, party, rated
+
+    def predict(self, items: Any) -> Array:
+        """Predicted ratings of items, by id; unknown items are refused. (n,)."""
+        codes = self._learned.item_codes(np.atleast_1d(items))
+        if (codes == self._learned.n_items).any():
+            raise DataError("a newcomer's predictions are for items of the model; some are unknown")
+        return self._predict(codes)
+
+    def recommend(self, n: int = 10) -> pl.DataFrame:
+        """The n items, not yet rated, with the highest predictions."""
+        scores = self._predict(np.arange(self._learned.n_items))
+        return best_items(self._learned, scores, self._rated, n)
+
+    def _predict(self, codes: Array) -> Array:
+        """Mean of the members' predictions, each with the p_u that its item factors call for."""
+        predictions = []
+        for member in self._learned.members:
+            self._party.join_late(self._learned.solver, member.public)
+            predictions.append(self._party.predict(codes))
+        return np.asarray(np.mean(predictions, axis=0))
+
+
+def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:
+    """Fit a newcomer's mask on own ratings; nothing is trained anew."""
+    codes = _known_codes(learned, ratings)
+    order = np.argsort(codes)
+    values = np.array(list(ratings.values()), np.float32)[order]
+    learned.check_on_scale(values)
+    features = learned.features[:-1]
+    data = PartyData(
+        catalogue=Catalogue(learned.n_items, learned.scale, b""),
+        features=features,
+        lists=UserLists.of_one(codes[order]),
+        ratings=values,
+        streams=[mask_stream(settings.seed, "newcomer")],
+    )
+    return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
+
+
+def _known_codes(learned: Learned, ratings: Mapping[Id, float]) -> Array:
+    ids = np.array(list(ratings))
+    codes = learned.item_codes(ids)
+    if not ratings or (codes == learned.n_items).any():
+        unknown = [
+            str(item) for item, code in zip(ids, codes, strict=True) if code == learned.n_items
+        ]
+        known = learned.item_ids[0].item()
+        raise DataError(
+            f"a newcomer needs ratings of known items (such as {known!r}); "
+            f"unknown: {', '.join(unknown[:5]) or 'none, but no rating was given'}"
+        )
+    return codes

@@ -1,0 +1,82 @@
+"""Everything that a training run reports; the keys are a contract."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmmf import __version__
+from fedmmf.arrays import Array
+from fedmmf.data import Ratings
+from fedmmf.evaluation import mean_predictions, scored
+from fedmmf.masks.indicator import histogram
+from fedmmf.model.learned import Learned
+from fedmmf.results import BaselineAccuracy, TrainResult, versions
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums import SUMS
+
+if TYPE_CHECKING:
+    from fedmmf.model.estimator import FedMMF
+
+
+def summarize(
+    model: "FedMMF",
+    training: Ratings,
+    testing: Ratings | None,
+    top: int | None,
+    total_seconds: float | None,
+) -> TrainResult:
+    """A model's result, with errors on the test ratings beside those of the baselines."""
+    learned, settings = model.learned, model.settings
+    n_test = 0 if testing is None else len(testing)
+    seconds = dict(learned.seconds)
+    seconds["total"] = sum(seconds.values()) if total_seconds is None else total_seconds
+    member = learned.members[0]
+    return TrainResult(
+        **_accuracy(model, training, testing, top),
+        test_fraction=n_test / (n_test + len(training)),
+        data=training.name,
+        synthetic=training.synthetic,
+        simulated=learned.is_simulated,
+        n_users=training.n_users,
+        n_items=training.n_items,
+        n_ratings=n_test + len(training),
+        seed=settings.seed,
+        mask=settings.mask,
+        solver=settings.solver,
+        factors=settings.factors,
+        rounds=learned.rounds,
+        best_round=member.best_round,
+        seconds={name: round(value, 4) for name, value in seconds.items()},
+        privacy=model.privacy(),
+        traffic=model.traffic(),
+        cost=model.cost(),
+        history=[round(float(value), 6) for value in member.history],
+        j=histogram(learned.j_train),
+        tradeoff=model.tradeoff() if SOLVERS[settings.solver].may_be_clear else (),
+        settings=settings.model_dump(),
+        protection=SUMS[settings.sums].words(settings),
+        version=__version__,
+        versions=versions(),
+    )
+
+
+def _accuracy(
+    model: "FedMMF", training: Ratings, testing: Ratings | None, top: int | None
+) -> dict[str, Any]:
+    if testing is None:
+        return {"rmse": None, "mae": None}
+    found: dict[str, Any] = dict(model.evaluate(testing, top=top))
+    return found | {"baselines": baselines(model.learned, training, testing)}
+
+
+def baselines(learned: Learned, train: Ratings, test: Ratings) -> list[BaselineAccuracy]:
+    """What a model has to beat: three means and the masks alone, on the same test ratings."""
+    users = learned.user_codes(test.user_ids)[test.user_codes]  # (n_test,)
+    items = learned.item_codes(test.item_ids)[test.item_codes]
+    predictions: dict[str, Array] = mean_predictions(train, users, items)
+    if learned.mask != "none":
+        predictions["mask alone"] = learned.predict_masks(users, items)
+    return [
+        BaselineAccuracy(name=name, **scored(np.asarray(test.values), predicted))
+        for name, predicted in predictions.items()
+    ]

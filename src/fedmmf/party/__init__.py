@@ -1,0 +1,12 @@
+"""One party of a federation: the ratings of one user, or of many, and what leaves of them.
+
+It needs numpy and cryptography alone. A party answers bytes with bytes. What it says is in `wire`
+and in the messages of its way to sum; ratings, masks and p_u stay here, and what may leave in the
+clear is its own choice.
+"""
+
+from fedmmf.party.device import Party
+from fedmmf.party.policy import Policy
+from fedmmf.party.users import PartyData
+
+__all__ = ["Party", "PartyData", "Policy"]

@@ -1,0 +1,210 @@
+"""A party: answers bytes with bytes, once for each message, and goes back where it refuses."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import Engine
+from fedmmf.engines.reference import NUMPY
+from fedmmf.errors import FedMMFError, NotFittedError, WireError
+from fedmmf.lists import UserLists
+from fedmmf.masks.fitting import FittedMasks, MaskPlan
+from fedmmf.party.policy import Policy
+from fedmmf.party.run import PartyRun, WantedError
+from fedmmf.party.users import PartyData, Users
+from fedmmf.solvers.contract import Public, part_of
+from fedmmf.wire import (
+    Finish,
+    Finished,
+    Invitation,
+    Joined,
+    Message,
+    Refused,
+    Wanted,
+    name_of,
+    named_parcel,
+    read,
+)
+from fedmmf.wire.messages import MOST_WORDS
+
+_REMEMBERED = 2  # answers that are kept, for a network that repeats a message
+_RUNS = 1000  # names of runs that are kept
+
+
+class Party:
+    """One party's side of a federation.
+
+    Args:
+        data: its ratings, and the catalogue as it knows it.
+        mask: what private model to fit.
+        policy: what its owner allows.
+        engine: what computes its users' halves; numpy for a device, another for many users.
+    """
+
+    def __init__(
+        self, data: PartyData, mask: MaskPlan, policy: Policy, engine: Engine = NUMPY
+    ) -> None:
+        self._data, self.policy = data, policy
+        self._users = Users(data, mask, engine)
+        self._run: PartyRun | None = None
+        self._result: Public | None = None
+        self._answers: dict[bytes, bytes] = {}
+        self._runs: tuple[bytes, ...] = ()  # names of the runs that it has joined
+
+    @property
+    def n_users(self) -> int:
+        """How many users are behind it."""
+        return self._users.n_users
+
+    @property
+    def masks(self) -> FittedMasks:
+        """The private models; they never leave."""
+        return self._users.masks
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether its own policy lets its updates leave outside sums."""
+        return self._users.are_in_clear(self.policy)
+
+    @property
+    def user_factors(self) -> Array:
+        """p_u of its users; private. (n_users, k)."""
+        return self._users.user_factors
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one parcel; a repeated one gets its first answer again.
+
+        What it will not do it says in a `Refused`, and is as it was before.
+        """
+        try:
+            published, frame = named_parcel(data)
+        except WireError as error:
+            return _refusal(error)
+        name = name_of(b"".join((*published, frame)))
+        if name not in self._answers:
+            return self._first_answer(name, published, frame)
+        return self._answers[name]
+
+    def _first_answer(self, name: bytes, published: Mapping[bytes, bytes], frame: bytes) -> bytes:
+        before = _Before(self)
+        try:
+            with np.errstate(all="ignore"):  # the server's numbers; what comes of them is checked
+                reply = self._reply(published, frame).encode()
+        except WantedError as wanted:
+            before.go_back(self)
+            return Wanted(wanted.name).encode()
+        except (FedMMFError, np.linalg.LinAlgError) as error:
+            before.go_back(self)
+            return _refusal(error)
+        if self._run is not None:
+            self._run.undo = None
+        kept = list(self._answers.items())[1 - _REMEMBERED :]
+        self._answers = dict([*kept, (name, reply)])
+        return reply
+
+    def hold(self, secret: bytes) -> None:
+        """Take what the keeper hands out, over a channel that the server cannot read."""
+        self._running().side.hold(secret)
+
+    def _reply(self, published: Mapping[bytes, bytes], frame: bytes) -> Message:
+        table = self._table()
+        message: Message = read(frame, tuple(table), self._data.catalogue)
+        for name, publication in published.items():
+            self._running().take(name, publication)
+        return table[type(message)](message)
+
+    def _table(self) -> dict[type[Message], Callable[[Any], Message]]:
+        """What is answered now, and how."""
+        table: dict[type[Message], Callable[[Any], Message]] = {Invitation: self._join}
+        if self._run is not None:
+            table[Finish] = self._finish
+            table |= dict.fromkeys(self._run.side.answers, self._run.side.answer)
+        return table
+
+    def _join(self, invitation: Invitation) -> Joined:
+        """Begin a run; one that is being run already goes on, and one that is over stays over."""
+        if self._run is None or invitation != self._run.invitation:
+            name = name_of(invitation.encode())
+            if name in self._runs:
+                raise WireError("that run has begun before, and another since")
+            run = PartyRun(self._data, self._users, self.policy, invitation)
+            self._users.begin(invitation.solver, invitation.rank)
+            self._run, self._runs = run, (*self._runs[-_RUNS:], name)
+            self._answers = {}  # of the run before; what is published may be the same again
+        return Joined(self.n_users, self.in_clear, self.policy.public_identity)
+
+    def _finish(self, message: Finish) -> Finished:
+        self._result = self._running().finish(message.about).public
+        return Finished()
+
+    def join_late(self, solver: str, public: Public) -> None:
+        """Take finished item factors and find p_u for them, without any federation."""
+        self._users.begin(solver, public.rank)
+        self._users.settle(public)
+        self._result = public
+
+    def predict(self, items: Array, user: int = 0) -> Array:
+        """q_i . p_u + f_u(i) for one of its users, clipped to the scale. (n,)."""
+        if self._result is None:
+            raise NotFittedError("a party predicts after its federation has finished training")
+        lengths = np.zeros(self.n_users, np.int64)
+        lengths[user] = len(items)
+        lists = UserLists(np.concatenate(([0], np.cumsum(lengths))), items)
+        return self._users.predict(lists, self._result.item_factors)
+
+    def state(self) -> dict[str, Array]:
+        """What changes from round to round, for a checkpoint on this device."""
+        run = self._running()
+        return {
+            "invitation": np.frombuffer(run.invitation.encode(), np.uint8),
+            "n_noisy": np.array(self._users.n_noisy),
+            **run.progress(),
+            **{f"users/{name}": value for name, value in self._users.state().items()},
+        }
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a checkpoint; a secure session has to be set up anew."""
+        self._runs = ()
+        self._join(Invitation.decode(state["invitation"].tobytes()))
+        self._running().resume(state)
+        self._users.n_noisy = max(self._users.n_noisy, int(state["n_noisy"]))
+        self._users.restore(part_of(state, "users/"))
+
+    def _running(self) -> PartyRun:
+        if self._run is None:
+            raise WireError("this party has not joined a federation yet")
+        return self._run
+
+
+def _refusal(error: Exception) -> bytes:
+    return Refused(str(error)[:MOST_WORDS]).encode()
+
+
+class _Before:
+    """Where a party was before an answer, and the way back.
+
+    Attributes of a party, its run and its side are replaced, never changed in place; only the
+    users' factors move where they are, and the run keeps a copy of them first.
+    """
+
+    def __init__(self, party: Party) -> None:
+        run = party._run
+        self._party, self._users = dict(vars(party)), dict(vars(party._users))
+        self._run = None if run is None else dict(vars(run))
+        self._side = None if run is None else run.side.state()
+
+    def go_back(self, party: Party) -> None:
+        """Undo whatever the answer did."""
+        moved = None if party._run is None else party._run.undo
+        replaced = [(party, self._party), (self._party["_users"], self._users)]
+        if self._run is not None and self._side is not None:
+            run = self._party["_run"]
+            replaced.append((run, self._run))
+            self._run["side"].restore(self._side)
+        for thing, attributes in replaced:
+            vars(thing).clear()
+            vars(thing).update(attributes)
+        if moved is not None:
+            party._users.restore(moved)

@@ -1,0 +1,82 @@
+"""What a party's owner allows; nothing the server says can widen it."""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import WireError
+from fedmmf.lists import UserLists
+from fedmmf.masks.fitting import FittedMasks
+from fedmmf.secagg.keys import public_identity
+from fedmmf.secagg.policy import MINIMUM_COHORT
+from fedmmf.sums.contract import Way
+from fedmmf.sums.party_side import Noise
+
+
+@dataclass(frozen=True, eq=False)
+class Private:
+    """What a party knows of itself, for its own audit; none of it leaves."""
+
+    lists: UserLists
+    ratings: Array  # (n,)
+    masks: FittedMasks
+    features: Array  # (n_items, d) public
+
+
+class SelfAudit(Protocol):
+    """Attacks that a party runs on itself before it shares anything."""
+
+    def passes(self, private: Private) -> bool:
+        """Whether the best attack, with public knowledge only, finds little enough."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may leave a party, and in which company.
+
+    Attributes:
+        sharing: strict: updates leave only in sums; adaptive: in the clear if every user's J is at
+            most `threshold_j`, or if `audit` passes; plain: in the clear.
+        threshold_j: of `adaptive`.
+        audit: decides for `adaptive` instead of J; None: J decides.
+        noise: what every update gets; None: nothing.
+        identity: 32-byte Ed25519 secret; with it, the party takes part only in sums whose parties
+            all sign.
+        trusted: public keys of the parties that it knows from elsewhere than the server.
+        smallest_cohort: the fewest parties that it hides among.
+    """
+
+    sharing: Literal["strict", "adaptive", "plain"] = "strict"
+    threshold_j: float = 0.05
+    audit: SelfAudit | None = None
+    noise: Noise | None = None
+    identity: bytes | None = field(default=None, repr=False)
+    trusted: frozenset[bytes] = field(default=frozenset(), repr=False)
+    smallest_cohort: int = MINIMUM_COHORT
+
+    @property
+    def public_identity(self) -> bytes:
+        """What others may know it by; empty: it does not sign."""
+        return b"" if self.identity is None else public_identity(self.identity)
+
+    def lets_updates_out(self, private: Private) -> bool:
+        """Whether updates may leave outside sums (errata 37)."""
+        if self.sharing != "adaptive":
+            return self.sharing == "plain"
+        if self.audit is not None:
+            return self.audit.passes(private)
+        return bool(np.all(private.masks.j_train <= self.threshold_j))
+
+    def check_way(self, way: Way, minimum: int) -> None:
+        """Refuse a way to sum that shows more than the owner allows."""
+        if not way.hides and self.sharing == "strict":
+            raise WireError(
+                f"this party sends updates only in sums; the way {way.name!r} shows them"
+            )
+        if way.hides and minimum < self.smallest_cohort:
+            raise WireError(
+                f"this party takes part in sums of at least {self.smallest_cohort} parties; the "
+                f"server's minimum is {minimum}"
+            )

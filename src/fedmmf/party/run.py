@@ -1,0 +1,204 @@
+"""One run of a federation, as a party goes through it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import Cohort
+from fedmmf.errors import WireError
+from fedmmf.party.policy import Policy
+from fedmmf.party.users import PartyData, Users
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums import SUMS
+from fedmmf.sums.contract import Contribution, Work, sizes_of
+from fedmmf.sums.party_side import PartySide, Rounding
+from fedmmf.wire import PUBLICATIONS, Catalogue, Invitation, Round, Survey, read
+
+_HELD = 2  # publications that are kept: of this round, and of the last
+
+
+class WantedError(WireError):
+    """A publication is named that this party does not hold."""
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__("a publication of that name is not here")
+        self.name = name
+
+
+class PartyRun:
+    """The desk that a party lends to its side of the way to sum; see `sums.contract.PartyDesk`.
+
+    Attributes are replaced, never changed in place, so that `Party` can go back.
+
+    Args:
+        data: of the party.
+        users: behind it.
+        policy: of its owner.
+        invitation: what was agreed on, once it is checked here.
+    """
+
+    def __init__(
+        self, data: PartyData, users: Users, policy: Policy, invitation: Invitation
+    ) -> None:
+        check_agreement(invitation, data.catalogue)
+        self.catalogue: Catalogue = data.catalogue
+        self.users, self.invitation = users, invitation
+        self.policy = policy
+        self.solver = SOLVERS[invitation.solver]
+        self.n_users = users.n_users
+        self._works: dict[bytes, Work] = {}
+        self._last_round = 0
+        self._best: Array | None = None  # p_u of the best round
+        self.undo: dict[str, Array] | None = None  # the users' state before this answer
+        way = SUMS[invitation.sums]
+        policy.check_way(way, invitation.minimum)
+        self.in_clear = users.are_in_clear(policy)
+        self.side: PartySide = way.party(self)
+
+    def progress(self) -> dict[str, Array]:
+        """How far it is, for a checkpoint."""
+        found = {"last_round": np.array(self._last_round)}
+        return found if self._best is None else found | {"best": self._best}
+
+    def resume(self, state: Mapping[str, Array]) -> None:
+        """Go on from there."""
+        self._last_round, self._best = int(state["last_round"]), state.get("best")
+
+    def take(self, name: bytes, frame: bytes) -> None:
+        """Read a publication, once, and keep it."""
+        if name not in self._works:
+            kept = list(self._works.items())[1 - _HELD :]
+            self._works = dict([*kept, (name, self.side.read(frame))])
+
+    def work(self, name: bytes) -> Work:
+        """A publication that was taken."""
+        if name not in self._works:
+            raise WantedError(name)
+        return self._works[name]
+
+    def read_work(self, frame: bytes) -> Work:
+        """Read a publication against what was agreed on."""
+        sizes = sizes_of(self.catalogue, self.solver, self.invitation.rank, for_survey=False)
+        work = read(frame, PUBLICATIONS, sizes)
+        if isinstance(work, Round):
+            self.solver.check(work.public)
+            return work
+        if isinstance(work, Survey):
+            return work
+        raise WireError("only rounds and surveys are published")
+
+    def contribute(
+        self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
+    ) -> Contribution:
+        """What the users add; p_u moves with it."""
+        cohort = Cohort(left_out=left_out) if rounding is None else rounding.cohort(left_out)
+        if isinstance(work, Survey):
+            return self._describe_items(work, cohort)
+        self._begin_round(work)
+        if self.policy.noise is not None:
+            return self._noisy(work, rounding, n_parties)
+        found = self.users.update(work.public, work.round, cohort)
+        self._require_finite(found.totals)
+        items, counts = self._counted(left_out)
+        if rounding is None:
+            return Contribution(items, counts, found.rows[0][items], found.totals.sum(axis=0))
+        totals = rounding.totals.quantize(found.totals).sum(axis=0)
+        return Contribution(items, counts, found.rows[0][items], totals)
+
+    def collect(self) -> tuple[Array, Array]:
+        """Items and masked ratings, which are handed over by intention."""
+        if self.n_users > 1 or self.policy.noise is not None:
+            raise WireError("only a single user without noise hands over masked ratings")
+        return self.users.lists.items, self.users.masks.masked_ratings
+
+    def finish(self, name: bytes) -> Round:
+        """Take the final factors; who had no part in the rounds finds p_u for them now."""
+        work = self.work(name)
+        if not isinstance(work, Round) or not work.is_last:
+            raise WireError("what is published under that name is not the end of training")
+        self.undo = self.users.state()
+        self._remember_best(work)
+        if self._last_round == 0:
+            self.users.settle(work.public)
+        elif work.best_round and self._best is not None:
+            self.users.user_factors = self._best
+        self._require_finite(self.users.user_factors)
+        return work
+
+    def _begin_round(self, work: Round) -> None:
+        if work.is_last:
+            raise WireError("the last round only hands out the result")
+        if work.round <= self._last_round:
+            last = self._last_round
+            raise WireError(f"rounds must increase: round {last} is over; got round {work.round}")
+        self.undo = self.users.state()
+        self._remember_best(work)
+        self._last_round = work.round
+
+    def _remember_best(self, work: Round) -> None:
+        if 0 < work.best_round == work.round - 1 == self._last_round:
+            self._best = self.users.user_factors.copy()
+
+    def _noisy(self, work: Round, rounding: Rounding | None, n_parties: int) -> Contribution:
+        """Clipped rows with noise, over the whole catalogue; totals have none, so they are left."""
+        noise = self.policy.noise
+        if noise is None or self.users.n_noisy >= noise.rounds:
+            raise WireError(f"this party's privacy budget, {self.users.n_noisy} rounds, is spent")
+        self.users.n_noisy += 1
+        found = self.users.update(work.public, work.round, Cohort(clip=noise.clip))
+        rows = noise.add(found.rows[0], n_parties)
+        items = np.arange(self.catalogue.n_items, dtype=np.int32)
+        counts, totals = np.full(len(items), self.n_users), np.zeros(found.totals.shape[1])
+        if rounding is None:
+            self._require_finite(rows)
+            return Contribution(items, counts, rows, totals)
+        cohort = rounding.cohort(None)
+        together = Cohort(bound=cohort.bound * self.n_users, scale=cohort.scale)
+        return Contribution(items, counts, together.in_steps(rows), totals.astype(np.int64))
+
+    def _describe_items(self, work: Survey, cohort: Cohort) -> Contribution:
+        """Which items are rated and, if asked for, the ratings around the scale's middle."""
+        if self.policy.noise is not None:
+            raise WireError("this party adds noise to what it says; a survey has none")
+        if self._last_round:
+            raise WireError("a survey comes before the first round")
+        users = self.users
+        values = (self.catalogue.scale.to_unit(users.ratings) - 0.5) * work.with_ratings
+        rows = np.asarray(values, np.float32)[:, np.newaxis]
+        rows = cohort.in_steps(rows) if cohort.is_fixed else rows
+        total = np.zeros((self.catalogue.n_items, 1), rows.dtype)
+        np.add.at(total, users.lists.items, rows)
+        items, counts = self._counted(cohort.left_out)
+        none = np.zeros(0, np.int64 if cohort.is_fixed else np.float64)
+        return Contribution(items, counts, total[items], none)
+
+    def _counted(self, left_out: Array | None) -> tuple[Array, Array]:
+        """Items that are summed, and how many of the users rated each."""
+        counts = self.users.counts
+        if left_out is not None:
+            counts = np.where(left_out, 0, counts)
+        items = np.flatnonzero(counts).astype(np.int32)
+        return items, counts[items]
+
+    def _require_finite(self, *arrays: Array) -> None:
+        every = (*arrays, self.users.user_factors)
+        if not all(np.isfinite(array).all() for array in every):
+            raise WireError("the server's numbers lead to an update that is not finite")
+
+
+def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:
+    """Refuse to train something else than this party can."""
+    scale = catalogue.scale
+    theirs = (invitation.scale_min, invitation.scale_max, invitation.scale_step)
+    if theirs != (scale.min, scale.max, scale.step):
+        raise WireError(f"this party rates {scale}; the server's scale is {theirs}")
+    if invitation.catalogue != catalogue.digest:
+        raise WireError("the server's catalogue is not this party's: other items or features")
+    for kind, name in ((SOLVERS, invitation.solver), (SUMS, invitation.sums)):
+        if name not in kind:
+            known = ", ".join(kind.names())
+            raise WireError(f"this party knows no {kind.kind} {name[:40]!r}; it knows {known}")
+    bounds = SOLVERS[invitation.solver].bounds(scale.span)
+    if (invitation.row_bound, invitation.total_bound) != (bounds.row, bounds.total):
+        raise WireError("the server's bounds are not those of the solver on this scale")

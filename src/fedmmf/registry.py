@@ -1,0 +1,86 @@
+"""Members of each kind (masks, solvers, ways to sum, ...) by name, loaded when first used.
+
+What this package has is listed by import path, so that naming a member loads nothing and a party
+loads only what it uses. Another package adds a member by an entry point of the kind's group
+(`fedmmf.masks`, `fedmmf.solvers`, `fedmmf.sums`, ...), or by calling `register`.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from fedmmf.errors import SettingsError, UnknownNameError
+
+Member = TypeVar("Member")
+
+
+class Registry(Generic[Member]):
+    """The members of one kind.
+
+    Args:
+        kind: what a member is called in errors, such as `mask`.
+        group: of the entry points, such as `fedmmf.masks`.
+        homes: import path of each member of this package, as `module:attribute`.
+    """
+
+    def __init__(self, kind: str, group: str, homes: Mapping[str, str]) -> None:
+        self.kind, self.group = kind, group
+        self._homes = dict(homes)
+        self._members: dict[str, Member] = {}
+        self._is_complete = False
+
+    def register(self, name: str, member: Member) -> None:
+        """Add a member; a name that is taken is refused."""
+        if name in self.names():
+            raise SettingsError(
+                f"there is a {self.kind} called {name!r} already; take another name"
+            )
+        self._members[name] = member
+
+    def unregister(self, name: str) -> None:
+        """Forget a member that `register` added."""
+        del self._members[name]
+
+    def names(self) -> tuple[str, ...]:
+        """All names: those of this package first, then the others."""
+        self._look_around()
+        return tuple(dict.fromkeys((*self._homes, *self._members)))
+
+    def __getitem__(self, name: str) -> Member:
+        if name not in self._members:
+            home = self._homes.get(name) or self._elsewhere(name)
+            self._members[name] = imported(home)
+        return self._members[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def _elsewhere(self, name: str) -> str:
+        self._look_around()
+        if name not in self._homes:
+            known = ", ".join(self.names())
+            raise UnknownNameError(f"there is no {self.kind} called {name!r}; there are {known}")
+        return self._homes[name]
+
+    def _look_around(self) -> None:
+        """Read the entry points, once; a name of this package is not replaced by them."""
+        if not self._is_complete:
+            self._is_complete = True
+            for point in entry_points(group=self.group):
+                self._homes.setdefault(point.name, point.value)
+
+
+def imported(home: str) -> Any:
+    """What an import path `module:attribute` leads to."""
+    module, _, attribute = home.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def lazy(home: str) -> Callable[..., Any]:
+    """A callable that is imported when it is first called."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return imported(home)(*arguments, **named)
+
+    return call

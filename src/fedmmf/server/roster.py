@@ -1,0 +1,161 @@
+"""Who takes part: asks parties, checks what they answer, and drops the dead.
+
+Nothing that one party sends, or fails to send, ends the run of another: what is refused, missing or
+nonsense is noted here, and the others are summed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedmmf.errors import WireError
+from fedmmf.sums.server_side import Reply
+from fedmmf.transports.contract import Transport
+from fedmmf.wire import Invitation, Joined, Message, Refused, Wanted, name_of, read
+
+PATIENCE = 3  # exchanges in a row that a party may miss before it counts as dead
+TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What went wrong with a party, for people."""
+
+    stage: str
+    party: str
+    reason: str
+
+
+class Parcels(Mapping[str, bytes]):
+    """Messages with the publication that they name, made as they are sent: there may be many."""
+
+    def __init__(
+        self, questions: Mapping[str, Message], publication: bytes, holding: frozenset[str]
+    ) -> None:
+        self._questions, self._publication, self._holding = questions, publication, holding
+
+    def __getitem__(self, name: str) -> bytes:
+        frame = self._questions[name].encode()
+        return frame if name in self._holding else self._publication + frame
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._questions)
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+
+class Roster:
+    """The parties, by name.
+
+    Args:
+        transport: carries the bytes.
+        names: of everybody who may take part.
+        timeout: seconds that an exchange stays open.
+    """
+
+    def __init__(self, transport: Transport, names: list[str], timeout: float = TIMEOUT) -> None:
+        self._transport, self._timeout = transport, timeout
+        self._names = sorted(names)
+        self._misses = dict.fromkeys(self._names, 0)
+        self._joined: dict[str, Joined] = {}
+        self._published = b""  # name of the publication that went out last
+        self._holding: frozenset[str] = frozenset()  # who has it
+        self.incidents: list[Incident] = []
+
+    @property
+    def joined(self) -> Mapping[str, Joined]:
+        """What those who take part and are alive said of themselves, by name, in order."""
+        return {name: said for name, said in self._joined.items() if self._is_alive(name)}
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The latest incident of each party that had one."""
+        return {incident.party: incident.reason for incident in self.incidents}
+
+    def invite(self, invitation: Invitation) -> None:
+        """Begin a run: ask everybody, the dead too, whether they take part."""
+        self._misses = dict.fromkeys(self._names, 0)
+        self._joined = self.ask("invite", dict.fromkeys(self._names, invitation), Joined)
+        if not self._joined:
+            said = next(iter(self.refused.values()), "nobody answered")
+            raise WireError(f"no party joined the federation: {said}")
+
+    def ask(
+        self,
+        stage: str,
+        questions: Mapping[str, Message],
+        expected: type[Reply],
+        known: Any = None,
+        publication: bytes = b"",
+    ) -> dict[str, Reply]:
+        """Ask the living; return what the willing ones answered in time.
+
+        Args:
+            stage: what it is about.
+            questions: by party.
+            expected: what a proper answer is.
+            known: what answers are checked against.
+            publication: what the questions name; it travels once to each party.
+        """
+        self._publish(publication)
+        alive = {name: question for name, question in questions.items() if self._is_alive(name)}
+        if not alive:
+            return {}
+        answers = self._exchange(stage, alive, publication, expected, known)
+        wanting = {name: alive[name] for name, said in answers.items() if isinstance(said, Wanted)}
+        if wanting:
+            self._holding = self._holding.difference(wanting)
+            answers |= self._exchange(stage, wanting, publication, expected, known)
+        return {name: said for name, said in answers.items() if isinstance(said, expected)}
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Note why a party's answer is of no use."""
+        self.incidents.append(Incident("sum", name, reason))
+
+    def _publish(self, publication: bytes) -> None:
+        name = name_of(publication) if publication else b""
+        if publication and name != self._published:
+            self._published, self._holding = name, frozenset()
+
+    def _exchange(
+        self,
+        stage: str,
+        questions: Mapping[str, Message],
+        publication: bytes,
+        expected: type[Message],
+        known: Any,
+    ) -> dict[str, Any]:
+        parcels = Parcels(questions, publication, self._holding)
+        replies = self._transport.exchange(stage, parcels, self._timeout)
+        answers = {}
+        for name in questions:
+            said = self._read(stage, name, replies.get(name), expected, known)
+            if said is not None:
+                answers[name] = said
+        if publication:
+            self._holding = self._holding.union(answers)
+        return answers
+
+    def _read(
+        self, stage: str, name: str, data: bytes | None, expected: type[Message], known: Any
+    ) -> Message | None:
+        """A proper answer, or None with an incident."""
+        if data is None:
+            self._misses[name] += 1
+            dead = ", and counts as gone" if not self._is_alive(name) else ""
+            self.incidents.append(Incident(stage, name, f"did not answer{dead}"))
+            return None
+        self._misses[name] = 0
+        try:
+            said = read(data, (expected, Refused, Wanted), known)
+        except WireError as error:
+            self.incidents.append(Incident(stage, name, str(error)))
+            return None
+        if isinstance(said, Refused):
+            self.incidents.append(Incident(stage, name, f"refused: {said.reason}"))
+            return None
+        return said
+
+    def _is_alive(self, name: str) -> bool:
+        return self._misses[name] < PATIENCE

@@ -1,0 +1,145 @@
+"""Item factors and their way through the rounds. The server never sees ratings or masks.
+
+`Coordinator` holds the state and moves it by one round's sums. Where the sums come from is a
+`Participants`: a way to sum asks parties over a transport; a simulation computes the same sums.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import DataError, DivergenceError
+from fedmmf.secagg.errors import BelowThresholdError
+from fedmmf.server.stopping import EarlyStop
+from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, part_of
+from fedmmf.sums.contract import HELD_OUT_TOTALS
+from fedmmf.wire import Round
+
+MOST_LOST = 3  # rounds in a row that may fail before training is given up
+
+
+class Participants(Protocol):
+    """Whoever holds the ratings."""
+
+    def sums(self, round_: Round) -> ItemSums:
+        """Take part in a round."""
+
+    def finish(self, round_: Round) -> None:
+        """Receive the final item factors."""
+
+
+class Coordinator:
+    """Item factors, rounds, early stopping.
+
+    Args:
+        settings: of the run.
+        half: the server's half of the solver.
+    """
+
+    def __init__(self, settings: Any, half: ServerHalf) -> None:
+        self._settings, self._half = settings, half
+        self._public = half.public()
+        self._stop = EarlyStop(settings.patience)
+        self._best: Public | None = None  # what was published in the best round
+        self._n_lost = 0  # in a row
+        self.round = 0
+        self.rounds = settings.max_rounds
+
+    @property
+    def history(self) -> list[float]:
+        """Held-out RMSE of each round; NaN for one that was lost."""
+        return self._stop.history
+
+    @property
+    def best_round(self) -> int:
+        """The round with the lowest held-out error; 0 where nothing was held out."""
+        return self._stop.best_round
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all rounds are done or early stopping has called."""
+        return self.round >= self.rounds or self._stop.is_over
+
+    @property
+    def result(self) -> Public:
+        """What to keep: of the best round, or the last where nothing was held out."""
+        return self._public if self._best is None else self._best
+
+    def next_round(self, *, is_last: bool = False) -> Round:
+        """What is published for the coming round, or at the end."""
+        public = self.result if is_last else self._public
+        return Round.of(public, self.round + 1, self.best_round, is_last)
+
+    def advance(self, round_: Round, sums: ItemSums) -> None:
+        """Finish the round that was published as `round_`."""
+        n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
+        if self._stop.observe(float(squared_error), int(n_held_out)):
+            self._best = Public(round_.rank, round_.parameters, round_.item_rows.copy())
+        solver_sums = ItemSums(sums.rows, sums.n_raters, sums.totals[HELD_OUT_TOTALS:])
+        self._half.advance(solver_sums, round_.round)
+        self.round, self._public, self._n_lost = round_.round, self._half.public(), 0
+        if not np.isfinite(self._public.item_factors).all():
+            raise divergence(self._settings, self.round)
+
+    def lose(self, round_: Round, error: Exception) -> None:
+        """Go on without a sum; the factors stay. Raises `error` if that happens too often."""
+        self._n_lost += 1
+        if self._n_lost >= MOST_LOST:
+            raise error
+        self._stop.observe(0.0, 0)
+        self.round = round_.round
+
+    def state(self) -> dict[str, Array]:
+        """Everything that changes from round to round, for a checkpoint."""
+        state = {f"solver/{name}": value for name, value in self._half.state().items()}
+        state["history"] = np.array(self.history)
+        if self._best is not None:
+            state["best/rows"] = self._best.item_rows
+            state["best/parameters"] = self._best.parameters
+        return state
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a checkpoint's state."""
+        self._half.restore(part_of(state, "solver/"))
+        self._public = self._half.public()
+        self._stop = EarlyStop(self._settings.patience)
+        for rmse in state["history"]:
+            self._stop.observe(rmse**2, int(np.isfinite(rmse)))
+        if "best/rows" in state:
+            rows, parameters = state["best/rows"], state["best/parameters"]
+            self._best = Public(self._public.rank, parameters, rows)
+        self.round = len(self.history)
+
+
+def divergence(settings: Any, round_: int) -> DivergenceError:
+    """What to tell whoever chose the settings."""
+    return DivergenceError(
+        f"training diverged in round {round_}: factors are no longer finite with solver "
+        f"{settings.solver!r}, step {settings.step!r} and learning_rate "
+        f"{settings.learning_rate}. Lower the learning rate or use step 'adam'."
+    )
+
+
+def one_round(coordinator: Coordinator, participants: Participants) -> None:
+    """Publish, sum, and move on; a round without a sum is lost."""
+    round_ = coordinator.next_round()
+    try:
+        sums = participants.sums(round_)
+    except (BelowThresholdError, DataError) as error:
+        coordinator.lose(round_, error)
+        return
+    coordinator.advance(round_, sums)
+
+
+def train(
+    coordinator: Coordinator,
+    participants: Participants,
+    after_round: Callable[[Coordinator], None] = lambda coordinator: None,
+) -> None:
+    """Train until the coordinator is finished, then hand out the final factors."""
+    while not coordinator.is_finished:
+        one_round(coordinator, participants)
+        after_round(coordinator)
+    participants.finish(coordinator.next_round(is_last=True))

@@ -1,0 +1,56 @@
+"""What a round costs: the same arithmetic for every way to sum."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.results import TradeoffPoint
+from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import Public
+from fedmmf.sums import SUMS
+from fedmmf.sums.costs import Cost, CostInput
+from fedmmf.wire import Catalogue, Round
+
+
+def cost_input(
+    settings: Settings,
+    catalogue: Catalogue,
+    public: Public,
+    n_users: int,
+    ratings_per_user: float,
+    n_clear: int,
+) -> CostInput:
+    """What decides the cost of a run's rounds; `public` is what it publishes in one of them."""
+    return CostInput(
+        settings=settings,
+        solver=SOLVERS[settings.solver],
+        rank=public.rank,
+        catalogue=catalogue,
+        round_bytes=len(Round.of(public, 1, 0, is_last=False).encode()),
+        n_users=n_users,
+        ratings_per_user=ratings_per_user,
+        n_clear=n_clear,
+    )
+
+
+def expected_cost(given: CostInput) -> Cost:
+    """By the way to sum that the settings ask for."""
+    return SUMS[given.settings.sums].cost(given)
+
+
+def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ...]:
+    """For n values of threshold_j: who would share in the clear, and a mean user's bytes."""
+    found = []
+    for threshold in np.linspace(0.0, float(np.nanmax(j)), n).round(6).tolist():
+        n_clear = int(np.count_nonzero(j <= threshold + 1e-6))
+        up = SUMS["adaptive"].cost(replace(given, n_clear=n_clear)).up_bytes
+        found.append(
+            TradeoffPoint(
+                threshold_j=threshold,
+                share_in_clear=n_clear / given.n_users,
+                up_bytes_per_user_round=round(up, 1),
+            )
+        )
+    return tuple(found)

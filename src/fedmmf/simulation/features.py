@@ -1,0 +1,39 @@
+"""What masks and priors see of the items."""
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.data import Ratings
+from fedmmf.solvers.contract import ItemSums
+
+ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
+STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
+
+
+def content_features(ratings: Ratings) -> Array:
+    """Item features as masks and priors take them; no columns where there are none. (n_items, d).
+
+    All are scaled by one number, so that a strength of regularisation means the same for a few
+    genres and for twenty components of tags: the mean squared length of a row becomes `ROW_ENERGY`.
+    """
+    if ratings.features is None:
+        return np.zeros((ratings.n_items, 0))
+    values = np.asarray(ratings.features.values, np.float64)
+    energy = np.square(values).sum(axis=1).mean()
+    return np.ascontiguousarray(values * np.sqrt(ROW_ENERGY / max(energy, 1e-12)))
+
+
+def surveyed(ratings: Ratings) -> ItemSums:
+    """What a survey gives: each item's ratings around the middle of [0, 1], and counts."""
+    rows = ratings.scale.to_unit(ratings.values) - 0.5
+    sums = np.bincount(ratings.item_codes, rows, ratings.n_items)[:, np.newaxis]
+    return ItemSums(sums, np.diff(ratings.by_item.indptr), np.zeros(0))
+
+
+def statistics_features(sums: ItemSums) -> Array:
+    """Shrunken mean and logarithm of the count of each item, as mask features. (n_items, 2)."""
+    counts = sums.n_raters.astype(np.float64)
+    means = sums.rows[:, 0] / (counts + STATISTICS_SHRINKAGE)
+    columns = np.column_stack((means, np.log1p(counts)))
+    columns -= columns.mean(axis=0)
+    return np.asarray(columns / np.maximum(columns.std(axis=0), 1e-12))

@@ -1,0 +1,237 @@
+"""Real parties and real messages, in one process: the reference, and what protocols cost."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.engines.contract import Engine
+from fedmmf.engines.reference import NUMPY
+from fedmmf.errors import SettingsError
+from fedmmf.lists import UserLists
+from fedmmf.masks import FittedMasks
+from fedmmf.party import Party, PartyData, Policy
+from fedmmf.secagg import public_identity
+from fedmmf.server import FederationServer, ServerPlan
+from fedmmf.simulation.features import content_features, statistics_features
+from fedmmf.simulation.prepared import (
+    Prepared,
+    Progress,
+    choose_held_out,
+    mask_plan,
+    mask_stream,
+    no_progress,
+    policy_of,
+    prepare,
+)
+from fedmmf.simulation.training import Member, Trained
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums.costs import Cost
+from fedmmf.transports.contract import Transport
+from fedmmf.transports.in_process import InProcess
+from fedmmf.transports.wrappers import Metered
+from fedmmf.wire import Catalogue
+
+ROUND_STAGES = ("round", "trip 1", "trip 2", "trip 3")  # the others are set-up, survey and end
+
+
+@dataclass(frozen=True, eq=False)
+class LocalFederation:
+    """Parties of this process, and a server that knows their names."""
+
+    plan: ServerPlan
+    parties: Mapping[str, Party]
+    transport: Metered
+    server: FederationServer
+
+    @classmethod
+    def of(cls, run: Prepared) -> "LocalFederation":
+        """One party per user of a prepared run."""
+        parties = make_parties(run.ratings, run.settings, run.is_held_out, run.features)
+        return cls.among(run.plan, parties)
+
+    @classmethod
+    def among(
+        cls,
+        plan: ServerPlan,
+        parties: Mapping[str, Party],
+        transport: Transport | None = None,
+        member: int = 0,
+    ) -> "LocalFederation":
+        """These parties; over another transport than the plain one, if given."""
+        metered = Metered(transport or InProcess(parties))
+        server = FederationServer(plan, metered, sorted(parties), member)
+        return cls(plan, parties, metered, server)
+
+    def prepare_sums(self) -> None:
+        """Invite everybody, hand out what the server may not know, and survey."""
+        side = self.server.invite()
+        secret = side.handout()
+        if secret:
+            for party in self.parties.values():
+                party.hold(secret)
+        side.prepare()
+
+    def one_round(self) -> None:
+        """One round of training."""
+        self.server.one_round()
+
+    def run(self, progress: Progress = no_progress) -> Member:
+        """Train to the end; results of both sides, which one process can join."""
+        self.prepare_sums()
+        self.server.run(lambda server: progress("rounds", server.round, server.rounds))
+        factors = np.concatenate([party.user_factors for party in self.parties.values()])
+        return Member.of(self.server.coordinator, factors)
+
+
+def make_parties(
+    ratings: Ratings,
+    settings: Settings,
+    held_out: Array | None = None,
+    features: Array | None = None,
+) -> dict[str, Party]:
+    """One party per user, with its own ratings alone; names sort like the users.
+
+    Args:
+        ratings: of everybody.
+        settings: of the run.
+        held_out: which ratings are kept for early stopping. (n,) bool
+        features: what masks see of the items; None: their content. (n_items, d)
+    """
+    cuts = np.arange(ratings.n_users + 1)
+    return make_silos(Holdings(ratings, settings, held_out, features), cuts, NUMPY)
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """What parties are made of."""
+
+    ratings: Ratings
+    settings: Settings
+    held_out: Array | None = None  # (n,) bool
+    features: Array | None = None  # (n_items, d)
+
+
+def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Party]:
+    """Parties of several users each.
+
+    Args:
+        holdings: everything.
+        cuts: party i has the users cuts[i] to cuts[i + 1] - 1. (n_parties + 1,)
+        engine: what computes its users' halves.
+    """
+    ratings, settings = holdings.ratings, holdings.settings
+    content = content_features(ratings)
+    features = content if holdings.features is None else holdings.features
+    catalogue = Catalogue.of(ratings.item_ids, ratings.scale, content)
+    policies = _policies(settings, len(cuts) - 1)
+    parties = {}
+    for number, policy in enumerate(policies):
+        users = range(cuts[number], cuts[number + 1])
+        data = _data_of(holdings, catalogue, features, users)
+        parties[f"{number:06}"] = Party(data, mask_plan(settings), policy, engine)
+    return parties
+
+
+def _data_of(holdings: Holdings, catalogue: Catalogue, features: Array, users: range) -> PartyData:
+    ratings, seed = holdings.ratings, holdings.settings.seed
+    indptr = ratings.by_user[users.start : users.stop + 1]
+    mine = slice(int(indptr[0]), int(indptr[-1]))
+    return PartyData(
+        catalogue=catalogue,
+        features=features,
+        lists=UserLists(indptr - indptr[0], ratings.item_codes[mine]),
+        ratings=ratings.values[mine],
+        held_out=None if holdings.held_out is None else holdings.held_out[mine],
+        streams=[mask_stream(seed, ratings.user_ids[user]) for user in users],
+    )
+
+
+def _policies(settings: Settings, n_parties: int) -> Sequence[Policy]:
+    """What the settings let each party do; identities are known to all of them."""
+    policy = policy_of(settings)
+    if settings.aggregation == "dp":
+        from fedmmf.sums.dp.guarantee import guarantee_of
+
+        policy = replace(policy, noise=guarantee_of(settings))
+    if not settings.signed:
+        return [policy] * n_parties
+    secrets = [os.urandom(32) for _ in range(n_parties)]
+    trusted = frozenset(map(public_identity, secrets))
+    return [replace(policy, identity=secret, trusted=trusted) for secret in secrets]
+
+
+def surveyed_features(ratings: Ratings, settings: Settings, held_out: Array) -> Array:
+    """Item features of a run, with statistics from a survey among real parties. (n_items, d)."""
+    content = content_features(ratings)
+    if not settings.item_statistics:
+        return content
+    asking = settings.changed(mask="none", item_statistics=False)
+    if asking.sharing == "adaptive":
+        asking = asking.changed(sharing="strict", collect_masked=False)
+    training = ratings.select(~held_out) if held_out.any() else ratings
+    federation = LocalFederation.of(prepare(training, asking.changed(held_out=0.0)))
+    side = federation.server.invite()
+    if secret := side.handout():
+        for party in federation.parties.values():
+            party.hold(secret)
+    return np.hstack((content, statistics_features(side.survey(with_ratings=True))))
+
+
+def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_progress) -> Trained:
+    """`training.train` with a party per user, and every message that the protocols send."""
+    _require_summed(settings)
+    began = time.perf_counter()
+    held_out = choose_held_out(ratings, settings)
+    features = surveyed_features(ratings, settings, held_out)
+    parties = make_parties(ratings, settings, held_out, features)
+    masked = time.perf_counter()
+    plan = server_plan(ratings, settings)
+    federations = [
+        LocalFederation.among(plan, parties, member=number) for number in range(settings.ensemble)
+    ]
+    members = [federation.run(progress) for federation in federations]
+    times = (masked - began, time.perf_counter() - masked)
+    masks = FittedMasks.together([party.masks for party in parties.values()])
+    in_clear = np.array([party.in_clear for party in parties.values()])
+    cost = counted_cost(federations, members, len(parties))
+    return Trained(masks, features, in_clear, members, *times, cost, False)
+
+
+def server_plan(ratings: Ratings, settings: Settings) -> ServerPlan:
+    """What the server of real parties knows; it computes with numpy alone."""
+    content = content_features(ratings)
+    return ServerPlan(
+        settings=settings,
+        catalogue=Catalogue.of(ratings.item_ids, ratings.scale, content),
+        level=0.0 if mask_plan(settings).family.is_centred else ratings.scale.midpoint,
+        ratings_per_user=ratings.n_ratings / ratings.n_users,
+        regressors=content,
+    )
+
+
+def counted_cost(
+    federations: Sequence[LocalFederation], members: Sequence[Member], n_users: int
+) -> Cost:
+    """Bytes and seconds of a mean user's round, as they were counted."""
+    rounds = sum(len(member.history) for member in members)
+    counted = [federation.transport.of(*ROUND_STAGES) for federation in federations]
+    return Cost(
+        sum(part.up_bytes for part in counted) / (n_users * rounds),
+        sum(part.down_bytes for part in counted) / (n_users * rounds),
+        sum(part.inside_s for part in counted) / (n_users * rounds),
+        how="counted among real parties; a party's seconds are those of its whole answers",
+    )
+
+
+def _require_summed(settings: Settings) -> None:
+    if settings.sharing == "plain" and not SOLVERS[settings.solver].may_be_clear:
+        raise SettingsError(
+            f"solver {settings.solver!r} is always summed where real messages are sent, since one "
+            "update holds masked ratings; use sharing 'strict'"
+        )

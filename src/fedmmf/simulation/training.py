@@ -1,0 +1,171 @@
+"""One training run in simulation: masks, rounds, checkpoints."""
+
+import hashlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedmmf import checkpoint
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.errors import CheckpointError
+from fedmmf.masks import FittedMasks
+from fedmmf.server import Coordinator
+from fedmmf.server import train as train_rounds
+from fedmmf.simulation.crowd import SimulatedCrowd
+from fedmmf.simulation.prepared import Prepared, Progress, no_progress, prepare
+from fedmmf.solvers.contract import Public, part_of
+from fedmmf.sums.costs import Cost
+
+CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One run of an ensemble: what the server has, and, in one process, what the parties have."""
+
+    public: Public
+    user_factors: Array  # (n_users, k)
+    history: Array  # (rounds,) held-out RMSE
+    best_round: int  # the last, where nothing was held out
+
+    @classmethod
+    def of(cls, coordinator: Coordinator, user_factors: Array) -> "Member":
+        """Join both sides' results."""
+        best_round = coordinator.best_round or coordinator.round
+        return cls(coordinator.result, user_factors, np.array(coordinator.history), best_round)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What training leaves behind."""
+
+    masks: FittedMasks
+    features: Array  # (n_items, d)
+    in_clear: Array  # (n_users,) bool, who shared updates in the clear
+    members: list[Member]
+    mask_seconds: float
+    train_seconds: float
+    cost: Cost  # of a round: worked out, or counted among real parties
+    is_simulated: bool
+
+
+def train(
+    ratings: Ratings,
+    settings: Settings,
+    *,
+    progress: Progress = no_progress,
+    checkpoint_file: Path | None = None,
+) -> Trained:
+    """Fit masks and factors; continue from `checkpoint_file` where it exists."""
+    began = time.perf_counter()
+    run = prepare(ratings, settings, progress)
+    keeper = None if checkpoint_file is None else _Keeper(checkpoint_file, ratings, settings)
+    masked = time.perf_counter()
+    members = _train_members(run, progress, keeper)
+    if keeper is not None:
+        keeper.remove()
+    times = (masked - began, time.perf_counter() - masked)
+    return Trained(run.masks, run.features, run.in_clear, members, *times, run.cost(), True)
+
+
+def _train_members(run: Prepared, progress: Progress, keeper: "_Keeper | None") -> list[Member]:
+    members = [] if keeper is None else keeper.finished()
+    for number in range(len(members), run.settings.ensemble):
+        coordinator = run.coordinator(number)
+        crowd = run.crowd(coordinator, number)
+        stage = f"rounds of run {number + 1}" if number else "rounds"
+
+        def after_round(
+            coordinator: Coordinator, crowd: SimulatedCrowd = crowd, stage: str = stage
+        ) -> None:
+            if keeper is not None:
+                keeper.keep(coordinator, crowd, members)
+            progress(stage, coordinator.round, coordinator.rounds)
+
+        if keeper is not None:
+            keeper.resume(coordinator, crowd)
+        train_rounds(coordinator, crowd, after_round)
+        members.append(Member.of(coordinator, crowd.user_factors.copy()))
+    return members
+
+
+def members_to_arrays(members: Iterable[Member]) -> dict[str, Array]:
+    """Members of an ensemble as named arrays, for a file."""
+    arrays: dict[str, Array] = {}
+    for number, member in enumerate(members):
+        sizes = np.array((member.public.rank, member.best_round))
+        arrays |= {
+            f"member{number}/sizes": sizes,
+            f"member{number}/parameters": member.public.parameters,
+            f"member{number}/item_rows": member.public.item_rows,
+            f"member{number}/user_factors": member.user_factors,
+            f"member{number}/history": member.history,
+        }
+    return arrays
+
+
+def members_from_arrays(arrays: dict[str, Array]) -> list[Member]:
+    """Read back what `members_to_arrays` gave."""
+    members: list[Member] = []
+    while f"member{len(members)}/sizes" in arrays:
+        part = part_of(arrays, f"member{len(members)}/")
+        rank, best_round = part["sizes"].tolist()
+        public = Public(rank, part["parameters"], part["item_rows"])
+        members.append(Member(public, part["user_factors"], part["history"], best_round))
+    return members
+
+
+class _Keeper:
+    """Writes checkpoints now and then, and finds its way back."""
+
+    def __init__(self, path: Path, ratings: Ratings, settings: Settings) -> None:
+        self._path = path
+        self._meta = {
+            "kind": "checkpoint",
+            "settings": settings.model_dump(),
+            "ratings": fingerprint(ratings),
+        }
+        self._last = time.monotonic()
+        self._found: dict[str, Array] = {}
+        if path.exists():
+            self._found, meta = checkpoint.load(path, "checkpoint")
+            if meta != self._meta:
+                raise CheckpointError(
+                    f"{path} belongs to a run with other settings or ratings; "
+                    "delete it or name another file"
+                )
+
+    def finished(self) -> list[Member]:
+        """Members of the ensemble that the checkpoint already holds."""
+        return members_from_arrays(self._found)
+
+    def resume(self, coordinator: Coordinator, crowd: SimulatedCrowd) -> None:
+        """Continue the member that was running when the checkpoint was written, if any."""
+        if self._found:
+            coordinator.restore(self._found)
+            crowd.restore(self._found)
+            self._found = {}
+
+    def keep(self, coordinator: Coordinator, crowd: SimulatedCrowd, finished: list[Member]) -> None:
+        """Write a checkpoint if the last one is old enough."""
+        if time.monotonic() - self._last >= CHECKPOINT_SECONDS:
+            state = coordinator.state() | crowd.state() | members_to_arrays(finished)
+            checkpoint.save(self._path, state, self._meta)
+            self._last = time.monotonic()
+
+    def remove(self) -> None:
+        """Delete the checkpoint of a finished run."""
+        self._path.unlink(missing_ok=True)
+
+
+def fingerprint(ratings: Ratings) -> str:
+    """A hash of the ratings, so that a checkpoint is continued on the same ones only."""
+    digest = hashlib.sha256()
+    for column in (ratings.user_codes, ratings.item_codes, ratings.values):
+        digest.update(column.tobytes())
+    return digest.hexdigest()

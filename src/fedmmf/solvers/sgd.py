@@ -1,0 +1,295 @@
+"""The paper's federated SGD, equation by equation; numpy only.
+
+`party_update` is what a party computes in one round, `descend` is how a vector of factors moves
+along a summed gradient, on the party and on the server alike. Errata 2 and 3 give the signs and the
+order that we read into Eq. 7 and Algorithm 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.solvers.contract import (
+    Bounds,
+    Ground,
+    ItemSums,
+    Public,
+    Solve,
+    require_published,
+    unrated,
+)
+
+STEPS = ("sum", "mean", "adam")
+DEFAULT_RATES = {"sum": 0.0005, "mean": 0.2, "adam": 0.02}
+ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-8
+INITIAL_SPREAD = 0.1  # standard deviation of the item factors at the start
+
+
+@dataclass(frozen=True)
+class SgdPlan:
+    """What every party has to know; public, and the same in every round."""
+
+    step: int  # index into STEPS
+    learning_rate: float
+    regularization: float
+    user_prior: float
+    biases: float  # 1: p_u0 and q_i1 are pinned to 1, so that q_i0 and p_u1 are biases; else 0
+
+    def to_parameters(self) -> Array:
+        """As numbers for the wire."""
+        return np.array(astuple(self), np.float64)
+
+    @classmethod
+    def of(cls, public: Public) -> "SgdPlan":
+        """Read the numbers back."""
+        step, *numbers = public.parameters.tolist()
+        return cls(int(step), *numbers)
+
+    @classmethod
+    def filled_in(cls, settings: Any, ground: Ground) -> "SgdPlan":
+        """The settings' numbers, with what they leave to `auto`."""
+        rate, regularization = settings.learning_rate, settings.regularization
+        if rate == "auto":
+            rate = DEFAULT_RATES[settings.step]
+        if regularization == "auto":
+            regularization = auto_regularization(ground.span, ground.ratings_per_user)
+        step = STEPS.index(settings.step)
+        return cls(step, rate, regularization, settings.user_prior, float(settings.biases))
+
+    def prior(self, rank: int) -> Array:
+        """p0, what p_u is shrunk towards; zero is the paper's rule. (k,)."""
+        prior = np.zeros(rank, np.float32)
+        prior[0] = self.user_prior
+        return prior
+
+
+@dataclass
+class Factors:
+    """Factors that are being learned, with the moments that Adam keeps of their gradients."""
+
+    value: Array  # (..., k) float32
+    first: Array
+    second: Array
+
+    @classmethod
+    def starting_at(cls, value: Array) -> "Factors":
+        """Begin from `value` with empty moments."""
+        return cls(value, np.zeros_like(value), np.zeros_like(value))
+
+    def state(self) -> dict[str, Array]:
+        """Copies of the three arrays, by name."""
+        return {name: value.copy() for name, value in vars(self).items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Array]) -> "Factors":
+        """Copy the three arrays."""
+        return cls(*(state[name].copy() for name in ("value", "first", "second")))
+
+
+def start_user_factors(n_users: int, rank: int) -> Array:
+    """Every party starts at (1, 0, ..., 0): q_i0 can then act as the item's bias from round one."""
+    start = np.zeros((n_users, rank), np.float32)
+    start[:, 0] = 1.0
+    return start
+
+
+def auto_regularization(span: float, ratings_per_user: float) -> float:
+    """Heuristic of ours: the best weighted lambda falls with the square root of the ratings.
+
+    lambda multiplies the number of ratings (errata 4), so a fixed value over-regularises users with
+    long histories. span/4 makes it mean the same on every scale (1..5 has span 4).
+    """
+    return span / 4.0 / float(np.sqrt(max(ratings_per_user, 1.0)))
+
+
+def descend(factors: Factors, gradient: Array, count: Array | int, plan: SgdPlan, t: int) -> None:
+    """Move `factors` in place along a gradient summed over `count` ratings, in round t >= 1.
+
+    sum: the paper's step (Alg. 1). mean: divided by the number of summands (errata 5). adam: Kingma
+    and Ba 2015, Algorithm 1.
+    """
+    rate = np.float32(plan.learning_rate)
+    if STEPS[plan.step] == "sum":
+        factors.value -= rate * gradient
+    elif STEPS[plan.step] == "mean":
+        factors.value -= rate * gradient / np.maximum(count, 1).astype(np.float32)
+    else:
+        factors.first += np.float32(1 - ADAM_FIRST) * (gradient - factors.first)
+        factors.second += np.float32(1 - ADAM_SECOND) * (gradient * gradient - factors.second)
+        first = factors.first / np.float32(1 - ADAM_FIRST**t)
+        second = factors.second / np.float32(1 - ADAM_SECOND**t)
+        factors.value -= rate * first / (np.sqrt(second) + np.float32(ADAM_EPSILON))
+
+
+def scores(q: Array, p: Array) -> Array:
+    """Return q_i . p for each row of q. (n,).
+
+    Not `q @ p`: for short float32 rows OpenBLAS now and then flags an invalid value that is in no
+    result, and numpy then warns (numpy issue 24067 has the same for other shapes).
+    """
+    return np.asarray(np.einsum("ij,j->i", q, p))
+
+
+def party_update(masked_ratings: Array, q: Array, p: Factors, plan: SgdPlan, t: int) -> Array:
+    """One party's round: update p_u in place, return eta_ui for its rated items.
+
+    Args:
+        masked_ratings: r_ui - f_u(i). (n,)
+        q: factors of the rated items, from the server. (n, k)
+        p: the party's own factors. (k,)
+        plan: the run's public plan.
+        t: number of the round, from 1.
+
+    Returns:
+        eta_ui = lambda q_i - e'_ui p_u, with e' after the update of p_u. (n, k)
+    """
+    error = masked_ratings - scores(q, p.value)  # (n,)
+    prior = plan.prior(len(p.value))
+    gradient = np.float32(len(error) * plan.regularization) * (p.value - prior)
+    gradient -= np.einsum("i,ij->j", error, q)
+    if plan.biases:
+        gradient[0] = 0.0
+    descend(p, gradient, len(error), plan, t)
+    error = masked_ratings - scores(q, p.value)
+    return np.float32(plan.regularization) * q - np.outer(error, p.value)
+
+
+def settled_factors(masked_ratings: Array, q: Array, plan: SgdPlan) -> Array:
+    """Where the party's updates lead while the item factors stay fixed.
+
+    p = argmin sum (r - q.p)^2 + n lambda |p - p0|^2, with p_u0 = 1 where there are biases. (k,)
+    """
+    q = q.astype(np.float64)
+    prior = plan.prior(q.shape[1]).astype(np.float64)
+    prior[0] = 1.0 if plan.biases else prior[0]
+    weight = np.full(len(prior), max(len(q) * plan.regularization, 1e-6))
+    weight[0] = 1e9 if plan.biases else weight[0]
+    normal = q.T @ q + np.diag(weight)
+    moved = np.linalg.solve(normal, q.T @ (masked_ratings - q @ prior))
+    return np.asarray(prior + moved, np.float32)
+
+
+class SgdParty:
+    """The party's half."""
+
+    def __init__(self, rank: int) -> None:
+        self._p = Factors.starting_at(start_user_factors(1, rank)[0])
+
+    @property
+    def user_factors(self) -> Array:
+        """p_u. (k,)."""
+        return self._p.value
+
+    @user_factors.setter
+    def user_factors(self, value: Array) -> None:
+        self._p.value[:] = value
+
+    def update(self, masked_ratings: Array, public: Public, t: int) -> tuple[Array, Array]:
+        """MaskedUpdate of Algorithm 1; there are no totals."""
+        q = public.item_factors
+        return party_update(masked_ratings, q, self._p, SgdPlan.of(public), t), np.zeros(0)
+
+    def settle(self, masked_ratings: Array, public: Public) -> None:
+        """Find p_u for finished item factors."""
+        self.user_factors = settled_factors(masked_ratings, public.item_factors, SgdPlan.of(public))
+
+    def state(self) -> dict[str, Array]:
+        """The factors and their moments."""
+        return self._p.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self._p = Factors.from_state(state)
+
+
+class SgdServer:
+    """The server's half.
+
+    Args:
+        plan: the run's public plan.
+        ground: what it starts from.
+        rank: k.
+    """
+
+    def __init__(self, plan: SgdPlan, ground: Ground, rank: int) -> None:
+        self._plan = plan
+        self._unknown = np.zeros(rank, np.float32)
+        self._unknown[0] = ground.level
+        shape, spread = (ground.n_items, rank), np.float32(INITIAL_SPREAD)
+        noise = ground.stream.standard_normal(shape, np.float32) * spread
+        if plan.biases:
+            self._unknown[1], noise[:, 1] = 1.0, 0.0
+        self._q = Factors.starting_at(noise + self._unknown)
+
+    def public(self) -> Public:
+        """The plan and the item factors, which stay as they are when the next round moves ours."""
+        value = self._q.value.copy()
+        return Public(value.shape[1], self._plan.to_parameters(), value)
+
+    def advance(self, sums: ItemSums, t: int) -> None:
+        """q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
+        rows = np.asarray(sums.rows, np.float32)
+        if self._plan.biases:
+            rows = rows.copy()
+            rows[:, 1] = 0.0
+        descend(self._q, rows, sums.n_raters[:, np.newaxis], self._plan, t)
+        if t == 1:  # the mask alone predicts what nobody rated: take the starting noise away
+            self._q.value[unrated(sums)] = self._unknown
+
+    def state(self) -> dict[str, Array]:
+        """The factors and their moments."""
+        return self._q.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self._q = Factors.from_state(state)
+
+
+class Sgd:
+    """Both halves, and what they need."""
+
+    name, ring = "sgd", "2^32"
+    default_rounds, default_held_out = 200, 0.05
+    may_be_clear = may_be_noisy = True
+
+    def rank(self, settings: Any) -> int:
+        """Two more than the factors where biases are learned."""
+        return int(settings.factors + 2 * settings.biases)
+
+    def width(self, rank: int) -> int:
+        """A gradient has the length of a vector of factors."""
+        return rank
+
+    def n_totals(self, rank: int) -> int:
+        """None."""
+        return 0
+
+    def bounds(self, span: float) -> Bounds:
+        """Gradients are a few spans, squared errors some squares of it."""
+        return Bounds(row=4.0 * span, total=2.0**10 * max(span, 1.0) ** 2)
+
+    def check(self, public: Public) -> None:
+        """The plan's numbers are in range."""
+        n = len(public.parameters)
+        require_published(n == 5, f"the plan of sgd has 5 numbers; got {n}")
+        step, rate, regularization, _, biases = public.parameters.tolist()
+        require_published(step in range(len(STEPS)), f"the step is one of {STEPS}; got {step:g}")
+        require_published(0 < rate <= 1e6, f"the learning rate is in (0, 1e6]; got {rate:g}")
+        is_weight = 0 <= regularization <= 1e6
+        require_published(is_weight, f"lambda is in [0, 1e6]; got {regularization:g}")
+        is_switch = biases in (0, 1) and public.rank > biases
+        require_published(is_switch, f"biases are 0, or 1 with two factors; got {biases:g}")
+
+    def party(self, rank: int) -> SgdParty:
+        """A party's half before its first round."""
+        return SgdParty(rank)
+
+    def server(self, settings: Any, ground: Ground, solve: Solve | None = None) -> SgdServer:
+        """The server's half before the first round; it has nothing to solve."""
+        return SgdServer(SgdPlan.filled_in(settings, ground), ground, self.rank(settings))
+
+
+SGD = Sgd()

@@ -1,0 +1,31 @@
+"""What adaptive sums have besides plain and secure ones: masked ratings, handed over once."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from fedmmf.arrays import Array
+from fedmmf.wire import Catalogue, Kind, Message
+from fedmmf.wire.frames import ITEMS, SINGLES, require
+from fedmmf.wire.messages import require_items
+
+
+@dataclass(frozen=True)
+class Collect(Message):
+    """Server to party: send your masked ratings once, instead of updates."""
+
+    kind: ClassVar[int] = Kind.COLLECT
+
+
+@dataclass(frozen=True, eq=False)
+class Collected(Message):
+    """Party to server: its masked ratings; they are given away by intention."""
+
+    kind: ClassVar[int] = Kind.COLLECTED
+    items: Annotated[Array, ITEMS]  # (n,)
+    masked_ratings: Annotated[Array, SINGLES]  # (n,)
+
+    def check(self, known: Catalogue | None) -> None:
+        """A masked rating per item of the catalogue."""
+        require(len(self.items) == len(self.masked_ratings), "a masked rating per item")
+        if known is not None:
+            require_items(self.items, known.n_items)

@@ -1,0 +1,61 @@
+"""What a way to sum is: two sides that meet only in messages, and the same worked out at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedmmf.arrays import Array
+from fedmmf.solvers.contract import Solver
+from fedmmf.wire import Catalogue, Round, Survey
+from fedmmf.wire.messages import Expected
+
+if TYPE_CHECKING:
+    from fedmmf.sums.costs import Cost, CostInput
+    from fedmmf.sums.party_side import PartyDesk, PartySide
+    from fedmmf.sums.server_side import ServerDesk, ServerSide
+    from fedmmf.sums.simulated import Group, Simulated
+
+HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
+Work = Survey | Round
+"""What is summed: a publication."""
+
+
+def sizes_of(catalogue: Catalogue, solver: Solver, rank: int, for_survey: bool) -> Expected:
+    """Sizes of the answers to a survey, or to a round."""
+    if for_survey:
+        return Expected(catalogue, rank=1, width=1, n_totals=0)
+    n_totals = HELD_OUT_TOTALS + solver.n_totals(rank)
+    return Expected(catalogue, rank, solver.width(rank), n_totals)
+
+
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """What the users of one party add to a sum."""
+
+    items: Array  # (n,) increasing
+    counts: Array  # (n,) users who rated each
+    rows: Array  # (n, width) float32, or int64 steps of fixed point
+    totals: Array  # (n_totals,) float64, or int64 steps of fixed point
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to sum.
+
+    Attributes:
+        name: what the settings call it.
+        hides: whether a party that sends updates only in sums may take part.
+        party: a `PartySide` for a `PartyDesk`.
+        server: a `ServerSide` for a `ServerDesk`.
+        simulate: the `Group`s of a `Simulated` crowd; they are added up.
+        cost: the `Cost` of a `CostInput`.
+        words: for settings, sentences for people: what is hidden from whom.
+    """
+
+    name: str
+    hides: bool
+    party: Callable[["PartyDesk"], "PartySide"]
+    server: Callable[["ServerDesk"], "ServerSide"]
+    simulate: Callable[["Simulated"], "list[Group]"]
+    cost: Callable[["CostInput"], "Cost"]
+    words: Callable[[Any], tuple[str, ...]]

@@ -1,0 +1,42 @@
+"""What a round costs: one type for every way to sum, in simulation and reality."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedmmf.solvers.contract import Solver
+from fedmmf.sums.contract import sizes_of
+from fedmmf.wire import Catalogue
+from fedmmf.wire.messages import Expected
+
+
+@dataclass(frozen=True, eq=False)
+class CostInput:
+    """What decides the cost of a round."""
+
+    settings: Any
+    solver: Solver
+    rank: int
+    catalogue: Catalogue
+    round_bytes: int  # of the publication, as it is encoded
+    n_users: int
+    ratings_per_user: float
+    n_clear: int = 0  # users who share in the clear
+
+    @property
+    def sizes(self) -> Expected:
+        """Of an update."""
+        return sizes_of(self.catalogue, self.solver, self.rank, for_survey=False)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one round and one user: bytes as encoded, and CPU seconds beyond plain addition.
+
+    The server's seconds are for everybody together.
+    """
+
+    up_bytes: float
+    down_bytes: float
+    party_s: float = 0.0
+    server_s: float = 0.0
+    how: str = "sums in the clear need no protocol"

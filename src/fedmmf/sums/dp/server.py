@@ -1,0 +1,29 @@
+"""The server's side of differentially private sums; the noise is the parties' business."""
+
+from fedmmf.sums.dp.guarantee import guarantee_of, least_survivors
+from fedmmf.sums.plain.server import PlainServer
+from fedmmf.sums.secure.server import SecureOptions, SecureServer
+from fedmmf.sums.server_side import ServerDesk, ServerSide
+
+
+def dp_server(desk: ServerDesk) -> ServerSide:
+    """Plain sums of noisy updates, or secure sums; neither has a survey, which would lack noise."""
+    if desk.settings.dp_noise == "local":
+        return PlainServer(desk)
+    return NoisySecureServer(desk)
+
+
+class NoisySecureServer(SecureServer):
+    """Secure sums over updates with noise."""
+
+    def __init__(self, desk: ServerDesk) -> None:
+        super().__init__(desk)
+        self._guarantee = guarantee_of(desk.settings)
+
+    def options_among(self, n_parties: int) -> SecureOptions:
+        """Parties work out the same from their number, which is smaller in a later session."""
+        bounds = self._guarantee.bounds(n_parties)
+        return SecureOptions(None, bounds, least_survivors(n_parties))
+
+    def prepare(self) -> None:
+        """Nothing is surveyed: noise hides which items are rare."""

@@ -1,0 +1,13 @@
+"""Differentially private sums, in words."""
+
+from typing import Any
+
+
+def words(settings: Any) -> tuple[str, ...]:
+    """What epsilon covers."""
+    return (
+        "Updates are shortened and get noise (differential privacy): what the server sees says "
+        "little about whether a user took part. How little, dp_epsilon says; smaller is less.",
+        "With dp_noise local the server sees single updates with much noise; with distributed it "
+        "sees sums alone, made by secure aggregation.",
+    )

@@ -1,0 +1,118 @@
+"""The keeper's and the blind server's side of homomorphic sums."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from fedmmf.errors import WireError
+from fedmmf.secagg import BelowThresholdError
+from fedmmf.solvers.contract import ItemSums
+from fedmmf.sums.contract import Work
+from fedmmf.sums.homomorphic.channel import seal
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
+from fedmmf.sums.homomorphic.schemes import SecretKey, generate, load_public
+from fedmmf.sums.server_side import ServerDesk, ServerSide
+from fedmmf.sums.vector import SumCodec, codec_of, rare_items
+from fedmmf.wire import Ask, Round, Survey, name_of
+
+MIN_PARTIES = 3  # a sum over fewer would show the keeper too much of one update
+
+
+class BlindSum:
+    """The server's part of a round: it adds ciphertexts that it cannot read.
+
+    Args:
+        key: the public half.
+        round_: whose ciphertexts are added.
+        codec: of the sum; the server needs its length and its largest entry.
+    """
+
+    def __init__(self, key: HomomorphicKey, round_: int, codec: SumCodec) -> None:
+        self._public = load_public(key.scheme, key.public)
+        self._round, self._length, self._limit = round_, codec.length, codec.largest
+        self._total: list[Any] | None = None
+        self.added: list[str] = []
+
+    def receive(self, party: str, message: Ciphertexts) -> None:
+        """Add a party's answer; raises `WireError` where it is not what is due."""
+        if message.round != self._round:
+            raise WireError(f"ciphertexts of round {self._round} are due; got {message.round}")
+        part = self._public.read(message.data, self._length, self._limit)
+        self._total = part if self._total is None else self._public.add(self._total, part)
+        self.added.append(party)
+
+    def total(self) -> bytes:
+        """Ciphertexts of the sum, for the keeper."""
+        if self._total is None or len(self.added) < MIN_PARTIES:
+            raise BelowThresholdError("homomorphic sum", len(self.added), MIN_PARTIES)
+        return self._public.write(self._total)
+
+
+class KeeperServer(ServerSide):
+    """The keeper: parties are asked past the server, which adds what it cannot read.
+
+    Args:
+        desk: what the server lends.
+        scheme: one of `schemes`.
+        secret: the keeper's key, for this run alone; None: drawn now.
+    """
+
+    def __init__(self, desk: ServerDesk, scheme: str, secret: SecretKey | None = None) -> None:
+        super().__init__(desk)
+        self._secret = secret or generate(scheme)
+        self._left_out: tuple[int, ...] = ()
+        public, channel = self._secret.public, os.urandom(32)
+        self.key = HomomorphicKey(self._secret.name, desk.n_users, channel, public)
+
+    def prepare(self) -> None:
+        """Find the items that too few users rated; they are left out from then on."""
+        self.survey(with_ratings=False)
+
+    def survey(self, *, with_ratings: bool) -> ItemSums:
+        """As for other ways; from then on, rare items are left out of every round."""
+        sums = super().survey(with_ratings=with_ratings)
+        self._left_out = rare_items(sums, self.desk.settings.min_raters)
+        return sums
+
+    def sums(self, round_: Round) -> ItemSums:
+        """One round; held-out ratings are counted, and CKKS leaves noise on the count."""
+        sums = super().sums(round_)
+        sums.totals[0] = np.rint(sums.totals[0])
+        return sums
+
+    def sum(self, stage: str, work: Work) -> ItemSums:
+        """Ask everybody; who does not answer, or answers nonsense, is left out."""
+        codec, frame = self._codec(work), self._sealed(work)
+        blind = BlindSum(self.key, _number(work), codec)
+        questions = dict.fromkeys(self.desk.roster.joined, Ask(name_of(frame)))
+        replies = self.desk.roster.ask(stage, questions, Ciphertexts, publication=frame)
+        for name, reply in replies.items():
+            try:
+                blind.receive(name, reply)
+            except WireError as error:
+                self.desk.roster.refuse(name, str(error))
+        self.survivors = blind.added
+        total = self._secret.decrypt(blind.total(), codec.length, codec.largest)
+        return codec.sums(total, self._secret.largest_error(self.key.n_users, codec.largest))
+
+    def finish(self, round_: Round) -> None:
+        """Hand out the final factors, sealed as well."""
+        self.hand_out(self._sealed(round_), self.desk.roster.joined)
+
+    def handout(self) -> bytes:
+        """The key, for every party."""
+        return self.key.encode()
+
+    def _sealed(self, work: Work) -> bytes:
+        task = HomomorphicTask(np.array(self._left_out, np.int32), work.encode())
+        return seal(self.key, _number(work), task).encode()
+
+    def _codec(self, work: Work) -> SumCodec:
+        desk = self.desk
+        bounds = desk.solver.bounds(desk.catalogue.scale.span)
+        return codec_of(desk.expected(work), bounds, self.key.n_users, desk.solver.ring)
+
+
+def _number(work: Work) -> int:
+    return 0 if isinstance(work, Survey) else work.round

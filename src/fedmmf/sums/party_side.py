@@ -1,0 +1,133 @@
+"""A party's side of a way to sum, and what the party lends to it."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import Cohort
+from fedmmf.errors import WireError
+from fedmmf.secagg.codec import FixedPoint
+from fedmmf.solvers.contract import Bounds, Solver
+from fedmmf.sums.contract import Contribution, Work
+from fedmmf.wire import Catalogue, Invitation, Message
+
+
+class Rounding(Protocol):
+    """How each user's numbers are bounded and rounded before they are added."""
+
+    @property
+    def totals(self) -> FixedPoint:
+        """Of the totals."""
+
+    def cohort(self, left_out: Array | None) -> Cohort:
+        """The same for rows, as an engine takes it."""
+
+
+class Noise(Protocol):
+    """What a party demands of every update that leaves it: bounded length, and noise."""
+
+    @property
+    def clip(self) -> float:
+        """Largest length of a user's update."""
+
+    @property
+    def rounds(self) -> int:
+        """How many updates the noise pays for."""
+
+    def add(self, rows: Array, n_parties: int) -> Array:
+        """Rows over the whole catalogue with the noise of one party out of so many."""
+
+    def check_sum(self, n_parties: int, minimum: int) -> None:
+        """Raise `WireError` where a sum could end with less noise than is due."""
+
+    def bounds(self, n_parties: int) -> Bounds:
+        """Of one user's numbers, with room for the noise."""
+
+
+class Permissions(Protocol):
+    """What a party's owner allows; `party.policy.Policy`."""
+
+    @property
+    def sharing(self) -> str:
+        """Strict, adaptive or plain."""
+
+    @property
+    def identity(self) -> bytes | None:
+        """What it signs with."""
+
+    @property
+    def trusted(self) -> frozenset[bytes]:
+        """Whose signatures it accepts."""
+
+    @property
+    def smallest_cohort(self) -> int:
+        """The fewest parties that it hides among."""
+
+    @property
+    def noise(self) -> Any:
+        """A `Noise`, or None."""
+
+
+class PartyDesk(Protocol):
+    """What a party lends to its side of a way to sum, for one run."""
+
+    catalogue: Catalogue
+    invitation: Invitation
+    solver: Solver
+    n_users: int
+    in_clear: bool
+
+    @property
+    def policy(self) -> Permissions:
+        """What its owner allows."""
+
+    def work(self, name: bytes) -> Work:
+        """A publication, read and checked once; where it is not held, the party asks for it."""
+
+    def read_work(self, frame: bytes) -> Work:
+        """Read a publication against what was agreed on."""
+
+    def contribute(
+        self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
+    ) -> Contribution:
+        """Take part: p_u moves with it, and moves back if the answer fails.
+
+        Args:
+            work: what is summed.
+            rounding: to fixed point; None: floating point.
+            left_out: items that are not summed. (n_items,) bool
+            n_parties: in the sum, who share the noise.
+        """
+
+    def collect(self) -> tuple[Array, Array]:
+        """Items and masked ratings of a single user; refused where the policy forbids it."""
+
+
+class PartySide:
+    """A party's side of a way to sum, for one run."""
+
+    answers: tuple[type[Message], ...] = ()
+
+    def __init__(self, desk: PartyDesk) -> None:
+        self.desk = desk
+
+    def answer(self, message: Any) -> Message:
+        """Answer one of `answers`; raises a `FedMMFError` and then is as it was."""
+        raise WireError(f"nothing answers a {type(message).__name__}")
+
+    def read(self, frame: bytes) -> Work:
+        """A publication, as this way sends it."""
+        return self.desk.read_work(frame)
+
+    def hold(self, secret: bytes) -> None:
+        """Take what the keeper hands to every party over a channel of its own."""
+        raise WireError("this way to sum has no secret that somebody else could know")
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` goes back to; attributes are replaced, never changed in place."""
+        return dict(vars(self))
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Be as before."""
+        vars(self).clear()
+        vars(self).update(state)

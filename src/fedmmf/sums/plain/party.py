@@ -1,0 +1,37 @@
+"""A party's side of sums in the clear."""
+
+import numpy as np
+
+from fedmmf.errors import WireError
+from fedmmf.sums.contract import Work
+from fedmmf.sums.party_side import PartySide
+from fedmmf.wire import Ask, Survey, Update
+
+
+class PlainParty(PartySide):
+    """Answers with its update as it is, if its owner lets it."""
+
+    answers = (Ask,)
+
+    def answer(self, message: Ask) -> Update:
+        """The party's part of what is published."""
+        work = self.desk.work(message.about)
+        self._require_allowed(work)
+        part = self.desk.contribute(work, None, None, n_parties=1)
+        counts = part.counts if (part.counts != 1).any() else part.counts[:0]
+        round_ = 0 if isinstance(work, Survey) else work.round
+        return Update(round_, part.items, counts, np.asarray(part.rows, np.float32), part.totals)
+
+    def _require_allowed(self, work: Work) -> None:
+        """Refuse to say in the clear what the party's owner did not allow."""
+        desk, noise = self.desk, self.desk.policy.noise
+        if noise is not None:
+            noise.check_sum(1, 1)  # only noise that each party adds for itself will do
+            return
+        if isinstance(work, Survey):
+            if desk.policy.sharing != "plain":
+                raise WireError("this party answers a survey only in sums; its policy says so")
+        elif not desk.solver.may_be_clear:
+            raise WireError(f"updates of {desk.solver.name!r} hold masked ratings: only in sums")
+        elif not desk.in_clear:
+            raise WireError("this party sends updates only in sums; its policy says so")

@@ -1,0 +1,58 @@
+"""The server's side of sums in the clear."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedmmf.solvers.contract import ItemSums
+from fedmmf.sums.contract import Work
+from fedmmf.sums.server_side import ServerDesk, ServerSide
+from fedmmf.wire import Ask, Survey, Update, name_of
+from fedmmf.wire.messages import Expected
+
+
+class PlainServer(ServerSide):
+    """Updates arrive as they are and are summed here; who does not answer is left out.
+
+    Policies other than plain refuse a survey.
+
+    Args:
+        desk: what the server lends.
+        names: whom to ask; None: everybody who joined.
+    """
+
+    def __init__(self, desk: ServerDesk, names: Sequence[str] | None = None) -> None:
+        super().__init__(desk)
+        self._names = names
+
+    def sum(self, stage: str, work: Work) -> ItemSums:
+        """Collect everybody's updates and add them up."""
+        sizes, frame = self.desk.expected(work), work.encode()
+        rows = np.zeros((sizes.catalogue.n_items, sizes.width), np.float32)
+        n_raters, totals = np.zeros(len(rows), np.int64), np.zeros(sizes.n_totals)
+        number, survivors = 0 if isinstance(work, Survey) else work.round, []
+        joined = self.desk.roster.joined  # once: it is worked out anew each time
+        for name, update in self._ask(stage, frame, sizes).items():
+            if not self._is_due(name, update, number, joined[name].n_users):
+                continue
+            rows[update.items] += update.rows
+            n_raters[update.items] += update.n_raters
+            totals += update.totals
+            survivors.append(name)
+        self.survivors = survivors
+        return ItemSums(rows, n_raters, totals)
+
+    def _ask(self, stage: str, frame: bytes, sizes: Expected) -> dict[str, Update]:
+        names = self.desk.roster.joined if self._names is None else self._names
+        questions = dict.fromkeys(names, Ask(name_of(frame)))
+        return self.desk.roster.ask(stage, questions, Update, sizes, frame)
+
+    def _is_due(self, name: str, update: Update, number: int, n_users: int) -> bool:
+        if update.round != number:
+            reason = f"sent an update of round {update.round} in round {number}"
+        elif (update.n_raters > n_users).any():
+            reason = f"counts more raters of an item than its {n_users} users"
+        else:
+            return True
+        self.desk.roster.refuse(name, reason)
+        return False

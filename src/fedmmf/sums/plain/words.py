@@ -1,0 +1,11 @@
+"""Sums in the clear, in words."""
+
+from typing import Any
+
+
+def words(settings: Any) -> tuple[str, ...]:
+    """What the server sees."""
+    return (
+        "Sharing is plain: the server sees the update of every user. From two rounds of updates it "
+        "can work out masked ratings, and without a mask the ratings themselves.",
+    )

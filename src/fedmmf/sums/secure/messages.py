@@ -1,0 +1,76 @@
+"""The messages of secure sums; what is inside a trip is `secagg`'s."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from fedmmf.arrays import Array
+from fedmmf.secagg import LARGEST_COHORT
+from fedmmf.wire import Catalogue, Kind, Message
+from fedmmf.wire.frames import (
+    BLOB,
+    BYTE,
+    ITEMS,
+    KEYS,
+    NAME,
+    SWITCH,
+    WHOLE,
+    fixed,
+    require,
+)
+from fedmmf.wire.messages import require_items
+
+SESSION_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class SecureSetup(Message):
+    """Server to party: what a series of securely summed rounds is agreed on.
+
+    Everything here is public. A party checks it against the conditions of `secagg.policy` and its
+    own policy before it takes part. Party numbers are 0 to n_parties - 1.
+    """
+
+    kind: ClassVar[int] = Kind.SECURE_SETUP
+    session: Annotated[bytes, fixed(SESSION_BYTES)]  # never used twice
+    graph_seed: Annotated[bytes, fixed(32)]
+    for_survey: Annotated[bool, SWITCH]  # the sums are of a survey; else of rounds
+    party: Annotated[int, WHOLE]  # whom this copy is for
+    n_parties: Annotated[int, WHOLE]
+    n_users: Annotated[int, WHOLE]  # behind all of them
+    threshold: Annotated[int, WHOLE]
+    neighbours: Annotated[int, WHOLE]  # 0: everybody
+    minimum: Annotated[int, WHOLE]  # the fewest parties that may be in a sum
+    left_out: Annotated[Array, ITEMS]  # items that too few users rated
+    identities: Annotated[tuple[bytes, ...], KEYS]  # Ed25519 public keys; empty: nobody signs
+
+    def check(self, known: Catalogue | None) -> None:
+        """Sizes that a party is willing to compute with."""
+        n = self.n_parties
+        require(0 < n <= LARGEST_COHORT, f"1 to {LARGEST_COHORT} parties are summed; got {n}")
+        require(self.party < n, f"party {self.party} is not one of {n}")
+        require(n <= self.n_users < 1 << 31, f"{n} parties have {self.n_users} users")
+        n_keys = len(self.identities)
+        require(n_keys in (0, n), f"there must be an identity for each party; got {n_keys}")
+        if known is not None:
+            require_items(self.left_out, known.n_items)
+
+
+@dataclass(frozen=True)
+class SecureAgreed(Message):
+    """Party to server: it takes part in these sums."""
+
+    kind: ClassVar[int] = Kind.SECURE_AGREED
+
+
+@dataclass(frozen=True)
+class SecureTrip(Message):
+    """Both ways: a message of `secagg.session`, and the name of what is summed."""
+
+    kind: ClassVar[int] = Kind.SECURE_TRIP
+    trip: Annotated[int, BYTE]  # 1: masked input, 2: check, where parties sign, 3: unmasking
+    about: Annotated[bytes, NAME]  # zeros where nothing is summed
+    data: Annotated[bytes, BLOB]
+
+    def check(self, known: Any) -> None:
+        """There are three trips."""
+        require(self.trip in (1, 2, 3), f"trip must be 1, 2 or 3; got {self.trip}")

@@ -1,0 +1,204 @@
+"""The server's side of secure sums.
+
+Two trips a round, with fresh keys every round (`secagg.session`); a third, between them, where
+parties sign what they see, against a server that lies. A party that misses a trip has dropped out
+of that round; one that sends something wrong is treated the same. A round that falls below its
+threshold gives no sum, and the next one begins a new session among those who are left.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import DataError, WireError
+from fedmmf.secagg import (
+    BelowThresholdError,
+    SessionServer,
+    least_cohort,
+    parameters,
+)
+from fedmmf.secagg.policy import MINIMUM_COHORT
+from fedmmf.solvers.contract import Bounds, ItemSums
+from fedmmf.sums.contract import Work
+from fedmmf.sums.secure.messages import SESSION_BYTES, SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.sums.secure.party import agreed_setup
+from fedmmf.sums.server_side import ServerDesk, ServerSide
+from fedmmf.sums.vector import SumCodec, codec_of, rare_items
+from fedmmf.wire import Round, Survey, name_of
+from fedmmf.wire.frames import NO_NAME
+
+CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that secure sums withstand
+
+
+@dataclass(frozen=True)
+class SecureOptions:
+    """What decides the sums, besides the settings.
+
+    Attributes:
+        neighbours: of each party in the graph, with the threshold; None: as few as are safe.
+        bounds: of one user's numbers; None: what the solver calls for.
+        minimum: the fewest parties that may be in a sum.
+    """
+
+    neighbours: tuple[int, int] | None = None
+    bounds: Bounds | None = None
+    minimum: int = MINIMUM_COHORT
+
+    def graph(self, n: int, *, active: bool) -> tuple[int, int]:
+        """Neighbours, 0 for everybody, and threshold."""
+        k, threshold = self.neighbours or parameters(n, CORRUPT, DROPOUT, active=active)
+        return (0 if k == n - 1 else k), threshold
+
+
+DEFAULT_OPTIONS = SecureOptions()
+
+
+class _Session:
+    """A series of rounds among parties that have agreed to it."""
+
+    def __init__(self, names: Sequence[str], setup: SecureSetup, codec: SumCodec) -> None:
+        self.names, self.setup, self.codec = list(names), setup, codec
+        self.numbers = {name: number for number, name in enumerate(names)}
+        self.protocol = SessionServer(agreed_setup(setup, codec))
+
+
+class SecureServer(ServerSide):
+    """Runs the protocol.
+
+    Args:
+        desk: what the server lends.
+        names: whom to sum; None: everybody who joined.
+        options: what decides the sums.
+    """
+
+    def __init__(
+        self,
+        desk: ServerDesk,
+        names: Sequence[str] | None = None,
+        options: SecureOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        super().__init__(desk)
+        self._names, self._options = names, options
+        self._left_out: tuple[int, ...] = ()
+        self._session: _Session | None = None
+
+    def options_among(self, n_parties: int) -> SecureOptions:
+        """What decides the sums of so many parties."""
+        return self._options
+
+    def prepare(self) -> None:
+        """Find the items that too few users rated; they are left out from then on."""
+        self.survey(with_ratings=False)
+
+    def survey(self, *, with_ratings: bool) -> ItemSums:
+        """Users per item and, if asked for, the sums of their ratings.
+
+        From then on, items with fewer than `min_raters` are left out of every round. The survey's
+        own sums still hold them: they show that somebody rated the item, and how (errata 34).
+        """
+        self._session = None
+        sums = self.sum("survey", Survey(with_ratings))
+        self._session = None
+        self._left_out = rare_items(sums, self.desk.settings.min_raters)
+        return sums
+
+    def finish(self, round_: Round) -> None:
+        """Hand out the final factors."""
+        names = self.desk.roster.joined if self._names is None else self._names
+        self.hand_out(round_.encode(), names)
+
+    def sum(self, stage: str, work: Work) -> ItemSums:
+        """Run one round of the protocol."""
+        self.survivors = ()
+        session = self._session = self._session or self._start(work)
+        try:
+            total = self._round(session, "trip" if stage == "round" else stage, work.encode())
+            if total is None:
+                raise WireError("the session gave no sum for this round")
+            sums = session.codec.sums(session.codec.ring.lift(total))
+        except (BelowThresholdError, DataError):
+            self._session = None
+            raise
+        self.survivors = [session.names[number] for number in session.protocol.survivors]
+        return sums
+
+    def _start(self, work: Work) -> _Session:
+        """Agree on a session, without those who will not, and fill its pipeline."""
+        session = self._propose(self._eligible(), work)
+        while len(willing := self._invite(session)) < len(session.names):
+            session = self._propose(willing, work)
+        self._round(session, "fill", b"")
+        return session
+
+    def _eligible(self) -> list[str]:
+        """Who is alive and, where parties sign, has an identity that nobody else has claimed."""
+        joined, claimed = self.desk.roster.joined, {b""}
+        names = sorted(joined if self._names is None else joined.keys() & self._names)
+        if not self.desk.settings.signed:
+            return names
+        fit = []
+        for name in names:
+            if joined[name].identity in claimed:
+                self.desk.roster.refuse(name, "joined without an identity of its own to sign with")
+            else:
+                fit.append(name)
+            claimed.add(joined[name].identity)
+        return fit
+
+    def _propose(self, names: Sequence[str], work: Work) -> _Session:
+        desk, joined = self.desk, self.desk.roster.joined
+        signed = bool(desk.settings.signed)
+        if len(names) < least_cohort(active=signed):
+            raise BelowThresholdError("set-up", len(names), least_cohort(active=signed))
+        options = self.options_among(len(names))
+        neighbours, threshold = options.graph(len(names), active=signed)
+        bounds = options.bounds or desk.solver.bounds(desk.catalogue.scale.span)
+        n_users = sum(joined[name].n_users for name in names)
+        setup = SecureSetup(
+            session=os.urandom(SESSION_BYTES),
+            graph_seed=os.urandom(32),
+            for_survey=isinstance(work, Survey),
+            party=0,
+            n_parties=len(names),
+            n_users=n_users,
+            threshold=threshold,
+            neighbours=neighbours,
+            minimum=options.minimum,
+            left_out=np.array(self._left_out, np.int32),
+            identities=tuple(joined[name].identity for name in names) if signed else (),
+        )
+        codec = codec_of(desk.expected(work), bounds, n_users, desk.solver.ring)
+        return _Session(names, setup, codec)
+
+    def _invite(self, session: _Session) -> list[str]:
+        """Who agrees."""
+        setups = {
+            name: replace(session.setup, party=number) for name, number in session.numbers.items()
+        }
+        return sorted(self.desk.roster.ask("set-up", setups, SecureAgreed))
+
+    def _round(self, session: _Session, stage: str, frame: bytes) -> Array | None:
+        """Every trip of a round; an empty frame fills the pipeline and sums nothing."""
+        protocol, about = session.protocol, name_of(frame) if frame else NO_NAME
+        trips = [(1, protocol.first), (2, protocol.check), (3, protocol.second)]
+        for trip, outgoing in trips:
+            if trip == 2 and not session.setup.identities:
+                continue
+            questions = {
+                session.names[number]: SecureTrip(trip, about, data)
+                for number, data in outgoing().items()
+            }
+            where, publication = f"{stage} {trip}", frame if trip == 1 else b""
+            replies = self.desk.roster.ask(where, questions, SecureTrip, publication=publication)
+            self._receive(session, replies)
+        return protocol.result()
+
+    def _receive(self, session: _Session, replies: Mapping[str, SecureTrip]) -> None:
+        for name, reply in replies.items():
+            try:
+                session.protocol.receive(session.numbers[name], reply.data)
+            except WireError as error:
+                self.desk.roster.refuse(name, str(error))

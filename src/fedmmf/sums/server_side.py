@@ -1,0 +1,90 @@
+"""The server's side of a way to sum, and what the server lends to it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from fedmmf.errors import WireError
+from fedmmf.solvers.contract import ItemSums, Solver
+from fedmmf.sums.contract import Work, sizes_of
+from fedmmf.wire import Catalogue, Finish, Finished, Joined, Message, Round, Survey, name_of
+from fedmmf.wire.messages import Expected
+
+Reply = TypeVar("Reply", bound=Message)
+
+
+class Asking(Protocol):
+    """The parties as the server knows them: by name; `server.roster.Roster`."""
+
+    @property
+    def joined(self) -> Mapping[str, Joined]:
+        """What those who take part said of themselves, by name, in order."""
+
+    def ask(
+        self,
+        stage: str,
+        questions: Mapping[str, Message],
+        expected: type[Reply],
+        known: Any = None,
+        publication: bytes = b"",
+    ) -> dict[str, Reply]:
+        """Ask parties; return what the willing ones answered in time."""
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Note why a party's answer is of no use."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerDesk:
+    """What the server lends to its side of a way to sum."""
+
+    roster: Asking
+    catalogue: Catalogue
+    solver: Solver
+    rank: int
+    settings: Any
+
+    def expected(self, work: Work) -> Expected:
+        """Sizes of the answers to a publication."""
+        return sizes_of(self.catalogue, self.solver, self.rank, isinstance(work, Survey))
+
+    @property
+    def n_users(self) -> int:
+        """How many users are behind those who joined."""
+        return sum(joined.n_users for joined in self.roster.joined.values())
+
+
+class ServerSide:
+    """The server's side of a way to sum, for one run."""
+
+    def __init__(self, desk: ServerDesk) -> None:
+        self.desk = desk
+        self.survivors: Sequence[str] = ()  # whose updates are in the last sum
+
+    def prepare(self) -> None:
+        """Whatever comes before round 1, such as the survey that finds rare items."""
+
+    def survey(self, *, with_ratings: bool) -> ItemSums:
+        """Users per item and, if asked for, the sums of their ratings."""
+        return self.sum("survey", Survey(with_ratings))
+
+    def sums(self, round_: Round) -> ItemSums:
+        """Run one round."""
+        return self.sum("round", round_)
+
+    def sum(self, stage: str, work: Work) -> ItemSums:
+        """Add up what the parties say to a publication."""
+        raise WireError(f"nothing sums a {type(work).__name__}")
+
+    def finish(self, round_: Round) -> None:
+        """Hand out the final factors to everybody."""
+        self.hand_out(round_.encode(), self.desk.roster.joined)
+
+    def hand_out(self, frame: bytes, names: Iterable[str]) -> None:
+        """Send what is published last."""
+        questions = dict.fromkeys(names, Finish(name_of(frame)))
+        self.desk.roster.ask("finish", questions, Finished, publication=frame)
+
+    def handout(self) -> bytes:
+        """What every party has to be given over a channel without the server; empty: nothing."""
+        return b""

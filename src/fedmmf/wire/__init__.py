@@ -1,0 +1,45 @@
+"""Every message that crosses the boundary between a party and the server: typed, checked once.
+
+A party's ratings, its mask, its held-out ratings and p_u appear in no message. docs/wire.md
+specifies them all, byte by byte. Messages of one way to sum are in its own folder, in `sums`.
+"""
+
+from fedmmf.wire.catalogue import Catalogue
+from fedmmf.wire.frames import Message, Reader, name_of, named_parcel, parcel, read, split_parcel
+from fedmmf.wire.kinds import Kind
+from fedmmf.wire.messages import (
+    PUBLICATIONS,
+    Ask,
+    Finish,
+    Finished,
+    Invitation,
+    Joined,
+    Refused,
+    Round,
+    Survey,
+    Update,
+    Wanted,
+)
+
+__all__ = [
+    "PUBLICATIONS",
+    "Ask",
+    "Catalogue",
+    "Finish",
+    "Finished",
+    "Invitation",
+    "Joined",
+    "Kind",
+    "Message",
+    "Reader",
+    "Refused",
+    "Round",
+    "Survey",
+    "Update",
+    "Wanted",
+    "name_of",
+    "named_parcel",
+    "parcel",
+    "read",
+    "split_parcel",
+]

@@ -1,0 +1,217 @@
+"""The messages that every federation uses; those of one way to sum are in `sums`.
+
+What leaves a party is `Joined`, `Refused`, `Wanted`, `Finished`, and what its way to sum makes of
+an `Update`. In the clear an update gives the masked ratings away: the gradients of `sgd` after two
+rounds (docs/errata.md, 23), the moments of `vb` at once.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.solvers.contract import Public
+from fedmmf.wire.catalogue import Catalogue
+from fedmmf.wire.frames import (
+    BLOB,
+    COUNTS,
+    ITEMS,
+    NAME,
+    REAL,
+    REALS,
+    ROWS,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    Message,
+    fixed,
+    require,
+)
+from fedmmf.wire.kinds import Kind
+
+RUN_BYTES = 16
+MOST_WORDS = 1000  # characters of a reason that are worth keeping
+MOST_FACTORS = 2048
+
+
+@dataclass(frozen=True)
+class Invitation(Message):
+    """Server to party, before anything else: what is to be trained. `Joined` or `Refused`."""
+
+    kind: ClassVar[int] = Kind.INVITATION
+    run: Annotated[bytes, fixed(RUN_BYTES)]  # never used twice
+    catalogue: Annotated[bytes, NAME]  # digest of the items and the scale
+    scale_min: Annotated[float, REAL]
+    scale_max: Annotated[float, REAL]
+    scale_step: Annotated[float, REAL]
+    solver: Annotated[str, TEXT]
+    rank: Annotated[int, WHOLE]  # k
+    rounds: Annotated[int, WHOLE]  # at most
+    sums: Annotated[str, TEXT]  # name of the way to sum
+    row_bound: Annotated[float, REAL]  # of one user's numbers, in fixed point
+    total_bound: Annotated[float, REAL]
+    minimum: Annotated[int, WHOLE]  # the fewest parties that may be in a sum
+
+    def check(self, known: Any) -> None:
+        """Sizes are those of a training run."""
+        require(0 < self.rank <= MOST_FACTORS, f"k is in [1, {MOST_FACTORS}]; got {self.rank}")
+        require(self.rounds > 0, "there must be a round")
+        bounds = (self.row_bound, self.total_bound)
+        require(min(bounds) > 0, f"bounds are positive; got {bounds}")
+
+
+@dataclass(frozen=True)
+class Joined(Message):
+    """Party to server: it takes part, and how it shares its updates; its own choice (errata 37)."""
+
+    kind: ClassVar[int] = Kind.JOINED
+    n_users: Annotated[int, WHOLE]  # behind this party
+    in_clear: Annotated[bool, SWITCH]  # else only in sums
+    identity: Annotated[bytes, BLOB]  # 32-byte Ed25519 public key; empty: it does not sign
+
+    def check(self, known: Any) -> None:
+        """There is somebody behind it."""
+        require(0 < self.n_users < 1 << 31, f"1 to 2^31 users may join; got {self.n_users}")
+        require(len(self.identity) in (0, 32), "an identity has 32 bytes")
+
+
+@dataclass(frozen=True)
+class Refused(Message):
+    """Party to server: it does not do what was asked, and why; its state is as before."""
+
+    kind: ClassVar[int] = Kind.REFUSED
+    reason: Annotated[str, TEXT]
+
+    def check(self, known: Any) -> None:
+        """Short enough for a log."""
+        require(len(self.reason) <= MOST_WORDS, f"a reason has {MOST_WORDS} characters at most")
+
+
+@dataclass(frozen=True)
+class Wanted(Message):
+    """Party to server: it does not hold the publication of this name; send it along."""
+
+    kind: ClassVar[int] = Kind.WANTED
+    name: Annotated[bytes, NAME]
+
+
+@dataclass(frozen=True)
+class Survey(Message):
+    """Published before round 1: add up who rated what, and, if asked for, how."""
+
+    kind: ClassVar[int] = Kind.SURVEY
+    with_ratings: Annotated[bool, SWITCH]
+
+
+@dataclass(frozen=True, eq=False)
+class Round(Message):
+    """Published for a round: the item factors of the whole catalogue.
+
+    All of it, since downloading only the rated items would reveal which they are (errata 25).
+    """
+
+    kind: ClassVar[int] = Kind.ROUND
+    round: Annotated[int, WHOLE]  # from 1
+    best_round: Annotated[int, WHOLE]  # whose held-out error was lowest so far; 0: none yet
+    is_last: Annotated[bool, SWITCH]  # nothing is to be computed: these are the final factors
+    rank: Annotated[int, WHOLE]  # k
+    parameters: Annotated[Array, REALS]
+    item_rows: Annotated[Array, ROWS]
+
+    @classmethod
+    def of(cls, public: Public, round_: int, best_round: int, is_last: bool) -> "Round":
+        """What the server publishes."""
+        arrays = (public.parameters, public.item_rows)
+        return cls(round_, best_round, is_last, public.rank, *arrays)
+
+    @property
+    def public(self) -> Public:
+        """The same for a solver."""
+        return Public(self.rank, self.parameters, self.item_rows)
+
+    def check(self, known: "Expected | None") -> None:
+        """The catalogue and the solver that were agreed on."""
+        require(0 < self.rank <= self.item_rows.shape[1], "k must fit into the rows")
+        require(0 <= self.best_round < self.round, "rounds count from 1, and the best one is over")
+        if known is not None:
+            sizes = (self.rank, *self.item_rows.shape)
+            wanted = (known.rank, known.catalogue.n_items, known.width)
+            require(sizes == wanted, f"(k, items, width) must be {wanted}; got {sizes}")
+
+
+@dataclass(frozen=True)
+class Ask(Message):
+    """Server to party: your part of what is published under this name."""
+
+    kind: ClassVar[int] = Kind.ASK
+    about: Annotated[bytes, NAME]
+
+
+@dataclass(frozen=True, eq=False)
+class Update(Message):
+    """Party to server: a row per rated item and some totals, of which it needs the sums alone.
+
+    The totals begin with the number of held-out ratings and the sum of their squared errors, for
+    early stopping.
+    """
+
+    kind: ClassVar[int] = Kind.UPDATE
+    round: Annotated[int, WHOLE]  # 0: of a survey
+    items: Annotated[Array, ITEMS]  # (n,)
+    counts: Annotated[Array, COUNTS]  # (n,) users of this party who rated each; empty: all are 1
+    rows: Annotated[Array, ROWS]  # (n, width): eta_ui, or the moments of the variational solver
+    totals: Annotated[Array, REALS]  # (n_totals,)
+
+    @property
+    def n_raters(self) -> Array:
+        """Users of this party who rated each item. (n,)."""
+        return self.counts if len(self.counts) else np.ones(len(self.items), np.int64)
+
+    def check(self, known: "Expected | None") -> None:
+        """Increasing items of the catalogue, and arrays that fit together."""
+        n = len(self.items)
+        require(len(self.rows) == n and len(self.counts) in (0, n), "a row and a count per item")
+        is_said_once = len(self.counts) == 0 or bool((self.counts != 1).any())
+        require(is_said_once, "where every item has one rater, no counts are sent")
+        require(bool((self.counts > 0).all()), "each item has a rater")
+        if known is None:
+            return
+        shape = (self.rows.shape[1], len(self.totals))
+        wanted = (known.width, known.n_totals)
+        require(shape == wanted, f"(width, totals) must be {wanted}; got {shape}")
+        require_items(self.items, known.catalogue.n_items)
+
+
+@dataclass(frozen=True)
+class Finish(Message):
+    """Server to party: training is over; the final factors are published under this name."""
+
+    kind: ClassVar[int] = Kind.FINISH
+    about: Annotated[bytes, NAME]
+
+
+@dataclass(frozen=True)
+class Finished(Message):
+    """Party to server: it has them."""
+
+    kind: ClassVar[int] = Kind.FINISHED
+
+
+PUBLICATIONS: tuple[type[Message], ...] = (Survey, Round)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Sizes that both sides know from what they agreed on."""
+
+    catalogue: Catalogue
+    rank: int
+    width: int
+    n_totals: int
+
+
+def require_items(items: Array, n_items: int) -> None:
+    """Item codes, which increase as they were read, are in the catalogue."""
+    inside = len(items) == 0 or bool(items[-1] < n_items)
+    require(inside, f"items must increase within [0, {n_items})")

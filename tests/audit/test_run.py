@@ -1,0 +1,153 @@
+"""A whole audit: what it finds, how it says so, and how far it is."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedmmf.attacks.self_audit import AttackAudit
+from fedmmf.audit import audit
+from fedmmf.audit.exposure import restrict
+from fedmmf.audit.run import investigate
+from fedmmf.audit.verdicts import CLEAR, SUMMED
+from fedmmf.config import Settings
+from fedmmf.errors import DataError
+from fedmmf.party.policy import Private
+from fedmmf.results import AuditResult
+
+ADAPTIVE = Settings(mask="lr", sharing="adaptive", factors=6)
+
+
+@pytest.fixture(scope="module")
+def found(small):
+    return audit(small, ADAPTIVE)
+
+
+def test_everybody_who_would_share_in_the_clear_is_recovered(found, small):
+    n = found.privacy.secure_users
+    assert 0 < n < small.n_users
+    told = f"{n} of {n} users who would share in the clear are recovered by inversion: at least 90%"
+    assert any(sentence.startswith(told) for sentence in found.sentences)
+
+
+def test_groups_split_the_users_by_j(found, small):
+    for clear, summed in zip(found.groups[CLEAR], found.groups[SUMMED], strict=True):
+        assert clear.name == summed.name
+        assert len(clear.users) == found.privacy.secure_users
+        assert sorted((*clear.users, *summed.users)) == list(range(small.n_users))
+
+
+def test_the_indicator_lets_users_share_whom_a_self_audit_would_not(found):
+    assert found.grouping.exposed_by_indicator == found.grouping.by_indicator > 0
+    assert found.grouping.by_audit == 0
+
+
+def test_messages_leak_in_the_clear_and_not_in_strict_mode(found):
+    leak, chain, named = found.messages["plain updates"]
+    assert chain.name == "gradients, then inversion"
+    assert chain.mean > 0.99
+    assert leak.mean > 0.99
+    assert named.mean == 1
+    for result in found.messages["masked vectors of strict mode"]:
+        assert result.advantage_interval[0] <= 0, result.name
+
+
+def test_a_small_sum_says_something_of_who_is_in_it(found):
+    (taking_part,) = found.messages["sums with and without the user"]
+    assert taking_part.name == "taking part"
+    assert taking_part.mean > taking_part.baseline_mean
+
+
+def test_it_says_what_it_is(found, small):
+    assert found.simulated
+    assert found.synthetic
+    assert found.data == small.name
+    assert found.settings == ADAPTIVE.model_dump()
+    assert "obfuscation" in found.protection[0]
+    assert found.version
+    assert "numpy" in found.versions
+
+
+def test_thresholds_say_whom_they_would_expose(found):
+    shares = [point.recovered_share for point in found.tradeoff]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert found.tradeoff[-1].share_in_clear == 1
+
+
+def test_json_holds_all_of_it(found):
+    told = json.loads(json.dumps(found.to_json_dict(), allow_nan=False))
+    assert AuditResult.from_json_dict(told) == found
+    assert told["recovered_share"] == 0.9
+    assert set(told["groups"]) == {CLEAR, SUMMED}
+
+
+def test_the_same_settings_give_the_same_figures_but_for_secrets(found, small):
+    """Masks of secure sums come from the operating system; all else comes from the seed."""
+    again = audit(small, ADAPTIVE)
+    one, other = (result.to_json_dict() for result in (found, again))
+    for result in (one, other):
+        del result["messages"]["masked vectors of strict mode"]
+    assert one == other
+
+
+def test_plain_sharing_exposes_everybody(small):
+    found = audit(small, Settings(mask="mean", sharing="plain", factors=6))
+    assert len(found.groups[CLEAR][0].users) == small.n_users
+    assert found.sentences[0].startswith(f"{small.n_users} of {small.n_users} users")
+
+
+def test_with_nobody_in_the_clear_there_is_nothing_to_recover(small):
+    found = audit(small, Settings(mask="mean", sharing="adaptive", threshold_j=0.0, factors=6))
+    assert found.sentences == ("Nobody would share in the clear.",)
+    assert found.verdicts[CLEAR] == "Nobody would share in the clear."
+    assert found.groups[CLEAR][0].n_users == 0
+    json.dumps(found.to_json_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("sharing", ["adaptive", "strict"])
+def test_parties_that_audit_themselves_decide_by_public_knowledge(small, sharing):
+    settings = Settings(
+        mask="fm", mask_strength=0.5, sharing=sharing, grouping="audit", factors=6, seed=2
+    )
+    found, run = investigate(small, settings)
+    private = Private(run.lists, run.training.values, run.masks, run.features)
+    own = AttackAudit(settings.audit_limit).shares_found(private)
+    assert found.in_clear.any()
+    assert np.array_equal(found.in_clear, own < settings.audit_limit)
+    assert found.grouping().by_audit == found.in_clear.sum()
+    if sharing == "adaptive":
+        assert np.array_equal(found.in_clear, run.in_clear)
+
+
+@pytest.mark.parametrize("mask", ["mean", "fm"])
+def test_it_tells_of_every_step(small, mask):
+    told = []
+    audit(small, Settings(mask=mask, factors=6), lambda done, of: told.append((done, of)))
+    total = told[-1][1]
+    assert told == [(done, total) for done in range(1, total + 1)]
+    assert total > 30
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5])
+def test_three_parties_with_little_in_common_can_be_audited(small, seed):
+    """All that they rated is left out of their sums, and what is read there is no update at all."""
+    three = restrict(small, np.array([4, 8, 15]))
+    few = three.select(np.random.default_rng(seed).random(len(three)) < 0.15)
+    found = audit(few, ADAPTIVE)
+    assert found.privacy.n_users == 3
+    for attack in found.messages["sums of strict mode"]:
+        assert attack.n_users <= 3
+
+
+def test_two_parties_cannot(small):
+    with pytest.raises(DataError, match="at least 3 users; got 2"):
+        audit(restrict(small, np.array([1, 2])), ADAPTIVE)
+    with pytest.raises(DataError, match="at least 4 users; got 3"):
+        audit(restrict(small, np.array([1, 2, 3])), ADAPTIVE.changed(signed=True))
+
+
+def test_a_run_with_another_solver_and_another_sum_is_audited_as_well(small):
+    settings = Settings(mask="mean", solver="vb", aggregation="homomorphic-paillier", factors=4)
+    found = audit(small, settings)
+    assert found.messages["plain updates"][0].mean > 0.99

@@ -1,0 +1,64 @@
+"""What findings come to, on findings that are made up."""
+
+import numpy as np
+
+from fedmmf.attacks import AttackResult
+from fedmmf.audit.messages import STRICT
+from fedmmf.audit.verdicts import CLEAR, SUMMED, AuditFindings, on_ratings
+from fedmmf.config import Settings
+from fedmmf.results import TradeoffPoint
+
+USERS = np.arange(4)
+J = np.array([0.01, 0.02, 0.03, 0.2])
+
+
+def result(name, success, baseline=0.3):
+    baseline = np.full(4, baseline)
+    return AttackResult(name, "K.", "O.", "M.", USERS, np.array(success), baseline)
+
+
+def findings(in_sums=0.2, **changes):
+    results = [
+        result("shift", [0.95, 0.5, 0.2, 1.0]),
+        result("decode", [0.95, 0.95, 0.4, 1.0]),
+        result("ranking h=1", [1.0, 1.0, 1.0, 1.0]),
+    ]
+    exposed = np.max([found.success for found in on_ratings(results, "lr")], axis=0)
+    settings = Settings(mask="lr", sharing="adaptive").changed(**changes)
+    messages = {name: [result("grouping", [in_sums] * 4)] for name in STRICT}
+    return AuditFindings(settings, J, exposed, exposed < 0.5, results, messages)
+
+
+def test_the_worst_attack_is_named_first_and_rankings_recover_nobody():
+    first, second = findings().sentences()
+    assert first.startswith("2 of 3 users who would share in the clear are recovered by decode")
+    assert second.startswith("1 of 3 users who would share in the clear are recovered by shift")
+
+
+def test_the_verdict_is_given_for_either_group():
+    verdicts = findings().verdicts()
+    assert "at least 90% of the ratings of 2 of 3 users" in verdicts[CLEAR]
+    assert verdicts[SUMMED].startswith("Hidden: to within")
+    helped = findings(in_sums=0.4).verdicts()[SUMMED]
+    assert "sums over this one help grouping" in helped
+    nobody = findings(threshold_j=0.0)
+    assert nobody.verdicts()[CLEAR] == "Nobody would share in the clear."
+    assert nobody.sentences() == ("Nobody would share in the clear.",)
+
+
+def test_rules_are_counted_beside_each_other():
+    grouping = findings().grouping()
+    assert (grouping.by_indicator, grouping.by_audit, grouping.exposed_by_indicator) == (3, 1, 2)
+
+
+def test_the_settings_say_whose_rule_counts():
+    assert findings().in_clear.tolist() == [True, True, True, False]
+    assert findings(grouping="audit").in_clear.tolist() == [False, False, True, False]
+    assert findings(sharing="plain").in_clear.all()
+    assert findings(sharing="strict").in_clear.tolist() == [True, True, True, False]
+
+
+def test_thresholds_are_told_with_whom_they_expose():
+    points = [TradeoffPoint(threshold_j=j, share_in_clear=0.5) for j in (0.0, 0.02, 0.2)]
+    told = findings().with_recovered(points)
+    assert [point.recovered_share for point in told] == [0.0, 0.5, 0.75]

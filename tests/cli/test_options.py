@@ -1,0 +1,183 @@
+"""Options follow from groups of fields; scripts depend on their names and defaults."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fedmmf.cli.app import app
+from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.train import train
+from fedmmf.config import Settings
+from fedmmf.errors import SettingsError
+
+READING = "--features=None --scale=None --duplicates=refuse --edges=None"
+DATA = f"--data=synthetic {READING}"
+MASK = "--mask=lr --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
+# Every command's flags with their defaults, besides --seed and --json, which all of them have.
+FLAGS = {
+    "demo": "--report=fedmmf-demo.html",
+    "data list": "",
+    "data get": "",
+    "data info": READING,
+    "train": f"""
+        {DATA} --test=0.2 --test-file=None --split=random --top=None
+        {MASK} --item-statistics/--no-item-statistics=False
+        --threshold-j=0.05 --sharing=strict --grouping=indicator --audit-limit=0.5
+        --aggregation=secure --signed/--no-signed=False --collect-masked/--no-collect-masked=False
+        --min-raters=3 --dp-epsilon=8.0 --dp-delta=1e-05 --dp-clip=1.0 --dp-noise=distributed
+        --solver=sgd --factors=20 --rounds=auto --ensemble=1 --step=adam --learning-rate=auto
+        --regularization=auto --user-prior=1.0 --biases/--no-biases=False
+        --item-prior/--no-item-prior=True --held-out=auto --patience=50
+        --engine=numba --real=False --checkpoint=None --save=None --report=None""",
+    "recommend": "--model=None --data=None --user=None --ratings=None --n/-n=10 --mask=lr",
+    "audit": f"""
+        {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
+        --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",
+    "report": "--out/-o=report.html",
+    "reproduce table1": """
+        --data=ml-100k --model=None --runs=10 --test=0.2 --solver=both --out=table1""",
+    "reproduce tune": "--data=ml-100k --model=None --trials=30 --test=0.2",
+    "reproduce efficiency": """
+        --data=ml-100k --mask=lr --factors=20 --threshold-j=0.03,0.05,0.07 --rounds=2
+        --out=efficiency""",
+    "reproduce dp": """
+        --data=ml-100k --epsilon=1.0,2.0,4.0,8.0 --dp-delta=1e-05 --dp-clip=1.0
+        --dp-noise=distributed --runs=5 --test=0.2 --out=dp""",
+    "reproduce attacks": """
+        --data=ml-1m --mask=fm --mask-strength=None --cross-fit/--no-cross-fit=False
+        --out=attacks""",
+    "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
+    "bench secagg": """
+        --clients=100 --length=100000 --neighbours=None --drop=0.05 --flower/--no-flower=None""",
+    "bench rounds": """
+        --data=ml-100k,ml-1m,lastfm,synthetic:ml-10m --solver=sgd --factors=20 --engine=numba
+        --repeats=50""",
+    "bench growth": """
+        --solver=sgd,vb --ratings=1000000,2000000,4000000,8000000,10000054 --factors=10
+        --engine=numba""",
+    "bench strict": "--data=ml-1m --solver=sgd,vb --factors=20 --engine=numba --repeats=15",
+    "bench federation": """
+        --data=ml-100k --solver=sgd --factors=20 --signed/--no-signed=False --rounds=3""",
+    "bench costs": "--write=False",
+}
+
+
+def commands(command, name=""):
+    if hasattr(command, "commands"):
+        for child in command.commands.values():
+            yield from commands(child, f"{name} {child.name}".strip())
+    else:
+        yield name, command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def shown(option):
+    default = option.default
+    text = ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
+    return f"{'/'.join([*option.opts, *option.secondary_opts])}={text}"
+
+
+def test_there_are_these_commands():
+    assert set(COMMANDS) == set(FLAGS)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_command_has_these_flags_and_defaults(name):
+    options = [option for option in COMMANDS[name].params if option.param_type_name == "option"]
+    wanted = {*FLAGS[name].split(), "--seed=0", "--json=False"}
+    assert {shown(option) for option in options} == wanted
+
+
+def test_every_setting_is_an_option_of_train_in_the_panel_of_its_component():
+    assert set(Settings.model_fields) <= set(inspect.signature(train).parameters)
+    panels = {option.name: option.rich_help_panel for option in COMMANDS["train"].params}
+    for title, names in Settings.groups().items():
+        for name in names:
+            assert panels[name] == (None if title == "Run" else title)
+    assert (panels["data"], panels["real"]) == ("Data", "Sharing and sums")
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: Annotated[int, typer.Option(min=1)] = 2
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: Annotated[str, typer.Option(help="What it is called.")] = "it"
+    inner: Inner = Inner()
+
+
+def run(command, *arguments):
+    """Run a command of a small application of its own; give what it handed over."""
+    small = typer.Typer()
+    small.command()(command)
+    return CliRunner().invoke(small, arguments, catch_exceptions=False)
+
+
+def test_groups_arrive_whole_with_what_was_chosen():
+    taken = []
+
+    @expanded
+    def command(group: Outer, flag: Annotated[bool, typer.Option("--flag")] = False) -> None:
+        """Take a group."""
+        taken.append((group, flag))
+
+    run(command)
+    run(command, "--name", "she", "--depth", "5", "--flag")
+    assert taken == [(Outer(), False), (Outer("she", Inner(5)), True)]
+    refused = run(command, "--depth", "0")
+    assert refused.exit_code == 2
+    assert "Take a group." in run(command, "--help").stdout
+
+
+def test_a_groups_default_gives_the_options_defaults():
+    taken = []
+    start = Outer("she", Inner(7))
+
+    @expanded
+    def command(group: Outer = start) -> None:
+        taken.append(group)
+
+    run(command, "--depth", "3")
+    assert taken == [Outer("she", Inner(3))]
+    assert "default: she" in run(command, "--help").stdout
+
+
+def test_some_of_the_settings_are_options_and_the_others_stay():
+    taken = []
+    start = Settings(mask="mean", factors=7, solver="vb")
+
+    @expanded
+    def command(settings: Annotated[Settings, Only("mask", "rounds")] = start) -> None:
+        taken.append(settings)
+
+    run(command, "--rounds", "3")
+    run(command, "--mask", "none", "--rounds", "auto")
+    assert taken == [start.changed(rounds=3), start.changed(mask="none")]
+    assert run(command, "--factors", "3").exit_code == 2
+
+
+def test_settings_that_do_not_fit_are_explained_in_their_own_words():
+    @expanded
+    def command(settings: Settings) -> None:
+        """Take all settings."""
+
+    with pytest.raises(SettingsError, match="collect_masked needs sharing 'adaptive'"):
+        run(command, "--collect-masked")
+    with pytest.raises(SettingsError, match="folds should be greater than or equal to 2; got 1"):
+        run(command, "--folds", "1")
+
+
+def test_two_options_of_one_name_are_refused():
+    def command(first: Inner, second: Inner) -> None:
+        pass
+
+    with pytest.raises(ValueError, match="duplicate parameter name"):
+        expanded(command)

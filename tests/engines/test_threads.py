@@ -1,0 +1,69 @@
+"""Work shared between threads."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmmf.engines.kernels import threads
+from fedmmf.errors import SettingsError
+
+
+def test_all_cores_are_used_unless_somebody_says_otherwise(monkeypatch):
+    monkeypatch.delenv("FEDMMF_THREADS", raising=False)
+    assert threads.n_threads() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("FEDMMF_THREADS", "3")
+    assert threads.n_threads() == 3
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-1", "1.5", ""])
+def test_a_number_of_threads_is_a_whole_number(monkeypatch, text):
+    monkeypatch.setenv("FEDMMF_THREADS", text)
+    with pytest.raises(SettingsError, match="a whole number of at least 1; got "):
+        threads.n_threads()
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 12))
+def test_ranges_cover_every_row_once(lengths, n_ranges):
+    indptr = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    found = threads.ranges(indptr, n_ranges)
+    assert len(found) <= n_ranges
+    assert [row for begin, end in found for row in range(begin, end)] == list(range(len(lengths)))
+    share = indptr[-1] / n_ranges
+    for begin, end in found:  # about the same each: one long row more at most
+        assert indptr[end] - indptr[begin] <= share + max(lengths)
+
+
+def test_every_part_is_done_and_told(monkeypatch):
+    monkeypatch.setenv("FEDMMF_THREADS", "2")
+    done, where = [], set()
+
+    def work(begin, end):
+        done.extend(range(begin, end))
+        where.add(threading.current_thread().name)
+
+    parts = [(0, 3), (3, 4), (4, 9)]
+    assert sorted(threads.for_each(work, parts)) == [1, 3, 5]
+    assert sorted(done) == list(range(9))
+    assert all(name.startswith("fedmmf") for name in where)
+    assert list(threads.for_each(work, [])) == []
+
+
+@pytest.mark.parametrize("parts", [[(0, 2)], [(0, 1), (1, 2)]])
+def test_an_error_in_a_thread_reaches_its_caller(parts):
+    def fails(begin, end):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        threads.run(fails, parts)
+
+
+def test_kernels_see_one_kind_of_array():
+    view = threads.frozen(np.arange(6).reshape(2, 3).T, np.float32)
+    assert (view.dtype, view.flags.c_contiguous, view.flags.writeable) == (np.float32, True, False)
+    own = np.zeros(3, np.float32)
+    assert np.shares_memory(threads.frozen(own, np.float32), own)
+    assert own.flags.writeable

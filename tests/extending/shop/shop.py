@@ -1,0 +1,255 @@
+"""Another package's members: one of each kind, in one file, found through its entry points."""
+
+import threading
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from fedmmf.attacks import Attack
+from fedmmf.attacks.view import levels_of
+from fedmmf.data.registry import DatasetInfo, MadeSet
+from fedmmf.data.synthetic import synthetic
+from fedmmf.engines.contract import CrowdInput, CrowdUpdate
+from fedmmf.engines.reference import ReferenceCrowd, ReferenceEngine
+from fedmmf.errors import WireError
+from fedmmf.lists import UserLists
+from fedmmf.masks import MaskFamily
+from fedmmf.scale import RatingScale
+from fedmmf.secagg import BelowThresholdError
+from fedmmf.solvers.sgd import Sgd, SgdPlan, SgdServer
+from fedmmf.sums.contract import Way, sizes_of
+from fedmmf.sums.costs import Cost
+from fedmmf.sums.party_side import PartySide
+from fedmmf.sums.secure.simulated import groups
+from fedmmf.sums.server_side import ServerSide
+from fedmmf.sums.vector import codec_of
+from fedmmf.wire import Ask, Message, Survey, name_of
+from fedmmf.wire.frames import BLOB, HEADER_BYTES, NAME_BYTES, fixed
+
+
+# A mask: halfway between the shrunken median and mean of a user's ratings.
+def fit_median(x, y, strength, start):
+    middle = (np.median(y) + np.mean(y)) / 2
+    return np.full(1, middle * len(y) / (len(y) + strength))
+
+
+def predict_median(x, theta):
+    return np.full(len(x), theta[0])
+
+
+MEDIAN = MaskFamily(
+    "median", "zero-order", fit_median, predict_median, None, lambda d: 1, 2.0, (1.0, 2.0, 5.0),
+    needs_features=False,
+)  # fmt: skip
+
+
+# A solver: sgd whose server remembers the way it came (Polyak 1964).
+class HeavyBallServer(SgdServer):
+    def __init__(self, plan, ground, rank):
+        super().__init__(plan, ground, rank)
+        self._before = self._q.value.copy()
+
+    def advance(self, sums, t):
+        before = self._q.value.copy()
+        super().advance(sums, t)
+        if t > 1:
+            self._q.value += np.float32(0.3) * (before - self._before)
+        self._before = before
+
+    def state(self):
+        return {**super().state(), "before": self._before.copy()}
+
+    def restore(self, state):
+        super().restore(state)
+        self._before = state["before"].copy()
+
+
+class HeavyBall(Sgd):
+    name = "heavy-ball"
+
+    def server(self, settings, ground, solve=None):
+        return HeavyBallServer(SgdPlan.filled_in(settings, ground), ground, self.rank(settings))
+
+
+# An engine: numpy, over two halves of the users.
+class HalvesCrowd:
+    def __init__(self, given):
+        n, lists = given.lists.n_users, given.lists
+        self._parts = [slice(0, n // 2), slice(n // 2, n)]
+        self._crowds = []
+        for part in self._parts:
+            indptr = lists.indptr[part.start : part.stop + 1]
+            mine = slice(int(indptr[0]), int(indptr[-1]))
+            own = UserLists(indptr - indptr[0], lists.items[mine])
+            cohorts = tuple(_only(cohort, part) for cohort in given.cohorts)
+            masked = given.masked_ratings[mine]
+            self._crowds.append(
+                ReferenceCrowd(
+                    CrowdInput(given.solver, given.rank, given.n_items, own, masked, cohorts)
+                )
+            )
+        self._rank = given.rank
+
+    @property
+    def user_factors(self):
+        parts = [c.user_factors for c in self._crowds if c._halves]
+        return np.concatenate(parts) if parts else np.zeros((0, self._rank), np.float32)
+
+    @user_factors.setter
+    def user_factors(self, value):
+        for crowd, part in zip(self._crowds, self._parts, strict=True):
+            crowd.user_factors = value[part]
+
+    def update(self, public, t):
+        found = [crowd.update(public, t) for crowd in self._crowds]
+        rows = [a + b for a, b in zip(found[0].rows, found[1].rows, strict=True)]
+        return CrowdUpdate(rows, np.concatenate([part.totals for part in found]))
+
+    def settle(self, public, users):
+        for crowd, part in zip(self._crowds, self._parts, strict=True):
+            mine = users[(users >= part.start) & (users < part.stop)]
+            crowd.settle(public, mine - part.start)
+
+    def state(self):
+        states = enumerate(crowd.state() for crowd in self._crowds)
+        return {f"{n}|{name}": value for n, state in states for name, value in state.items()}
+
+    def restore(self, state):
+        for number, crowd in enumerate(self._crowds):
+            prefix = f"{number}|"
+            own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            crowd.restore(own)
+
+
+def _only(cohort, part):
+    from dataclasses import replace
+
+    return cohort if cohort.members is None else replace(cohort, members=cohort.members[part])
+
+
+class Halves(ReferenceEngine):
+    name = "halves"
+
+    def crowd(self, given):
+        return HalvesCrowd(given)
+
+
+# A way to sum: an enclave beside the server opens sealed vectors and gives out their sum alone.
+@dataclass(frozen=True)
+class SealedVector(Message):
+    kind: ClassVar[int] = 128
+    nonce: Annotated[bytes, fixed(12)]
+    box: Annotated[bytes, BLOB]
+
+
+def _codec(desk, rank, work, n_users):
+    sizes = sizes_of(desk.catalogue, desk.solver, rank, isinstance(work, Survey))
+    return codec_of(sizes, desk.solver.bounds(desk.catalogue.scale.span), n_users, "2^64")
+
+
+class EnclaveParty(PartySide):
+    answers = (Ask,)
+    _secret = b""
+
+    def hold(self, secret):
+        self._secret = secret
+
+    def answer(self, message):
+        if not self._secret:
+            raise WireError("the enclave's key is needed first")
+        key, n_users = self._secret[:32], int.from_bytes(self._secret[32:], "little")
+        work = self.desk.work(message.about)
+        codec = _codec(self.desk, self.desk.invitation.rank, work, n_users)
+        part = self.desk.contribute(work, codec, None, n_parties=1)
+        nonce = name_of(message.about + codec.vector(part).tobytes())[:12]
+        box = AESGCM(key).encrypt(nonce, codec.vector(part).tobytes(), message.about)
+        return SealedVector(nonce, box)
+
+
+class EnclaveServer(ServerSide):
+    def __init__(self, desk):
+        super().__init__(desk)
+        self._key = AESGCM.generate_key(256)
+
+    def handout(self):
+        return self._key + self.desk.n_users.to_bytes(4, "little")
+
+    def sum(self, stage, work):
+        frame = work.encode()
+        codec = _codec(self.desk, self.desk.rank, work, self.desk.n_users)
+        questions = dict.fromkeys(self.desk.roster.joined, Ask(name_of(frame)))
+        replies = self.desk.roster.ask(stage, questions, SealedVector, publication=frame)
+        total, self.survivors = np.zeros(codec.length, np.int64), []
+        for name, reply in replies.items():
+            try:
+                text = AESGCM(self._key).decrypt(reply.nonce, reply.box, name_of(frame))
+                total += np.frombuffer(text, np.int64)
+                self.survivors.append(name)
+            except (InvalidTag, ValueError):
+                self.desk.roster.refuse(name, "its box cannot be opened")
+        if len(self.survivors) < 3:
+            raise BelowThresholdError("enclave", len(self.survivors), 3)
+        return codec.sums(total)
+
+
+def enclave_cost(given):
+    codec = codec_of(given.sizes, given.solver.bounds(4.0), given.n_users, "2^64")
+    up = HEADER_BYTES + 12 + 4 + 8 * codec.length + 16
+    return Cost(up, given.round_bytes + HEADER_BYTES + NAME_BYTES, how="by arithmetic")
+
+
+def enclave_groups(crowd):
+    from dataclasses import replace
+
+    everything = replace(crowd, settings=crowd.settings.changed(min_raters=1))
+    return groups(everything)
+
+
+ENCLAVE = Way(
+    "enclave", True, EnclaveParty, EnclaveServer, enclave_groups, enclave_cost,
+    lambda settings: ("An enclave opens every update and gives out the sum.",),
+)  # fmt: skip
+
+
+# A transport: every party in a thread of its own.
+class Threads:
+    def __init__(self, parties):
+        self._parties = parties
+
+    def exchange(self, stage, messages, timeout):
+        replies = {}
+
+        def ask(name, data):
+            try:
+                replies[name] = self._parties[name].answer(data)
+            except RuntimeError:
+                return
+
+        threads = [threading.Thread(target=ask, args=(name, messages[name])) for name in messages]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout)
+        return dict(replies)
+
+
+# An attack: masked ratings, on top of what the public thinks of each item.
+PUBLIC_MEANS = Attack(
+    name="public means",
+    knows="The masked ratings and other people's ratings.",
+    outputs="A real number for each rating.",
+    measure="Share of a user's ratings that are exact after rounding to the scale's step.",
+    guess=lambda view: view.masked + view.prior @ levels_of(view.scale),
+)
+
+
+# A data set: made up, like so much in shops.
+INFO = DatasetInfo(
+    "shop", "A made-up shop", None, None, 400, 20, 30, RatingScale(1.0, 5.0, 1.0), "CC0",
+    synthetic=True,
+)  # fmt: skip
+SHOP = MadeSet(INFO, lambda name: synthetic(20, 30, 400, seed=1))
+HEAVY_BALL, HALVES = HeavyBall(), Halves()

@@ -1,0 +1,5 @@
+import sys
+from pathlib import Path
+
+for folder in ("party", "sums", "secagg"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))

@@ -1,0 +1,76 @@
+"""Many users behind one answer: bounds and clipping per user, counts in the update."""
+
+import numpy as np
+import pytest
+from federations import settings_of
+
+from fedmmf.engines import ENGINES
+from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.simulation.federation import Holdings, make_silos
+from fedmmf.sums.adaptive.messages import Collect, Collected
+from fedmmf.wire import Ask, Joined, Refused, Update, name_of, parcel, read
+
+CUTS = np.array([0, 20, 40, 60])
+
+
+def silos_of(run, engine="numba", cuts=CUTS):
+    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features)
+    return make_silos(holdings, cuts, ENGINES[engine])
+
+
+@pytest.mark.parametrize("engine", ENGINES.names())
+@pytest.mark.parametrize("variant", ["secure", "secure vb"])
+def test_silos_train_what_their_users_would_train_alone(small, variant, engine):
+    run = prepare(small, settings_of(variant, min_raters=1))
+    alone = LocalFederation.of(run).run()
+    together = LocalFederation.among(run.plan, silos_of(run, engine)).run()
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    np.testing.assert_allclose(together.public.item_factors, alone.public.item_factors, **close)
+    np.testing.assert_allclose(together.user_factors, alone.user_factors, **close)
+    np.testing.assert_allclose(together.history, alone.history, rtol=1e-4)
+
+
+def test_a_silos_update_counts_its_users(small):
+    run = prepare(small, settings_of("plain"))
+    silo = silos_of(run)["000001"]
+    answer = read(silo.answer(run.plan.invitation().encode()), (Joined,))
+    assert answer.n_users == 20
+    frame = run.coordinator().next_round().encode()
+    update = read(silo.answer(parcel(Ask(name_of(frame)), frame)), (Update,))
+    members = np.isin(np.arange(60), np.arange(20, 40))
+    counts = run.lists.counts(small.n_items, members)
+    assert np.array_equal(update.items, np.flatnonzero(counts))
+    assert np.array_equal(update.n_raters, counts[counts > 0])
+
+
+def test_every_user_of_a_silo_is_clipped_alone(small):
+    """Under dp the sensitivity is of one user, not of one silo."""
+    pytest.importorskip("dp_accounting", reason="the extra `dp`")
+    settings = settings_of("dp distributed", dp_epsilon=100.0, dp_delta=0.9, dp_clip=0.05)
+    run = prepare(small, settings)
+    alone = LocalFederation.of(run)
+    together = LocalFederation.among(run.plan, silos_of(run, cuts=np.arange(0, 61, 3)))
+    sums = []
+    for federation in (alone, together):
+        federation.prepare_sums()
+        sums.append(federation.server.side.sums(federation.server.coordinator.next_round()))
+    noise = np.abs(sums[0].rows - sums[1].rows).max()
+    clipped, unclipped = np.abs(sums[0].rows).max(), 0.05 * 60
+    assert noise < 0.3 * clipped < unclipped
+    assert set(sums[1].n_raters) == {60}
+
+
+def test_a_silo_hands_over_no_masked_ratings(small):
+    run = prepare(small, settings_of("adaptive collecting", threshold_j=1.0))
+    silo = silos_of(run)["000000"]
+    assert read(silo.answer(run.plan.invitation().encode()), (Joined,)).in_clear
+    answer = read(silo.answer(Collect().encode()), (Collected, Refused))
+    assert "only a single user" in answer.reason
+
+
+def test_one_user_who_must_not_be_seen_keeps_the_silo_out_of_the_clear(small):
+    run = prepare(small, settings_of("adaptive"))
+    j = run.masks.j_train
+    silos = silos_of(run.__class__(**vars(run)))
+    for name, begin, end in (("000000", 0, 20), ("000001", 20, 40)):
+        assert silos[name].in_clear == bool((j[begin:end] <= 0.04).all())

@@ -1,0 +1,80 @@
+"""Item factors through the rounds: best round, lost rounds, divergence, checkpoints."""
+
+import numpy as np
+import pytest
+from federations import settings_of
+
+from fedmmf.errors import DataError, DivergenceError
+from fedmmf.server import train
+from fedmmf.server.rounds import MOST_LOST, one_round
+from fedmmf.simulation import prepare
+
+
+@pytest.fixture
+def run(small):
+    return prepare(small, settings_of("secure", rounds=12))
+
+
+class Losing:
+    """Participants whose sums fail in some rounds."""
+
+    def __init__(self, crowd, lost):
+        self._crowd, self._lost = crowd, lost
+
+    def sums(self, round_):
+        if round_.round in self._lost:
+            raise DataError("some party did not bound its numbers")
+        return self._crowd.sums(round_)
+
+    def finish(self, round_):
+        self._crowd.finish(round_)
+
+
+def test_a_lost_round_leaves_the_factors_and_takes_its_number(run):
+    coordinator = run.coordinator()
+    crowd = Losing(run.crowd(coordinator), {2})
+    one_round(coordinator, crowd)
+    before = coordinator.next_round().item_rows.copy()
+    one_round(coordinator, crowd)
+    assert coordinator.round == 2
+    assert np.array_equal(coordinator.next_round().item_rows, before)
+    assert np.isnan(coordinator.history[1])
+    one_round(coordinator, crowd)
+    assert not np.array_equal(coordinator.next_round().item_rows, before)
+
+
+def test_rounds_that_keep_failing_end_the_run_with_their_reason(run):
+    coordinator = run.coordinator()
+    crowd = Losing(run.crowd(coordinator), set(range(3, 99)))
+    with pytest.raises(DataError, match="did not bound"):
+        train(coordinator, crowd)
+    assert coordinator.round == 2 + MOST_LOST - 1
+
+
+def test_now_and_then_a_lost_round_does_not_end_the_run(run):
+    coordinator = run.coordinator()
+    train(coordinator, Losing(run.crowd(coordinator), {1, 2, 4, 6, 7, 12}))
+    assert coordinator.is_finished
+
+
+def test_it_continues_from_its_state(run):
+    whole, torn = run.coordinator(), run.coordinator()
+    crowds = run.crowd(whole), run.crowd(torn)
+    for _ in range(4):
+        for coordinator, crowd in zip((whole, torn), crowds, strict=True):
+            one_round(coordinator, crowd)
+    again = run.coordinator()
+    again.restore(torn.state())
+    for coordinator, crowd in ((whole, crowds[0]), (again, crowds[1])):
+        one_round(coordinator, crowd)
+    assert np.array_equal(again.result.item_rows, whole.result.item_rows)
+    assert again.history == whole.history
+    assert again.round == whole.round
+
+
+def test_divergence_is_an_error_that_says_what_to_do(small):
+    settings = settings_of("plain", mask="none", step="sum", learning_rate=5.0, rounds=200)
+    run = prepare(small, settings)
+    coordinator = run.coordinator()
+    with pytest.raises(DivergenceError, match="Lower the learning rate or use step 'adam'"):
+        train(coordinator, run.crowd(coordinator))

@@ -1,0 +1,177 @@
+"""What a run starts from: held-out ratings, features, masks, and who is summed with whom."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmmf.attacks.self_audit import AttackAudit
+from fedmmf.config import Settings
+from fedmmf.errors import SettingsError
+from fedmmf.masks.fitting import OneByOne
+from fedmmf.party.policy import Private
+from fedmmf.simulation import prepare
+from fedmmf.simulation.features import (
+    ROW_ENERGY,
+    content_features,
+    statistics_features,
+    surveyed,
+)
+from fedmmf.simulation.prepared import choose_held_out, lists_of, policy_of
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums import SUMS
+from fedmmf.sums.simulated import Simulated
+
+SETTINGS = Settings(mask="lr", factors=3, held_out=0.2)
+
+
+def test_held_out_ratings_are_a_share_of_those_who_have_enough(small):
+    chosen = choose_held_out(small, SETTINGS)
+    assert chosen.mean() == pytest.approx(0.2, abs=0.04)
+    assert np.array_equal(chosen, choose_held_out(small, SETTINGS))
+    assert not np.array_equal(chosen, choose_held_out(small, SETTINGS.changed(seed=1)))
+    assert not choose_held_out(small, SETTINGS.changed(held_out=0.0)).any()
+    few = small.select((small.user_codes > 0) | (np.arange(len(small)) < 4))
+    assert not choose_held_out(few, SETTINGS.changed(held_out=0.5))[:4].any()
+
+
+def test_ratings_are_trained_on_or_held_out(small):
+    run = prepare(small, SETTINGS)
+    assert np.array_equal(run.training.values, small.values[~run.is_held_out])
+    assert np.array_equal(run.held_out.values, small.values[run.is_held_out])
+    assert run.training.n_users == run.held_out.n_users == small.n_users
+    assert len(run.masks.unit_ratings) == len(run.training)
+    whole = prepare(small, SETTINGS.changed(held_out=0.0))
+    assert whole.training is small
+    assert whole.held_out is None
+    assert len(whole.held_out_mask) == 0
+
+
+def test_masks_of_held_out_ratings_come_from_training_ratings(small):
+    run = prepare(small, SETTINGS)
+    expected = run.masks.predict(lists_of(run.held_out), run.features, OneByOne())
+    np.testing.assert_allclose(run.held_out_mask, expected, rtol=1e-6)
+    changed = small.values.copy()
+    changed[run.is_held_out] = 6 - changed[run.is_held_out]
+    other = prepare(replace(small, values=changed), SETTINGS)
+    assert np.array_equal(other.masks.theta, run.masks.theta)
+
+
+def test_lists_are_each_users_rated_items(small):
+    lists = lists_of(small)
+    assert lists.n_users == small.n_users
+    for user in (0, 31, 59):
+        mine = small.item_codes[small.user_codes == user]
+        assert np.array_equal(lists.items[lists.of(user)], mine)
+    assert np.array_equal(lists.counts(small.n_items), np.diff(small.by_item.indptr))
+    members = np.arange(small.n_users) < 10
+    some = np.bincount(small.item_codes[small.user_codes < 10], minlength=small.n_items)
+    assert np.array_equal(lists.counts(small.n_items, members), some)
+
+
+def test_the_server_knows_the_catalogue_and_no_more(small):
+    run = prepare(small, SETTINGS)
+    plan = run.plan
+    assert plan.catalogue.n_items == small.n_items
+    assert plan.catalogue.scale == small.scale
+    assert plan.ratings_per_user == len(small) / small.n_users
+    assert plan.level == 0.0  # masked ratings are around 0
+    assert prepare(small, SETTINGS.changed(mask="none")).plan.level == small.scale.midpoint
+    other = prepare(small.select(small.user_codes > 3), SETTINGS)
+    assert other.catalogue.digest == run.catalogue.digest
+
+
+def test_the_runs_of_an_ensemble_start_apart_and_again_the_same(small):
+    run = prepare(small, SETTINGS)
+    first, second = (run.coordinator(member).result.item_rows for member in (0, 1))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, prepare(small, SETTINGS).coordinator(0).result.item_rows)
+
+
+def test_features_have_the_same_energy_whatever_they_are(small):
+    features = content_features(small)
+    assert np.square(features).sum(axis=1).mean() == pytest.approx(ROW_ENERGY)
+    bare = prepare(small_without_features(small), SETTINGS.changed(mask="mean"))
+    assert bare.features.shape == (small.n_items, 0)
+
+
+def small_without_features(small):
+    return type(small).from_frame(small.to_frame(), scale=small.scale)
+
+
+def test_item_statistics_are_two_columns_more_without_held_out_ratings(small):
+    run = prepare(small, SETTINGS.changed(item_statistics=True))
+    extra = run.features[:, run.content.shape[1] :]
+    assert np.array_equal(extra, statistics_features(surveyed(run.training)))
+    np.testing.assert_allclose(extra.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(extra.std(axis=0), 1, atol=1e-9)
+
+
+def test_a_survey_gives_item_counts_and_means(small):
+    sums = surveyed(small)
+    for item in (0, 5, 44):
+        mine = small.values[small.item_codes == item]
+        assert sums.n_raters[item] == len(mine)
+        assert sums.rows[item, 0] == pytest.approx(np.sum((mine - 3.0) / 4.0), rel=1e-6)
+    statistics = statistics_features(sums)
+    means = [small.values[small.item_codes == i].mean() for i in (0, 5)]
+    assert (statistics[0, 0] < statistics[5, 0]) == (means[0] < means[1])
+
+
+def test_everybody_chooses_how_to_share(small):
+    """Strict: nobody shares in the clear; plain: all; adaptive: J, or an audit, decides."""
+    strict = prepare(small, SETTINGS)
+    assert not strict.in_clear.any()
+    assert prepare(small, SETTINGS.changed(sharing="plain")).in_clear.all()
+    adaptive = prepare(small, SETTINGS.changed(sharing="adaptive", threshold_j=0.04))
+    assert np.array_equal(adaptive.in_clear, adaptive.masks.j_train <= 0.04)
+    assert 0 < adaptive.in_clear.sum() < small.n_users
+
+
+def test_an_audit_decides_by_what_it_finds(small):
+    chosen = {"sharing": "adaptive", "grouping": "audit", "audit_limit": 0.6}
+    run = prepare(small, SETTINGS.changed(**chosen))
+    private = Private(run.lists, run.training.values, run.masks, run.features)
+    found = AttackAudit(0.6, "numba").shares_found(private)
+    assert found.shape == (small.n_users,)
+    assert np.array_equal(run.in_clear, found < 0.6)
+
+
+def test_a_policy_is_what_the_settings_say():
+    assert policy_of(SETTINGS).sharing == "strict"
+    assert policy_of(SETTINGS).audit is None
+    adaptive = SETTINGS.changed(sharing="adaptive", threshold_j=0.01)
+    assert (policy_of(adaptive).threshold_j, policy_of(adaptive).audit) == (0.01, None)
+    assert policy_of(adaptive.changed(grouping="audit")).audit is not None
+
+
+def test_a_party_of_one_decides_as_the_simulation_does_for_it(small):
+    for grouping in ("indicator", "audit"):
+        chosen = {"sharing": "adaptive", "grouping": grouping, "audit_limit": 0.6}
+        run = prepare(small, SETTINGS.changed(**chosen, threshold_j=0.04))
+        alone = [party.in_clear for party in run.federation().parties.values()]
+        assert np.array_equal(alone, run.in_clear)
+
+
+def groups_of(small, **chosen):
+    settings = Settings(**chosen)
+    in_clear = np.full(small.n_users, settings.sharing == "plain")
+    solver = SOLVERS[settings.solver]
+    crowd = Simulated(lists_of(small), small.n_items, small.scale.span, in_clear, settings, solver)
+    return SUMS[settings.sums].simulate(crowd)
+
+
+def test_rare_items_are_left_out_of_hidden_sums_and_stay_in_plain_ones(small):
+    counts = lists_of(small).counts(small.n_items)
+    limit = int(np.sort(counts)[5]) + 1
+    (hidden,) = groups_of(small, min_raters=limit)
+    (plain,) = groups_of(small, min_raters=limit, sharing="plain")
+    assert np.array_equal(hidden.counts, np.where(counts < limit, 0, counts))
+    assert np.array_equal(hidden.cohort.left_out, counts < limit)
+    assert np.array_equal(plain.counts, counts)
+    assert (hidden.cohort.is_fixed, plain.cohort.is_fixed) == (True, False)
+
+
+def test_a_crowd_without_features_needs_a_mask_without_them(small):
+    with pytest.raises(SettingsError, match="needs item features"):
+        prepare(small_without_features(small), SETTINGS)

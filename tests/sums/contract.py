@@ -1,0 +1,205 @@
+"""What every way to sum has to do, with real parties and real messages.
+
+A way from another package inherits these tests; `tests/extending` has one.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from federations import federation_of, settings_of
+
+from fedmmf.simulation import prepare
+from fedmmf.simulation.federation import ROUND_STAGES
+from fedmmf.simulation.training import train
+from fedmmf.sums import SUMS
+from fedmmf.transports.wrappers import Faulty, Recorded
+from fedmmf.wire import Refused, split_parcel
+
+REFUSAL = Refused("not today").encode()
+NONSENSE = b"nonsense" * 9
+
+
+class Misbehaving:
+    """In one exchange, some parties refuse, are gone, or answer nonsense."""
+
+    def __init__(self, stage, occurrence, faults):
+        self._stage, self._occurrence, self._faults = stage, occurrence, faults
+        self._seen = Counter()
+        self.happened = False
+
+    def __call__(self, stage, name, data):
+        self._seen[stage, name] += 1
+        is_now = (stage, self._seen[stage, name]) == (self._stage, self._occurrence)
+        if not is_now or name not in self._faults:
+            return data
+        self.happened = True
+        return self._faults[name]
+
+
+class Twice:
+    """A network that delivers every message twice, and keeps the second answer."""
+
+    def __init__(self, inner):
+        self._inner, self.pairs = inner, []
+
+    def exchange(self, stage, messages, timeout):
+        sent = {name: messages[name] for name in messages}
+        first = self._inner.exchange(stage, sent, timeout)
+        second = self._inner.exchange(stage, sent, timeout)
+        self.pairs += [(first[name], second[name]) for name in first]
+        return second
+
+
+class Forgetful:
+    """A cache that has lost what was published: the first try comes without it."""
+
+    def __init__(self, inner):
+        self._inner, self._tried, self.n_lost = inner, set(), 0
+
+    def exchange(self, stage, messages, timeout):
+        sent = {}
+        for name in messages:
+            publications, message = split_parcel(messages[name])
+            is_new = (name, message) not in self._tried
+            self._tried.add((name, message))
+            self.n_lost += bool(publications) and is_new
+            sent[name] = message if is_new else messages[name]
+        return self._inner.exchange(stage, sent, timeout)
+
+
+class WayContract:
+    """Inherit, and say which variants of `federations.VARIANTS` there are."""
+
+    variants: tuple[str, ...] = ()
+    is_noisy = False  # whether sums are what the simulation gives, up to noise of the parties' own
+    bears_three = True  # whether three parties may fail at once
+
+    @pytest.fixture
+    def ratings(self, small):
+        return small
+
+    def settings(self, variant, **changes):
+        return settings_of(variant, **changes)
+
+    def test_training_ends_where_the_simulation_ends(self, ratings, variant):
+        settings = self.settings(variant)
+        member = federation_of(ratings, settings).run()
+        (simulated,) = train(ratings, settings).members
+        if self.is_noisy:
+            start = prepare(ratings, settings).coordinator().result.item_factors
+            moved = np.abs(simulated.public.item_factors - start).mean()
+            real = np.abs(member.public.item_factors - start).mean()
+            assert real == pytest.approx(moved, rel=0.3)
+            return
+        close = {"rtol": 1e-4, "atol": 1e-4}
+        np.testing.assert_allclose(
+            member.public.item_factors, simulated.public.item_factors, **close
+        )
+        np.testing.assert_allclose(member.user_factors, simulated.user_factors, **close)
+        np.testing.assert_allclose(member.history, simulated.history, rtol=1e-4)
+
+    def test_whoever_refuses_crashes_or_talks_nonsense_is_left_out(self, ratings, variant):
+        """In any stage, in the first exchange and in a later one: the others go on."""
+        settings = self.settings(variant, rounds=2)
+        quiet = federation_of(ratings, settings, Recorded)
+        quiet.run()
+        stages = Counter(exchange.stage for exchange in quiet.transport.inner.seen)
+        for stage, n_exchanges in stages.items():
+            for occurrence in {1, n_exchanges}:
+                for faults in self.faults(self.asked(quiet, stage)):
+                    fault = Misbehaving(stage, occurrence, faults)
+                    self.check_others_go_on(ratings, settings, fault, set(faults))
+
+    def faults(self, asked):
+        """One party refuses, one is gone, one answers nonsense: at once, or in turn."""
+        names = (asked[1], asked[len(asked) // 2], asked[-1])
+        every = dict(zip(names, (REFUSAL, None, NONSENSE), strict=True))
+        return [every] if self.bears_three else [{name: every[name]} for name in names]
+
+    @staticmethod
+    def asked(federation, stage):
+        return sorted(federation.transport.inner.last(stage).sent)
+
+    def check_others_go_on(self, ratings, settings, fault, names):
+        federation = federation_of(ratings, settings, lambda inner: Faulty(inner, up=fault))
+        federation.prepare_sums()
+        side, coordinator = federation.server.side, federation.server.coordinator
+        others = {party for party in federation.parties if party not in names}
+        while not coordinator.is_finished:
+            round_ = coordinator.next_round()
+            sums = side.sums(round_)
+            self.check_counts(ratings, settings, federation, sums)
+            assert others <= set(side.survivors)
+            coordinator.advance(round_, sums)
+        side.finish(coordinator.next_round(is_last=True))
+        assert fault.happened
+        assert set(federation.server.roster.refused) == names
+
+    def check_counts(self, ratings, settings, federation, sums):
+        """The counts are those of the survivors' training ratings, less items left out."""
+        side = federation.server.side
+        if self.is_noisy:
+            assert set(sums.n_raters) == {len(side.survivors)}
+            return
+        lists, names = prepare(ratings, settings).lists, sorted(federation.parties)
+        is_in = np.isin(names, list(side.survivors))
+        is_clear = np.isin(names, list(getattr(side, "in_clear", ())))
+        counts = lists.counts(ratings.n_items, is_in)
+        clear = lists.counts(ratings.n_items, is_in & is_clear)  # nothing is left out of these
+        assert np.all((sums.n_raters == counts) | (sums.n_raters == clear))
+        assert sums.n_raters.sum() > 0.5 * counts.sum()
+
+    def test_a_repeated_message_gets_its_first_answer_again(self, ratings, variant):
+        settings = self.settings(variant)
+        twice = federation_of(ratings, settings, Twice)
+        member = twice.run()
+        assert all(first == second for first, second in twice.transport.inner.pairs)
+        if not self.is_noisy:
+            once = federation_of(ratings, settings).run()
+            np.testing.assert_allclose(
+                member.public.item_factors, once.public.item_factors, rtol=1e-6, atol=1e-7
+            )
+
+    def test_a_publication_that_got_lost_is_asked_for(self, ratings, variant):
+        settings = self.settings(variant)
+        federation = federation_of(ratings, settings, Forgetful)
+        federation.run()
+        assert federation.transport.inner.n_lost >= len(federation.parties)
+        assert not federation.server.roster.incidents
+
+    def test_the_expected_bytes_are_those_that_cross_the_wire(self, ratings, variant):
+        settings = self.settings(variant)
+        run = prepare(ratings, settings)
+        federation = run.federation()
+        federation.prepare_sums()
+        for _ in range(2):
+            federation.one_round()
+        counted, n = federation.transport.of(*ROUND_STAGES), 2 * ratings.n_users
+        expected = run.cost()
+        # In adaptive sharing the mean user of both groups is taken to rate equally much, and
+        # ciphertexts differ a little in length.
+        assert expected.up_bytes == pytest.approx(counted.up_bytes / n, rel=self.tolerance(variant))
+        assert expected.down_bytes == pytest.approx(counted.down_bytes / n, abs=self.slack(run))
+
+    @staticmethod
+    def tolerance(variant):
+        return 0.06 if "adaptive" in variant or "homomorphic" in variant else 1e-12
+
+    @staticmethod
+    def slack(run):
+        """Sealed rounds also carry the items that are left out, 4 bytes each."""
+        is_sealed = run.settings.sums.startswith("homomorphic")
+        return 4 * run.training.n_items if is_sealed else 1e-6
+
+    def test_it_has_words_for_people(self, variant):
+        settings = self.settings(variant)
+        words = SUMS[settings.sums].words(settings)
+        assert words
+        assert all(sentence.endswith(".") for sentence in words)
+
+
+def pytest_generate_tests_for(metafunc):
+    """Give each test of a contract class its variants."""
+    if "variant" in metafunc.fixturenames:
+        metafunc.parametrize("variant", metafunc.cls.variants)

@@ -1,0 +1,416 @@
+"""A party of secure sums, written from docs/wire.md alone: no numpy, no code of the package.
+
+It follows the page's order and words. It takes `sgd` with the step `sum`, one user, no mask. It
+leaves out most of what the page tells a party to refuse: it shows that the page says enough to take
+part, not how to be careful.
+"""
+
+import struct
+from fractions import Fraction
+from hashlib import sha256
+from math import ceil
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import load_der_private_key
+
+SERVER = 4294967295
+PRIME = 2**256 + 297
+X25519 = bytes.fromhex("302e020100300506032b656e04220420")
+ED25519 = bytes.fromhex("302e020100300506032b657004220420")
+(INVITATION, JOINED, WANTED, SURVEY, ROUND, FINISH, FINISHED) = (1, 2, 4, 5, 6, 9, 10)
+(SECURE_SETUP, SECURE_AGREED, SECURE_TRIP) = (13, 14, 15)
+
+
+# Frames
+
+
+def frame(kind, body=b""):
+    return b"FMMF" + bytes([2, kind]) + u32(len(body)) + body
+
+
+def frames(data):
+    while data:
+        end = 10 + struct.unpack_from("<I", data, 6)[0]
+        assert data[:5] == b"FMMF\x02"
+        yield data[:end]
+        data = data[end:]
+
+
+class Body:
+    """Reads fields one after the other."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def take(self, size):
+        taken, self.data = self.data[:size], self.data[size:]
+        assert len(taken) == size
+        return taken
+
+    def numbers(self, code, count):
+        form = f"<{count}{code}"
+        return struct.unpack(form, self.take(struct.calcsize(form)))
+
+    def one(self, code):
+        return self.numbers(code, 1)[0]
+
+    def many(self, code):
+        return self.numbers(code, self.one("I"))
+
+    def counted(self, size=1):
+        count = self.one("I")
+        data = self.take(size * count)
+        return data if size == 1 else [data[i : i + size] for i in range(0, len(data), size)]
+
+
+def u32(number):
+    return struct.pack("<I", number)
+
+
+# Primitives
+
+
+def digest(*parts):
+    return sha256(b"".join(struct.pack("<Q", len(part)) + part for part in parts)).digest()
+
+
+def derive(secret, context, purpose, parts):
+    info = b"fedmmf secagg 1\0" + purpose + b"\0" + parts
+    return HKDF(SHA256(), 32, salt=context, info=info).derive(secret)
+
+
+class Pair:
+    """An X25519 key pair."""
+
+    def __init__(self, secret):
+        self.secret = secret
+        self.private = load_der_private_key(X25519 + secret, None)
+        self.public = self.private.public_key().public_bytes_raw()
+
+    def agree(self, public):
+        return self.private.exchange(X25519PublicKey.from_public_bytes(public))
+
+
+def sign(identity, purpose, context, text):
+    key = load_der_private_key(ED25519 + identity, None)
+    return key.sign(b"fedmmf secagg 1 signature" + digest(purpose, context, text))
+
+
+def mask(seed, length, width):
+    cipher = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
+    stream = cipher.update(bytes(length * width))
+    return [int.from_bytes(stream[i : i + width], "little") for i in range(0, len(stream), width)]
+
+
+def shares(secret, threshold, points, draw):
+    noise = draw(48 * (threshold - 1))
+    coefficients = [int.from_bytes(secret, "big")]
+    coefficients += [int.from_bytes(noise[i : i + 48], "big") for i in range(0, len(noise), 48)]
+    return {
+        point: (sum(c * point**i for i, c in enumerate(coefficients)) % PRIME).to_bytes(33, "big")
+        for point in points
+    }
+
+
+def neighbours(n, degree, seed, party):
+    """Who masks with a party."""
+    if degree == n - 1:
+        return [other for other in range(n) if other != party]
+    order = sorted(range(n), key=lambda i: digest(b"fedmmf secagg 1 graph", seed, str(i).encode()))
+    place, side = order.index(party), degree // 2
+    steps = [*range(-side, 0), *range(1, side + 1), *([n // 2] if degree % 2 else [])]
+    return sorted(order[(place + step) % n] for step in steps)
+
+
+# The catalogue, and the keeper's channel
+
+
+def catalogue_digest(items, scale, features):
+    state = b"fedmmf catalogue 1" + struct.pack("<3d", *scale)
+    state += u32(len(items)) + u32(len(features[0]))
+    for item in items:
+        state += u32(len(item.encode())) + item.encode()
+    numbers = [x for row in features for x in row]
+    return sha256(state + struct.pack(f"<{len(numbers)}f", *numbers)).digest()
+
+
+def open_sealed(key, sealed):
+    """The frame of the task in a `Sealed`, with a `HomomorphicKey`."""
+    body = Body(key[10:])
+    body.counted()
+    body.one("I")
+    channel, public = body.take(32), body.counted()
+    box = Body(sealed[10:])
+    round_, nonce, text = box.one("I"), box.take(12), box.counted()
+    opening = AESGCM(derive(channel, digest(public), b"homomorphic rounds", b""))
+    return opening.decrypt(nonce, text, b"fedmmf homomorphic round" + u32(round_))
+
+
+# Fixed point
+
+
+class Fixed:
+    """Real numbers to integers."""
+
+    def __init__(self, bound, n_users):
+        self.bound, budget, self.scale = Fraction(bound), (2**31 - 1) // n_users, Fraction(1)
+        while self.bound * self.scale * 2 <= budget:
+            self.scale *= 2
+        while self.bound * self.scale > budget:
+            self.scale /= 2
+
+    def steps(self, x):
+        return round(max(-self.bound, min(self.bound, Fraction(x))) * self.scale)
+
+
+def single(x):
+    """The nearest float32."""
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+# The secure session
+
+
+class Setup:
+    """What a session is agreed on; `SecureSetup` with what follows from it."""
+
+    def __init__(self, data, n_items, rank):
+        body = Body(data)
+        self.session, self.seed, self.for_survey = body.take(16), body.take(32), body.one("B")
+        names = ("party", "n", "n_users", "threshold", "degree", "minimum")
+        vars(self).update(zip(names, body.numbers("I", 6), strict=True))
+        self.left_out, self.identities = body.many("i"), body.counted(32)
+        self.degree = self.degree or self.n - 1
+        self.length = 2 * n_items if self.for_survey else n_items * (rank + 1) + 2
+        self.peers = neighbours(self.n, self.degree, self.seed, self.party)
+
+    def context(self, id_):
+        sizes = (self.n, self.degree, self.threshold, self.length)
+        numbers = struct.pack("<QQQQBQ", *sizes, bool(self.identities), self.minimum)
+        names = b"".join(map(u32, range(self.n))) + b"".join(self.identities)
+        return digest(b"fedmmf secagg 1", numbers, id_, self.seed, b"2^32", names)
+
+
+class SecureRound:
+    """One round: its own keys, its own secrets."""
+
+    def __init__(self, setup, number, draw, identity):
+        self.setup, self.draw, self.identity = setup, draw, identity
+        self.context = setup.context(setup.session + u32(number))
+        self.channel, self.mask, self.secret = Pair(draw(32)), Pair(draw(32)), draw(32)
+
+    def message(self, kind, body):
+        return b"FMSA" + bytes([1, kind]) + self.context[:16] + u32(self.setup.party) + body
+
+    def read(self, kind, data):
+        head = b"FMSA" + bytes([1, kind]) + self.context[:16] + u32(SERVER)
+        assert data[:26] == head
+        return data[26:]
+
+    def table(self, body, size):
+        step = 4 + size
+        records = [body[i : i + step] for i in range(0, len(body), step)]
+        return {struct.unpack("<I", record[:4])[0]: record[4:] for record in records}
+
+    def advertise(self):
+        keys = self.channel.public + self.mask.public
+        if self.setup.identities:
+            keys += sign(self.identity, b"keys", self.context, keys)
+        return self.message(1, keys)
+
+    def share(self, data):
+        body, size = self.read(2, data), 128 if self.setup.identities else 64
+        self.keys = {peer: (k[:32], k[32:64]) for peer, k in self.table(body, size).items()}
+        assert set(self.keys) <= set(self.setup.peers)
+        points = [holder + 1 for holder in (*self.keys, self.setup.party)]
+        both = [
+            shares(secret, self.setup.threshold, points, self.draw)
+            for secret in (self.secret, self.mask.secret)
+        ]
+        self.held = {self.setup.party: b"".join(part[self.setup.party + 1] for part in both)}
+        me, boxes = u32(self.setup.party), b""
+        for peer in sorted(self.keys):
+            text = b"".join(part[peer + 1] for part in both)
+            key = self.channel_key(peer, me + self.channel.public, u32(peer) + self.keys[peer][0])
+            boxes += u32(peer) + AESGCM(key).encrypt(bytes(12), text, self.context + me + u32(peer))
+        commitment = digest(b"fedmmf secagg 1 commitment", self.context, me, self.secret)
+        return self.message(3, commitment + boxes)
+
+    def channel_key(self, peer, sender, receiver):
+        agreed = self.channel.agree(self.keys[peer][0])
+        return derive(agreed, self.context, b"channel", sender + receiver)
+
+    def masked(self, data, vector):
+        me = self.setup.party
+        total = [x + y for x, y in zip(vector, self.words(self.self_seed()), strict=True)]
+        for peer, box in self.table(self.read(4, data), 82).items():
+            self.held[peer] = self.opened(peer, box)
+            sign_ = 1 if peer < me else -1
+            words = self.words(self.pair_seed(peer))
+            total = [x + sign_ * y for x, y in zip(total, words, strict=True)]
+        return self.message(5, b"".join(u32(x % 2**32) for x in total))
+
+    def words(self, seed):
+        return mask(seed, self.setup.length, 4)
+
+    def self_seed(self):
+        return derive(self.secret, self.context, b"self mask", u32(self.setup.party))
+
+    def pair_seed(self, peer):
+        ends = {self.setup.party: self.mask.public, peer: self.keys[peer][1]}
+        parts = b"".join(u32(party) + ends[party] for party in sorted(ends))
+        return derive(self.mask.agree(self.keys[peer][1]), self.context, b"pair mask", parts)
+
+    def opened(self, peer, box):
+        me = u32(self.setup.party)
+        key = self.channel_key(peer, u32(peer) + self.keys[peer][0], me + self.channel.public)
+        return AESGCM(key).decrypt(bytes(12), box, self.context + u32(peer) + me)
+
+    def confirm(self, data):
+        return self.message(7, sign(self.identity, b"survivors", self.context, self.read(6, data)))
+
+    def reveal(self, data):
+        body, size = self.read(8, data), ceil(self.setup.n / 8)
+        survivors = body[:size]
+        revealed = b""
+        for owner in sorted(self.held):
+            survives = survivors[owner // 8] >> owner % 8 & 1
+            revealed += u32(owner) + (self.held[owner][:33] if survives else self.held[owner][33:])
+        return self.message(9, revealed)
+
+
+# The party
+
+
+class PageParty:
+    """Answers parcels.
+
+    Args:
+        digest_: of its catalogue.
+        n_items: of its catalogue.
+        ratings: by item; one in a list is held out.
+        draw: where secrets come from.
+        identity: what it signs with; empty: nothing.
+    """
+
+    def __init__(self, digest_, n_items, ratings, draw, identity=b""):
+        self.digest, self.n_items, self.draw, self.identity = digest_, n_items, draw, identity
+        self.ratings = {i: r for i, r in ratings.items() if not isinstance(r, list)}
+        self.held_out = {i: r[0] for i, r in ratings.items() if isinstance(r, list)}
+        self.published, self.answers = {}, {}
+
+    def answer(self, data):
+        name = sha256(data).digest()
+        if name not in self.answers:
+            *publications, message = frames(data)
+            for publication in publications:
+                self.published[sha256(publication).digest()] = publication
+            self.answers[name] = self.reply(message[5], message[10:])
+        return self.answers[name]
+
+    def reply(self, kind, body):
+        if kind == INVITATION:
+            return self.join(Body(body))
+        if kind == SECURE_SETUP:
+            self.setup, self.rounds = Setup(body, self.n_items, self.rank), {}
+            return frame(SECURE_AGREED)
+        if kind == SECURE_TRIP:
+            return self.trip(Body(body))
+        assert (kind, self.published[body][5]) == (FINISH, ROUND)
+        return frame(FINISHED)
+
+    def join(self, body):
+        body.take(16)
+        assert body.take(32) == self.digest
+        low, high, _ = body.numbers("d", 3)
+        assert body.counted() == b"sgd"
+        self.rank, _ = body.numbers("I", 2)
+        assert body.counted() == b"secure"
+        span = high - low
+        self.scale, self.bounds = (low, high), (4 * span, 1024 * max(span, 1) ** 2)
+        assert body.numbers("d", 2) == self.bounds
+        self.p = [1.0] + [0.0] * (self.rank - 1)
+        public = b""
+        if self.identity:
+            key = load_der_private_key(ED25519 + self.identity, None)
+            public = key.public_key().public_bytes_raw()
+        return frame(JOINED, u32(1) + b"\0" + u32(len(public)) + public)
+
+    def trip(self, body):
+        trip, about, data = body.one("B"), body.take(32), Body(body.counted())
+        head = b"FMSS" + self.setup.context(self.setup.session)[:16] + bytes([trip])
+        assert data.take(21) == head
+        number, *sizes = data.numbers("I", 3)
+        current, following = (data.take(size) for size in sizes)
+        if trip == 1 and current and about not in self.published:
+            return frame(WANTED, about)
+        parts = self.parts(trip, number, about, current, following)
+        inner = head + struct.pack("<III", number, *map(len, parts)) + b"".join(parts)
+        return frame(SECURE_TRIP, bytes([trip]) + about + u32(len(inner)) + inner)
+
+    def parts(self, trip, number, about, current, following):
+        if trip == 1:
+            following_round = SecureRound(self.setup, number + 1, self.draw, self.identity)
+            self.rounds[number + 1] = following_round
+            said = following_round.advertise()
+            if not current:
+                return b"", said
+            return self.rounds[number].masked(current, self.vector(self.published[about])), said
+        if trip == 2:
+            return self.rounds[number].confirm(current), b""
+        said = self.rounds[number + 1].share(following) if following else b""
+        return self.rounds[number].reveal(current) if current else b"", said
+
+    def vector(self, publication):
+        n_users, (row_bound, total_bound) = self.setup.n_users, self.bounds
+        rows, count = Fixed(row_bound, n_users), Fixed(1.0, n_users).steps(1.0)
+        given = Body(publication[10:])
+        if publication[5] == SURVEY:
+            found, totals = self.describe(given), []
+        else:
+            found, errors = self.update(given)
+            fixed = Fixed(total_bound, n_users)
+            totals = [fixed.steps(float(len(errors))), fixed.steps(sum(errors))]
+        width, vector = 1 if publication[5] == SURVEY else self.rank, []
+        for item in range(self.n_items):
+            if item in found and item not in self.setup.left_out:
+                vector += [*map(rows.steps, found[item]), count]
+            else:
+                vector += [0] * (width + 1)
+        return vector + totals
+
+    def describe(self, survey):
+        (low, high), with_ratings = self.scale, survey.one("B")
+        return {
+            item: [single(((rating - low) / (high - low) - 0.5) * with_ratings)]
+            for item, rating in self.ratings.items()
+        }
+
+    def update(self, round_):
+        round_.take(4 + 4 + 1 + 4)
+        step, rate, weight, prior, _ = round_.many("d")
+        n_items, width = round_.numbers("I", 2)
+        q = [round_.numbers("f", width) for _ in range(n_items)]
+        assert (step, prior, n_items, width) == (0, 0, self.n_items, self.rank)
+        ks, n = range(width), len(self.ratings)
+        e = self.errors(q, self.ratings)
+        gradient = [n * weight * self.p[k] - sum(e[i] * q[i][k] for i in e) for k in ks]
+        self.p = [single(self.p[k] - single(rate * gradient[k])) for k in ks]
+        e = self.errors(q, self.ratings)
+        rows = {
+            i: [single(single(weight * q[i][k]) - single(e[i] * self.p[k])) for k in ks] for i in e
+        }
+        low, high = self.scale
+        held_out = self.held_out.items()
+        squares = [(r - max(low, min(high, self.score(q[i])))) ** 2 for i, r in held_out]
+        return rows, squares
+
+    def errors(self, q, ratings):
+        return {i: single(r - self.score(q[i])) for i, r in ratings.items()}
+
+    def score(self, q):
+        return single(sum(x * y for x, y in zip(q, self.p, strict=True)))

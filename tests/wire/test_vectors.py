@@ -1,0 +1,218 @@
+"""Known answers: every message, and one party's side of whole conversations."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from wire_party import PageParty, catalogue_digest, neighbours, open_sealed
+from wire_samples import MESSAGES, from_json, same, to_json
+
+from fedmmf import wire
+from fedmmf.secagg import graph
+from fedmmf.server.roster import Roster
+from fedmmf.sums.homomorphic.channel import unseal
+from fedmmf.sums.homomorphic.messages import HomomorphicKey, HomomorphicTask, Sealed
+from fedmmf.sums.secure.server import SecureOptions, SecureServer
+from fedmmf.transports.in_process import InProcess
+
+HERE = Path(__file__).parent / "vectors"
+VECTORS = json.loads((HERE / "vectors.json").read_text())
+BY_NAME = {cls.__name__: cls for cls in MESSAGES}
+
+
+def load_generator():
+    """By its path: the other vectors have a generator of the same name."""
+    spec = importlib.util.spec_from_file_location("wire_vectors", HERE / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generator = load_generator()
+
+
+def test_the_generator_gives_the_file():
+    done = subprocess.run(
+        [sys.executable, HERE / "generate.py"], capture_output=True, check=True, encoding="utf-8"
+    )
+    assert done.stdout == (HERE / "vectors.json").read_text(encoding="utf-8")
+
+
+# Messages
+
+
+def test_every_kind_has_a_vector():
+    assert {vector["message"] for vector in VECTORS["messages"]} == set(BY_NAME)
+
+
+each_vector = pytest.mark.parametrize(
+    "vector", VECTORS["messages"], ids=lambda vector: vector["message"]
+)
+
+
+@each_vector
+def test_encoding_gives_exactly_the_vector(vector):
+    message = from_json(BY_NAME[vector["message"]], vector["fields"])
+    assert message.encode().hex() == vector["frame"]
+
+
+@each_vector
+def test_decoding_gives_the_fields_back(vector):
+    read = wire.read(bytes.fromhex(vector["frame"]), MESSAGES)
+    assert type(read) is BY_NAME[vector["message"]]
+    assert to_json(read) == vector["fields"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["catalogues"])
+def test_digests_of_catalogues_are_those_of_the_vectors(vector):
+    scale = generator.RatingScale(*vector["scale"])
+    found = wire.Catalogue.of(vector["items"], scale, np.array(vector["features"]))
+    assert found.digest.hex() == vector["digest"]
+    again = catalogue_digest(vector["items"], vector["scale"], vector["features"])
+    assert again.hex() == vector["digest"]
+
+
+def test_the_keepers_box_opens():
+    key, task, sealed = (
+        bytes.fromhex(VECTORS["channel"][name]) for name in ("key", "task", "sealed")
+    )
+    catalogue = generator.catalogue_of(generator.ITEMS)
+    opened = unseal(HomomorphicKey.decode(key), Sealed.decode(sealed), catalogue)
+    assert same(opened, HomomorphicTask.decode(task))
+    assert open_sealed(key, sealed) == task
+
+
+# Conversations
+
+
+each_conversation = pytest.mark.parametrize(
+    "vector", VECTORS["conversations"], ids=["three parties", "four that sign"]
+)
+
+
+def pairs(vector):
+    return [tuple(map(bytes.fromhex, (e["down"], e["up"]))) for e in vector["exchanges"]]
+
+
+def drawing(vector):
+    """The secrets of the conversation, in order."""
+    left = [bytes.fromhex(taken) for taken in vector["drawn"]]
+
+    def draw(size):
+        taken = left.pop(0)
+        assert len(taken) == size
+        return taken
+
+    return draw, left
+
+
+def names_of(vector):
+    return ["ann", "bob", "cid"] if not vector["identity"] else ["ann", "bob", "cid", "dee"]
+
+
+@each_conversation
+def test_a_party_gives_the_answers_of_the_conversation(vector):
+    """One party alone, without any server; each parcel twice, since networks repeat."""
+    draw, left = drawing(vector)
+    number = names_of(vector).index(generator.FOLLOWED)
+    with generator.deterministic({number: draw}):
+        party = generator.party_of(
+            generator.FOLLOWED, names_of(vector), signed=bool(vector["identity"])
+        )
+        for down, up in pairs(vector):
+            assert party.answer(down) == up
+            assert party.answer(down) == up
+    assert not left
+
+
+@each_conversation
+def test_a_party_written_from_the_page_gives_the_same_answers(vector):
+    draw, left = drawing(vector)
+    party = page_party(vector["ratings"], draw, bytes.fromhex(vector["identity"]))
+    for down, up in pairs(vector):
+        assert party.answer(down) == up
+    assert not left
+
+
+def page_party(ratings, draw, identity=b""):
+    catalogue = VECTORS["conversations"][0]["catalogue"]
+    digest = catalogue_digest(catalogue["items"], catalogue["scale"], catalogue["features"])
+    mine = {int(item): rating for item, rating in ratings.items()}
+    return PageParty(digest, len(catalogue["items"]), mine, draw, identity)
+
+
+@each_conversation
+def test_conversations_have_all_that_a_secure_sum_is_made_of(vector):
+    signed = bool(vector["identity"])
+    ups = Counter(up[5] for _, up in pairs(vector))
+    kinds = wire.Kind
+    assert set(ups) == {kinds.JOINED, kinds.SECURE_AGREED, kinds.SECURE_TRIP, kinds.FINISHED}
+    published = [wire.split_parcel(down)[0] for down, _ in pairs(vector)]
+    assert [frame[0][5] for frame in published if frame] == [
+        kinds.SURVEY,
+        kinds.ROUND,
+        kinds.ROUND,
+        kinds.ROUND,
+    ]
+    trips = Counter(up[10] for _, up in pairs(vector) if up[5] == kinds.SECURE_TRIP)
+    assert trips == ({1: 5, 2: 3, 3: 5} if signed else {1: 5, 3: 5})
+
+
+@each_conversation
+def test_a_publication_that_did_not_come_is_asked_for(vector):
+    """The message without what it names gets `Wanted`; then the whole parcel gets its answer."""
+    draw, _ = drawing(vector)
+    number = names_of(vector).index(generator.FOLLOWED)
+    with generator.deterministic({number: draw}):
+        party = generator.party_of(
+            generator.FOLLOWED, names_of(vector), signed=bool(vector["identity"])
+        )
+        for down, up in pairs(vector):
+            publications, message = wire.split_parcel(down)
+            for publication in publications:
+                name = wire.name_of(publication)
+                assert party.answer(message) == wire.Wanted(name).encode()
+            assert party.answer(down) == up
+
+
+# A party written from the page, among others
+
+
+@pytest.mark.parametrize(("n", "degree"), [(3, 2), (8, 7), (9, 4), (10, 3), (16, 5), (31, 6)])
+def test_the_graph_of_the_page_is_that_of_the_code(n, degree):
+    for seed in (b"", b"seed", bytes(32)):
+        for position in range(n):
+            expected = graph.neighbours(n, degree, seed, position)
+            assert tuple(neighbours(n, degree, seed, position)) == expected
+
+
+def sums_among(others, *, with_page):
+    """Two rounds of nine parties on a sparse graph; one of them may be the page's."""
+    names = [f"party {i}" for i in range(9)]
+    profiles = dict(zip(names, others, strict=True))
+    with mock.patch.dict(generator.RATINGS, profiles):
+        parties = {name: generator.party_of(name, names, signed=False) for name in names}
+    if with_page:
+        mine = {str(item): rating for item, rating in profiles["party 4"].items()}
+        parties["party 4"] = page_party(mine, generator.Stream("page"))
+    roster = Roster(InProcess(parties), names)
+    roster.invite(generator.invitation(generator.catalogue_of(generator.ITEMS), "secure"))
+    options = SecureOptions(neighbours=(4, 3))
+    server = SecureServer(generator.desk_of(roster, signed=False), options=options)
+    found = [server.survey(with_ratings=True)]
+    for number, factors in enumerate(generator.FACTORS[:2], start=1):
+        found.append(server.sums(generator.round_of(number, factors, is_last=False)))
+        assert list(server.survivors) == names
+    assert not roster.incidents
+    return [generator.sums_vector(sums) for sums in found]
+
+
+def test_a_party_written_from_the_page_takes_part_in_secure_sums():
+    others = [list(generator.RATINGS.values())[i % 4] for i in range(9)]
+    assert sums_among(others, with_page=True) == sums_among(others, with_page=False)

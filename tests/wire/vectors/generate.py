@@ -1,0 +1,317 @@
+"""Write known answers for every message, and whole conversations of one party with the server.
+
+`python tests/wire/vectors/generate.py` prints the JSON; a test compares it with vectors.json.
+docs/wire.md says how to read it. Numbers are such that no step of a party's arithmetic rounds but
+those that the page defines.
+"""
+
+import json
+import sys
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from wire_samples import to_json
+
+from fedmmf import wire
+from fedmmf.lists import UserLists
+from fedmmf.masks.fitting import MaskPlan
+from fedmmf.party import Party, PartyData, Policy
+from fedmmf.scale import RatingScale
+from fedmmf.secagg import SessionClient, public_identity
+from fedmmf.server.roster import Roster
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums.adaptive.messages import Collect, Collected
+from fedmmf.sums.homomorphic.channel import seal
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
+from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.sums.secure.server import SecureServer
+from fedmmf.sums.server_side import ServerDesk
+from fedmmf.transports.in_process import InProcess
+from fedmmf.transports.wrappers import Faulty, Recorded
+
+
+def generate():
+    """Return all vectors as a dictionary."""
+    return {
+        "catalogues": [catalogue_vector(ids) for ids in (["10", "20", "30", "40"], ["é", "", "b"])],
+        "messages": [message_vector(message) for message in messages()],
+        "channel": channel_vector(),
+        "conversations": [
+            conversation(["ann", "bob", "cid"], signed=False, lost=None),
+            conversation(["ann", "bob", "cid", "dee"], signed=True, lost="dee"),
+        ],
+    }
+
+
+class Stream:
+    """A source of bytes that a text fixes, and what was drawn from it."""
+
+    def __init__(self, text):
+        self._text, self._count, self._left, self.drawn = text, 0, b"", []
+
+    def __call__(self, size):
+        while len(self._left) < size:
+            self._left += sha256(f"{self._text}/{self._count}".encode()).digest()
+            self._count += 1
+        taken, self._left = self._left[:size], self._left[size:]
+        self.drawn.append(taken.hex())
+        return taken
+
+
+def words(text, size):
+    """Bytes that a text fixes."""
+    return Stream(text)(size)
+
+
+# Messages
+
+
+def message_vector(message):
+    name, frame = type(message).__name__, message.encode()
+    return {"message": name, "fields": to_json(message), "frame": frame.hex()}
+
+
+def messages():
+    """At least one of every kind."""
+    return [
+        invitation(catalogue_of(["10", "20", "30", "40"]), "secure"),
+        wire.Joined(1, False, b""),
+        wire.Joined(250, True, words("identity", 32)),
+        wire.Refused("this party rates 1 to 5, not 1 to 10: 5 ≥ r ≥ 1"),
+        wire.Refused(""),
+        wire.Wanted(words("name", 32)),
+        wire.Survey(False),
+        wire.Survey(True),
+        wire.Round(3, 1, False, 2, np.array([2.0, 0.02, 0.5, 0.0, 1.0]), rows_of(3, 2)),
+        wire.Round(4, 0, True, 2, np.array([1.25, 1e6, 0.5]), rows_of(1, 5)),
+        wire.Ask(words("name", 32)),
+        wire.Update(3, codes(0, 2, 5), counts(), rows_of(3, 2), np.array([2.0, 0.3125])),
+        wire.Update(0, codes(1, 4), counts(1, 7), rows_of(2, 1), np.zeros(0)),
+        wire.Update(1, codes(), counts(), np.zeros((0, 3), np.float32), np.array([-0.0])),
+        wire.Finish(words("name", 32)),
+        wire.Finished(),
+        Collect(),
+        Collected(codes(3, 9), np.array([0.5, -1.25], np.float32)),
+        setup(identities=()),
+        setup(identities=tuple(words(f"identity {i}", 32) for i in range(4))),
+        SecureAgreed(),
+        SecureTrip(1, bytes(32), b""),
+        SecureTrip(3, words("name", 32), b"what is inside a trip"),
+        homomorphic_key(),
+        homomorphic_task(),
+        sealed(),
+        Ciphertexts(3, words("ciphertexts", 40)),
+    ]
+
+
+def invitation(catalogue, sums):
+    scale, bounds = catalogue.scale, SOLVERS["sgd"].bounds(catalogue.scale.span)
+    return wire.Invitation(
+        run=words("run", 16),
+        catalogue=catalogue.digest,
+        scale_min=scale.min,
+        scale_max=scale.max,
+        scale_step=scale.step,
+        solver="sgd",
+        rank=2,
+        rounds=2,
+        sums=sums,
+        row_bound=bounds.row,
+        total_bound=bounds.total,
+        minimum=3,
+    )
+
+
+def setup(identities):
+    return SecureSetup(
+        session=words("session", 16),
+        graph_seed=words("graph", 32),
+        for_survey=False,
+        party=1,
+        n_parties=4,
+        n_users=10,
+        threshold=3,
+        neighbours=0,
+        minimum=3,
+        left_out=codes(2),
+        identities=identities,
+    )
+
+
+def codes(*items):
+    return np.array(items, np.int32)
+
+
+def counts(*numbers):
+    return np.array(numbers, np.uint32)
+
+
+def rows_of(n, width):
+    """Numbers that float32 has exactly, of both signs."""
+    return ((np.arange(n * width) - 2) / 8).astype(np.float32).reshape(n, width)
+
+
+# The catalogue, and the keeper's channel
+
+SCALE = RatingScale(1.0, 5.0, 1.0)
+
+
+def features_of(n_items):
+    return (np.arange(2 * n_items, dtype=np.float64) / 4 - 1).reshape(n_items, 2)
+
+
+def catalogue_of(ids):
+    return wire.Catalogue.of(ids, SCALE, features_of(len(ids)))
+
+
+def catalogue_vector(ids):
+    features = features_of(len(ids)).tolist()
+    scale = [SCALE.min, SCALE.max, SCALE.step]
+    digest = catalogue_of(ids).digest.hex()
+    return {"items": ids, "scale": scale, "features": features, "digest": digest}
+
+
+def homomorphic_key():
+    return HomomorphicKey("paillier-packed", 12, words("channel", 32), words("modulus", 24))
+
+
+def homomorphic_task():
+    return HomomorphicTask(codes(2, 3), wire.Survey(True).encode())
+
+
+def sealed():
+    with mock.patch("os.urandom", Stream("nonce")):
+        return seal(homomorphic_key(), 0, homomorphic_task())
+
+
+def channel_vector():
+    """What opens a `Sealed`."""
+    key, task = homomorphic_key(), homomorphic_task()
+    frames = {"key": key.encode(), "task": task.encode(), "sealed": sealed().encode()}
+    return {name: frame.hex() for name, frame in frames.items()}
+
+
+# Conversations
+
+ITEMS = ["10", "20", "30", "40"]
+RATINGS = {  # by item code; a rating in brackets is held out
+    "ann": {0: 5, 1: 3, 3: [4]},
+    "bob": {0: 4, 1: 2, 2: 1, 3: [5]},
+    "cid": {0: 3, 1: 5, 3: 2},
+    "dee": {1: 4, 3: 1},
+}
+FOLLOWED = "bob"  # whose side is written down; item 30 is rated by nobody else, and left out
+PLAN = np.array([0.0, 0.25, 0.5, 0.0, 0.0])  # step sum, gamma, lambda, no prior, no biases
+FACTORS = [
+    [[1.0, 0.5], [0.5, -0.5], [1.5, 0.25], [0.25, 1.0]],
+    [[1.5, 0.25], [1.0, -1.0], [1.5, 0.25], [0.5, 0.5]],
+    [[2.0, 0.5], [1.25, -0.5], [1.5, 0.25], [0.75, 0.25]],
+]
+
+
+def conversation(names, *, signed, lost):
+    """What one party is sent and answers, and what it draws; `lost` misses round 1."""
+    streams = {number: Stream(f"party {number}") for number in range(len(names))}
+    with deterministic(streams):
+        parties = {name: party_of(name, names, signed=signed) for name in names}
+        away, sums = set(), []
+        transport = Recorded(Faulty(InProcess(parties), down=losing(away)))
+        roster = Roster(transport, names)
+        roster.invite(invitation(catalogue_of(ITEMS), "secure"))
+        server = SecureServer(desk_of(roster, signed=signed))
+        sums.append(server.survey(with_ratings=signed))
+        for number, factors in enumerate(FACTORS[:2], start=1):
+            away.clear()
+            away.update({lost} if number == 1 else ())
+            sums.append(server.sums(round_of(number, factors, is_last=False)))
+        server.finish(round_of(3, FACTORS[2], is_last=True))
+    return {
+        "catalogue": catalogue_vector(ITEMS),
+        "ratings": RATINGS[FOLLOWED],
+        "identity": identity_of(FOLLOWED).hex() if signed else "",
+        "drawn": streams[names.index(FOLLOWED)].drawn,
+        "exchanges": exchanges_of(transport.seen),
+        "sums": [sums_vector(found) for found in sums],
+    }
+
+
+def losing(away):
+    """Let the first trip of a sum not reach whoever is away."""
+
+    def down(stage, name, data):
+        frame = wire.split_parcel(data)[1]
+        is_trip = frame[5] == wire.Kind.SECURE_TRIP and any(frame[11:43])
+        return None if is_trip and frame[10] == 1 and name in away else data
+
+    return down
+
+
+@contextmanager
+def deterministic(streams):
+    """Let secrets come from streams instead of the operating system."""
+
+    def client(setup, party, *, identity):
+        return SessionClient(setup, party, entropy=streams[party], identity=identity)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("os.urandom", Stream("server")))
+        stack.enter_context(mock.patch("fedmmf.sums.secure.party.SessionClient", client))
+        yield
+
+
+def party_of(name, names, *, signed):
+    mine = RATINGS[name]
+    held_out = np.array([isinstance(rating, list) for rating in mine.values()])
+    ratings = np.array([np.ravel(rating)[0] for rating in mine.values()], np.float64)
+    lists = UserLists.of_one(np.array(list(mine), np.int64))
+    catalogue = catalogue_of(ITEMS)
+    data = PartyData(catalogue, features_of(len(ITEMS)), lists, ratings, held_out)
+    policy = Policy()
+    if signed:
+        trusted = frozenset(public_identity(identity_of(other)) for other in names)
+        policy = Policy(identity=identity_of(name), trusted=trusted)
+    return Party(data, MaskPlan("none"), policy)
+
+
+def identity_of(name):
+    return sha256(f"identity {name}".encode()).digest()
+
+
+def desk_of(roster, *, signed):
+    settings = SimpleNamespace(signed=signed, min_raters=2)
+    return ServerDesk(roster, catalogue_of(ITEMS), SOLVERS["sgd"], 2, settings)
+
+
+def round_of(number, factors, *, is_last):
+    return wire.Round(number, number - 1, is_last, 2, PLAN, np.array(factors, np.float32))
+
+
+def exchanges_of(seen):
+    """What the followed party was sent, and what it answered."""
+    return [
+        {
+            "down": exchange.sent[FOLLOWED].hex(),
+            "up": exchange.received[FOLLOWED].hex(),
+        }
+        for exchange in seen
+        if FOLLOWED in exchange.sent
+    ]
+
+
+def sums_vector(sums):
+    return {
+        "rows": sums.rows.tolist(),
+        "raters": sums.n_raters.tolist(),
+        "totals": sums.totals.tolist(),
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(generate(), indent=1, ensure_ascii=False) + "\n")
