@@ -6,7 +6,7 @@ import pytest
 from fedmmf.config import Settings
 from fedmmf.masks import FittedMasks
 from fedmmf.secagg import FixedPoint, ring_named
-from fedmmf.simulation import prepare, train
+from fedmmf.simulation import LocalFederation, prepare, train
 from fedmmf.solvers import SOLVERS
 
 ROUNDS = 3
@@ -50,7 +50,7 @@ def test_every_round_gives_the_exact_sum_and_the_simulations_factors(ml_100k, so
     factors = {"sgd": 20, "vb": 4}[solver]
     settings = Settings(mask="lr", solver=solver, factors=factors, rounds=ROUNDS)
     run = prepare(ml_100k, settings)
-    federation = run.federation()
+    federation = LocalFederation.of(run)
     assert len(federation.parties) == 943
     federation.prepare_sums()
     counts = run.lists.counts(ml_100k.n_items)

@@ -98,7 +98,8 @@ class Siege:
                     self._require_unchanged(before, answer, wrong)
                 continue
             self.n_taken += 1
-            if kind_of(right) not in REPLACED and wrong not in self._own:
+            begins = isinstance(answer, Joined | SecureAgreed)
+            if not begins or (kind_of(right) not in REPLACED and wrong not in self._own):
                 self.is_over = True  # it was right after all: the party is elsewhere now
                 return
             before = picture(self._party)
@@ -161,7 +162,8 @@ def besiege(variant, budget, entropy=os.urandom):
 
 def check_undisturbed(federation, member, variant):
     """The party has answered all that it was asked, and the result is that of a quiet run."""
-    assert not federation.server.roster.incidents
+    incidents = federation.server.roster.incidents
+    assert not incidents, incidents
     if "dp" not in variant:
         settings = settings_of(variant, rounds=2, min_raters=1)
         quiet = federation_of(synthetic(8, 15, 70, min_per_user=5, seed=5), settings).run()

@@ -272,6 +272,18 @@ def test_it_predicts_once_training_has_ended(run):
     assert "not the end" in refusal(answer)
 
 
+def test_who_missed_the_best_round_finds_its_factors_for_the_result(run):
+    """Those of another round would not go with the item factors that were kept."""
+    away, settled = joined(run), joined(run)
+    round_ = first_round(run)
+    asked(away, round_.encode())  # misses round 2, the best, and comes back for round 3
+    asked(away, mutated(round_, round=3, best_round=2).encode())
+    last = mutated(round_, round=4, best_round=2, is_last=True).encode()
+    for party in (away, settled):
+        said(party, last, message=Finish(name_of(last)))
+    assert np.array_equal(away.user_factors, settled.user_factors)
+
+
 def test_who_had_no_part_in_the_rounds_is_served_too(run):
     party = joined(run)
     last = run.coordinator().next_round(is_last=True).encode()

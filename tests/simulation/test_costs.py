@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedmmf.config import Settings
-from fedmmf.simulation import prepare, train, train_real
+from fedmmf.simulation import LocalFederation, prepare, train, train_real
 from fedmmf.simulation.costs import expected_cost, tradeoff
 from fedmmf.simulation.federation import ROUND_STAGES
 from fedmmf.sums import SUMS
@@ -32,7 +32,7 @@ def prepared(ratings, **chosen):
 
 def counted_rounds(run, rounds=2):
     """Bytes (up, down) of a mean user in each round among real parties."""
-    federation = run.federation()
+    federation = LocalFederation.of(run)
     federation.prepare_sums()
     before, found = federation.transport.of(*ROUND_STAGES), []
     assert (before.up_bytes, before.down_bytes) == (0, 0)  # nothing before round 1 is a round

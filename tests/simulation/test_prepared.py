@@ -10,7 +10,7 @@ from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.party.policy import Private
-from fedmmf.simulation import prepare
+from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.features import (
     ROW_ENERGY,
     content_features,
@@ -149,7 +149,7 @@ def test_a_party_of_one_decides_as_the_simulation_does_for_it(small):
     for grouping in ("indicator", "audit"):
         chosen = {"sharing": "adaptive", "grouping": grouping, "audit_limit": 0.6}
         run = prepare(small, SETTINGS.changed(**chosen, threshold_j=0.04))
-        alone = [party.in_clear for party in run.federation().parties.values()]
+        alone = [party.in_clear for party in LocalFederation.of(run).parties.values()]
         assert np.array_equal(alone, run.in_clear)
 
 

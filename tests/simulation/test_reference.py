@@ -36,7 +36,7 @@ def assert_same(member, trained, atol):
 @pytest.mark.parametrize("mask", ["none", "lr"])
 def test_sgd_kernels_and_reference_agree_on_ml_100k(ml_100k, step, mask):
     settings = Settings(**IN_CLEAR, mask=mask, step=step, rounds=4, factors=8)
-    member = prepare(ml_100k, settings).federation().run()
+    member = LocalFederation.of(prepare(ml_100k, settings)).run()
     assert_same(member, train(ml_100k, settings), atol=1e-6)
 
 
@@ -62,21 +62,23 @@ def test_vb_kernels_and_reference_agree_on_ml_100k(ml_100k, mask):
 def test_kernels_and_reference_agree_with_early_stopping(small, mask, cross_fit, chosen):
     training = {"rounds": 90, "factors": 4, "patience": 3, "held_out": 0.2}
     settings = Settings(**chosen, mask=mask, cross_fit=bool(cross_fit), **training)
-    member = prepare(small, settings).federation().run()
+    member = LocalFederation.of(prepare(small, settings)).run()
     assert 0 < member.best_round < len(member.history) < 90
     assert_same(member, train(small, settings), atol=1e-5 if chosen is IN_CLEAR else 1e-4)
 
 
 def test_biases_agree(small):
     settings = Settings(**IN_CLEAR, mask="none", biases=True, rounds=20, factors=4)
-    assert_same(prepare(small, settings).federation().run(), train(small, settings), atol=1e-5)
+    assert_same(
+        LocalFederation.of(prepare(small, settings)).run(), train(small, settings), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES.names())
 @pytest.mark.parametrize("chosen", [IN_CLEAR, IN_SUMS])
 def test_every_engine_simulates_the_same(small, engine, chosen):
     settings = Settings(**chosen, mask="lr", rounds=4, factors=3, engine=engine)
-    member = prepare(small, settings).federation().run()
+    member = LocalFederation.of(prepare(small, settings)).run()
     assert_same(member, train(small, settings), atol=1e-5)
 
 
@@ -95,7 +97,7 @@ def test_a_real_run_is_a_simulation_with_every_message(small):
 @pytest.mark.parametrize("chosen", [IN_CLEAR, {"sharing": "strict"}])
 def test_a_survey_gives_item_counts_and_means(small, chosen):
     settings = Settings(**chosen, mask="mean", held_out=0.0)
-    sums = prepare(small, settings).federation().server.invite().survey(with_ratings=True)
+    sums = LocalFederation.of(prepare(small, settings)).server.invite().survey(with_ratings=True)
     expected = surveyed(small)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-5)
@@ -115,7 +117,7 @@ def test_item_statistics_leave_held_out_ratings_alone(small, sharing):
 
 def test_parties_predict_what_the_model_predicts(small):
     settings = Settings(**IN_CLEAR, mask="lr", rounds=10, factors=4)
-    federation = prepare(small, settings).federation()
+    federation = LocalFederation.of(prepare(small, settings))
     federation.run()
     model = FedMMF(**settings.model_dump()).fit(small)
     for user in (0, 31):
@@ -127,7 +129,7 @@ def test_parties_predict_what_the_model_predicts(small):
 def test_a_party_that_does_not_answer_is_left_out(small):
     settings = Settings(**IN_CLEAR, mask="mean", rounds=2, factors=4, held_out=0.0)
     run = prepare(small, settings)
-    parties = run.federation().parties
+    parties = LocalFederation.of(run).parties
     lossy = Faulty(
         InProcess(parties),
         up=lambda stage, name, data: None if (stage, name) == ("round", "000003") else data,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from federations import federation_of, settings_of
 
-from fedmmf.simulation import prepare
+from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import ROUND_STAGES
 from fedmmf.simulation.training import train
 from fedmmf.sums import SUMS
@@ -171,7 +171,7 @@ class WayContract:
     def test_the_expected_bytes_are_those_that_cross_the_wire(self, ratings, variant):
         settings = self.settings(variant)
         run = prepare(ratings, settings)
-        federation = run.federation()
+        federation = LocalFederation.of(run)
         federation.prepare_sums()
         for _ in range(2):
             federation.one_round()

@@ -132,7 +132,7 @@ def test_a_sum_that_might_end_with_less_noise_is_none():
 
 def test_an_update_covers_the_catalogue_and_shows_no_totals(small):
     run = prepare(small, settings_of(LOCAL))
-    noise = Guarantee(1.0, 0.5, "local", 1)
+    noise = Guarantee(1.0, 0.5, "local", 1, entropy=bytes)
     update = asked(joined(run, noise=noise), run.coordinator().next_round().encode())
     assert np.array_equal(update.items, np.arange(small.n_items))
     assert len(update.counts) == 0  # one rater each, of everything

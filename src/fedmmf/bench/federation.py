@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedmmf.bench.measuring import Progress, quiet, timed
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.simulation import prepare
+from fedmmf.simulation import LocalFederation, prepare
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def measure(
     ratings: Ratings, settings: Settings, rounds: int, progress: Progress = quiet
 ) -> FederationTimes:
     """Set a federation up and run some rounds of it."""
-    federation = prepare(ratings, settings, progress).federation()
+    federation = LocalFederation.of(prepare(ratings, settings, progress))
     setup_seconds = timed(federation.prepare_sums)
     seconds = []
     for number in range(1, rounds + 1):

@@ -15,7 +15,7 @@ import numpy as np
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.paper.drawing import new_figure, write_results
-from fedmmf.simulation import Prepared, prepare
+from fedmmf.simulation import LocalFederation, Prepared, prepare
 from fedmmf.sums.costs import Cost, CostInput
 from fedmmf.sums.homomorphic import cost as homomorphic
 from fedmmf.transports.wrappers import Counted, Metered
@@ -92,7 +92,7 @@ def _ways(settings: Settings, thresholds: list[float]) -> dict[str, Settings]:
 
 def measured(name: str, run: Prepared, rounds: int) -> WayCost:
     """Run rounds among real parties; setting up and the first round are not counted."""
-    federation = run.federation()
+    federation = LocalFederation.of(run)
     federation.prepare_sums()
     federation.one_round()
     before, began = _passed(federation.transport), process_time()

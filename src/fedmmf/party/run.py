@@ -48,8 +48,9 @@ class PartyRun:
         self.solver = SOLVERS[invitation.solver]
         self.n_users = users.n_users
         self._works: dict[bytes, Work] = {}
-        self._last_round = 0
-        self._best: Array | None = None  # p_u of the best round
+        self._last_round, self._is_finished = 0, False
+        self._best: Array | None = None  # p_u of the best round that it had a part in
+        self._best_round = 0
         self.undo: dict[str, Array] | None = None  # the users' state before this answer
         way = SUMS[invitation.sums]
         policy.check_way(way, invitation.minimum)
@@ -58,12 +59,13 @@ class PartyRun:
 
     def progress(self) -> dict[str, Array]:
         """How far it is, for a checkpoint."""
-        found = {"last_round": np.array(self._last_round)}
+        found = {"rounds": np.array((self._last_round, self._best_round))}
         return found if self._best is None else found | {"best": self._best}
 
     def resume(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
-        self._last_round, self._best = int(state["last_round"]), state.get("best")
+        self._last_round, self._best_round = state["rounds"].tolist()
+        self._best = state.get("best")
 
     def take(self, name: bytes, frame: bytes) -> None:
         """Read a publication, once, and keep it."""
@@ -99,12 +101,11 @@ class PartyRun:
         if self.policy.noise is not None:
             return self._noisy(work, rounding, n_parties)
         found = self.users.update(work.public, work.round, cohort)
-        self._require_finite(found.totals)
         items, counts = self._counted(left_out)
-        if rounding is None:
-            return Contribution(items, counts, found.rows[0][items], found.totals.sum(axis=0))
-        totals = rounding.totals.quantize(found.totals).sum(axis=0)
-        return Contribution(items, counts, found.rows[0][items], totals)
+        rows = found.rows[0][items]
+        self._require_finite(rows, found.totals)
+        totals = found.totals if rounding is None else rounding.totals.quantize(found.totals)
+        return Contribution(items, counts, rows, totals.sum(axis=0))
 
     def collect(self) -> tuple[Array, Array]:
         """Items and masked ratings, which are handed over by intention."""
@@ -113,22 +114,23 @@ class PartyRun:
         return self.users.lists.items, self.users.masks.masked_ratings
 
     def finish(self, name: bytes) -> Round:
-        """Take the final factors; who had no part in the rounds finds p_u for them now."""
+        """Take the final factors; who had no part in their round finds p_u for them now."""
         work = self.work(name)
         if not isinstance(work, Round) or not work.is_last:
             raise WireError("what is published under that name is not the end of training")
         self.undo = self.users.state()
         self._remember_best(work)
-        if self._last_round == 0:
-            self.users.settle(work.public)
-        elif work.best_round and self._best is not None:
+        self._is_finished = True
+        if self._best is not None and self._best_round == work.best_round:
             self.users.user_factors = self._best
+        elif work.best_round or self._last_round == 0:
+            self.users.settle(work.public)
         self._require_finite(self.users.user_factors)
         return work
 
     def _begin_round(self, work: Round) -> None:
-        if work.is_last:
-            raise WireError("the last round only hands out the result")
+        if work.is_last or self._is_finished:
+            raise WireError("training is over; the last round only hands out the result")
         if work.round <= self._last_round:
             last = self._last_round
             raise WireError(f"rounds must increase: round {last} is over; got round {work.round}")
@@ -138,7 +140,7 @@ class PartyRun:
 
     def _remember_best(self, work: Round) -> None:
         if 0 < work.best_round == work.round - 1 == self._last_round:
-            self._best = self.users.user_factors.copy()
+            self._best, self._best_round = self.users.user_factors.copy(), work.best_round
 
     def _noisy(self, work: Round, rounding: Rounding | None, n_parties: int) -> Contribution:
         """Clipped rows with noise, over the whole catalogue; totals have none, so they are left."""

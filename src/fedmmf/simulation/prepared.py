@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +22,6 @@ from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.features import content_features, statistics_features, surveyed
 from fedmmf.sums.costs import Cost, CostInput
 from fedmmf.wire import Catalogue
-
-if TYPE_CHECKING:
-    from fedmmf.simulation.federation import LocalFederation
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, how much of it is done, and how much there is."""
@@ -129,12 +125,6 @@ class Prepared:
     def crowd(self, coordinator: Coordinator, member: int = 0) -> SimulatedCrowd:
         """All parties of a simulation, summed as the settings say."""
         return SimulatedCrowd(self, coordinator.result.rank, member)
-
-    def federation(self) -> "LocalFederation":
-        """Real parties and real messages, in this process."""
-        from fedmmf.simulation.federation import LocalFederation
-
-        return LocalFederation.of(self)
 
     @property
     def cost_input(self) -> CostInput:

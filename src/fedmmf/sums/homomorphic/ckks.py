@@ -123,7 +123,7 @@ def _read_context(data: bytes) -> Any:
     has_key = context.is_public() and context.has_public_key()
     found = context.seal_context().data.key_context_data()
     sizes = (found.parms().poly_modulus_degree(), found.total_coeff_modulus_bit_count())
-    is_ckks = found.parms().scheme() == tenseal.SCHEME_TYPE.CKKS
+    is_ckks = found.parms().scheme() == tenseal.SCHEME_TYPE.CKKS.value
     if not (has_key and is_ckks) or sizes != (DEGREE, sum(PRIME_BITS)):
         raise WireError("a public key has other parameters than the ones due, or is a secret one")
     return context

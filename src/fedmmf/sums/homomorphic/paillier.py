@@ -67,7 +67,7 @@ class PaillierPublic:
     def of(cls, data: bytes, *, packed: bool) -> "PaillierPublic":
         """Read a modulus, as `PaillierSecret.public` gives it; raises `WireError` for others."""
         n = int.from_bytes(data, "little")
-        if n.bit_length() < LEAST_BITS or n % 2 == 0 or not data[-1]:
+        if n.bit_length() < LEAST_BITS or n % 2 == 0:
             raise WireError(
                 f"a Paillier modulus is odd and has at least {LEAST_BITS} bits; got "
                 f"{n.bit_length()} bits"
