@@ -13,6 +13,7 @@ from fedmmf.lists import UserLists
 from fedmmf.party import Party
 from fedmmf.secagg.messages import Masked
 from fedmmf.secagg.session import Trip, setup_of
+from fedmmf.secagg.setup import Setup
 from fedmmf.server import ServerPlan
 from fedmmf.simulation import LocalFederation
 from fedmmf.solvers import SOLVERS
@@ -24,7 +25,7 @@ from fedmmf.sums.secure.party import agreed_setup
 from fedmmf.sums.vector import SumCodec, codec_of
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Recorded
-from fedmmf.wire import Round, Update, read, split_parcel
+from fedmmf.wire import Invitation, Round, Update, read, split_parcel
 
 ROUNDS = 2  # as many as the attacks on uploads need
 Tell = Callable[[], None]
@@ -47,6 +48,11 @@ class Listening:
         self._federation.prepare_sums()
         self.setups: dict[str, SecureSetup] = {}  # of the latest secure session, by party
         tell()
+
+    @property
+    def invitation(self) -> Invitation:
+        """What everybody agreed on."""
+        return self._federation.server.side.desk.invitation
 
     def one_round(self) -> tuple[Public, ItemSums]:
         """What was published, as it was sent, and what the server got as sums."""
@@ -147,7 +153,8 @@ def _read_vectors(listening: Listening, known: View) -> tuple[Array, Array]:
     rows, counts = [], np.empty((len(setups), n_items))
     trips = listening.received("trip 1")
     for user, (setup, trip, mine) in enumerate(zip(setups, trips, known.ranges, strict=True)):
-        integers = _masked_vector(setup, codec, trip)  # (length,)
+        session = agreed_setup(setup, codec, listening.invitation)
+        integers = _masked_vector(session, setup.party, trip)  # (length,)
         dense = integers[: n_items * (width + 1)].reshape(n_items, width + 1)
         rows.append(dense[known.lists.items[mine], :width] / codec.rows.scale)
         counts[user] = dense[:, width] / codec.counts.scale
@@ -161,9 +168,8 @@ def _codec(plan: ServerPlan, setup: SecureSetup) -> SumCodec:
     return codec_of(sizes, solver.bounds(plan.catalogue.scale.span), setup.n_users, solver.ring)
 
 
-def _masked_vector(setup: SecureSetup, codec: SumCodec, trip: bytes) -> Array:
+def _masked_vector(session: Setup, number: int, trip: bytes) -> Array:
     """One party's answer to the first trip, as integers; what no sum could be included."""
-    session, number = agreed_setup(setup, codec), setup.party
     part = Trip.decode(session, number, SecureTrip.decode(trip).data)
     masked = Masked.decode(setup_of(session, part.number), number, part.current)
-    return codec.ring.lift(masked.vector)
+    return session.ring.lift(masked.vector)

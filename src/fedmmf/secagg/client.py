@@ -81,6 +81,7 @@ class RoundClient:
         self._agreed: dict[int, bytes] = {}  # with each of them: the channel's secret
         self._shares: dict[int, bytes] = {}  # both shares of each owner
         self._confirmed: frozenset[int] = frozenset()
+        self._about = b""  # what is summed
 
     def advertise(self) -> bytes:
         """Return the public keys, signed when active."""
@@ -108,25 +109,27 @@ class RoundClient:
         self._stage = _ClientStage.MASKED_INPUT
         return reply
 
-    def masked_input(self, data: bytes, values: Array) -> bytes:
+    def masked_input(self, data: bytes, values: Array, about: bytes = b"") -> bytes:
         """Take the neighbours' boxes; return x + PRG(b_u) + sum of +-PRG(s_uv).
 
         Args:
             data: what the server sent.
             values: this party's ring elements, (length,); left as they are.
+            about: name of what is summed; the masks of parties that were told another do not
+                cancel.
         """
         self._require_stage(_ClientStage.MASKED_INPUT)
         vector = self.setup.ring.checked(values, self.setup.length).copy()
         boxes = messages.Boxes.decode(self.setup, SERVER, data).boxes
         self._require_known(boxes, self._peers)
         shares = {peer: self._open(peer, box) for peer, box in boxes.items()}
-        seeds = {peer: self._pair_seed(peer) for peer in boxes}
+        seeds = {peer: self._pair_seed(peer, about) for peer in boxes}
         added = [seed for peer, seed in seeds.items() if peer < self.party]
         added.append(keys.self_seed(self._self_secret, self.setup.context, self.party))
         subtracted = [seed for peer, seed in seeds.items() if peer > self.party]
         apply_masks(vector, self.setup.ring, added, subtracted)
         reply = messages.Masked(vector).encode(self.setup, self.party)
-        self._shares = self._shares | shares
+        self._shares, self._about = self._shares | shares, about
         self._stage = _ClientStage.CONFIRM if self.setup.active else _ClientStage.UNMASK
         return reply
 
@@ -135,7 +138,7 @@ class RoundClient:
         self._require_stage(_ClientStage.CONFIRM)
         survivors = messages.Survivors.decode(self.setup, SERVER, data).members
         self._require_enough(survivors)
-        signature = self._sign(b"survivors", bit_map(self.setup, survivors))
+        signature = self._sign(b"survivors", bit_map(self.setup, survivors) + self._about)
         reply = messages.Confirmed(signature).encode(self.setup, self.party)
         self._confirmed, self._stage = survivors, _ClientStage.UNMASK
         return reply
@@ -217,7 +220,7 @@ class RoundClient:
         """Check every signature; those that decide nothing for this party are refused unread."""
         strangers = sorted(request.signatures.keys() - self.setup.around(self.party))
         require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
-        text = bit_map(self.setup, request.survivors)
+        text = bit_map(self.setup, request.survivors) + self._about
         for party, signature in request.signatures.items():
             signed = party in request.survivors and self._is_signed(
                 party, signature, b"survivors", text
@@ -253,11 +256,11 @@ class RoundClient:
         require(in_field, f"party {peer}", "its shares are not elements of the field")
         return text
 
-    def _pair_seed(self, peer: int) -> bytes:
+    def _pair_seed(self, peer: int, about: bytes) -> bytes:
         public = self._peers[peer].mask
         secret = self._agree(self._mask, peer, public)
         own = End(self.party, self._mask.public)
-        return keys.pair_seed(secret, self.setup.context, own, End(peer, public))
+        return keys.pair_seed(secret, self.setup.context, own, End(peer, public), about)
 
     def _sign(self, purpose: bytes, text: bytes) -> bytes:
         return keys.sign(self._identity, purpose, self.setup.context, text)

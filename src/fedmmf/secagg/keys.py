@@ -79,10 +79,13 @@ def derive(secret: bytes, context: bytes, purpose: bytes, *parts: bytes) -> byte
     return HKDF(SHA256(), KEY_BYTES, salt=context, info=info).derive(secret)
 
 
-def pair_seed(secret: bytes, context: bytes, one: End, other: End) -> bytes:
-    """Return s_uv, the seed of the pairwise mask; the same at both ends."""
+def pair_seed(secret: bytes, context: bytes, one: End, other: End, about: bytes = b"") -> bytes:
+    """Return s_uv, the seed of the pairwise mask; the same at both ends.
+
+    Only if both were told the same about what is summed: otherwise masks do not cancel.
+    """
     low, high = sorted((one, other), key=lambda end: end.party)
-    return derive(secret, context, b"pair mask", low.encode(), high.encode())
+    return derive(secret, context, b"pair mask", low.encode(), high.encode(), about)
 
 
 def self_seed(secret: bytes, context: bytes, party: int) -> bytes:

@@ -26,6 +26,7 @@ class Recovery:
         shares: what they sent when sharing keys.
         sharing: the parties whose pairwise masks are in use.
         survivors: those of them whose vectors are in the sum.
+        about: name of what is summed.
     """
 
     def __init__(
@@ -35,8 +36,9 @@ class Recovery:
         shares: Mapping[int, Shares],
         sharing: frozenset[int],
         survivors: frozenset[int],
+        about: bytes,
     ) -> None:
-        self._setup, self._survivors = setup, survivors
+        self._setup, self._survivors, self._about = setup, survivors, about
         self._advertised, self._shares = advertised, shares
         self._dropped = sharing - survivors
 
@@ -71,7 +73,7 @@ class Recovery:
             public = self._advertised[peer].mask
             secret = pair.agree(public) or b""  # a survivor would have refused a bad key
             ends = End(owner, pair.public), End(peer, public)
-            yield peer, keys.pair_seed(secret, self._setup.context, *ends)
+            yield peer, keys.pair_seed(secret, self._setup.context, *ends, self._about)
 
     def _recover(
         self, owner: int, shares: Mapping[int, int], is_right: Callable[[bytes], bool]

@@ -56,6 +56,7 @@ class RoundServer:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
+        self.about = b""  # name of what is summed, as the parties are told it
         self.stage = Stage.ADVERTISE
         self._expected: frozenset[int] = frozenset(setup.parties)
         self._answered: set[int] = set()
@@ -117,7 +118,8 @@ class RoundServer:
         if self.stage is not Stage.UNMASK:
             raise RoundError(f"there is no result: the round is at '{self.stage.title}'")
         self._require_holders(self._answered, self._survivors)
-        recovery = Recovery(self.setup, self._keys, self._shares, self._sharing, self._survivors)
+        sent = (self._keys, self._shares)
+        recovery = Recovery(self.setup, *sent, self._sharing, self._survivors, self.about)
         try:
             recovery.remove_masks(self._total, self._revealed)
         except SecAggError:
@@ -162,7 +164,8 @@ class RoundServer:
 
     def _read_signature(self, party: int, data: bytes) -> _Keep:
         signature = messages.Confirmed.decode(self.setup, party, data).signature
-        text, public = bit_map(self.setup, self._survivors), self.setup.identity(party)
+        text = bit_map(self.setup, self._survivors) + self.about
+        public = self.setup.identity(party)
         signed = keys.is_signed(public, signature, b"survivors", self.setup.context, text)
         require(signed, name(party), "the signature over the survivors is not valid")
         return partial(self._signatures.__setitem__, party, signature)

@@ -96,14 +96,20 @@ class SessionClient:
         self._current: RoundClient | None = None
         self._following: RoundClient | None = None
 
-    def first(self, data: bytes, values: Array) -> bytes:
-        """Answer the first trip of a round; `values` count only if this party is in the round."""
+    def first(self, data: bytes, values: Array, about: bytes = b"") -> bytes:
+        """Answer the first trip of a round; `values` count only if this party is in the round.
+
+        Args:
+            data: what the server sent.
+            values: this party's ring elements. (length,)
+            about: name of what is summed; see `RoundClient.masked_input`.
+        """
         message = self._read(data, FIRST)
         current = self._following if message.number == self._done[0] + 1 else None
         following = self._client(message.number + 1)
         advertised, masked = following.advertise(), b""
         if message.current:
-            masked = _running(current).masked_input(message.current, values)
+            masked = _running(current).masked_input(message.current, values, about)
         self._current, self._following = current if masked else None, following
         return self._write(message, masked, advertised)
 

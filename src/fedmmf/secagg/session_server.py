@@ -30,9 +30,15 @@ class SessionServer:
         self._boxes: dict[int, bytes] = {}
         self._failed: dict[RoundServer | None, BelowThresholdError] = {}
 
-    def first(self) -> dict[int, bytes]:
-        """Return the first trip, for all: who is not in this round is invited to the next."""
+    def first(self, about: bytes = b"") -> dict[int, bytes]:
+        """Return the first trip, for all: who is not in this round is invited to the next.
+
+        Args:
+            about: name of what is summed, as the parties are told it.
+        """
         self._move(FIRST, 0)
+        if self._current is not None:
+            self._current.about = about
         return self._messages(self.setup.parties, self._boxes, {})
 
     def check(self) -> dict[int, bytes]:

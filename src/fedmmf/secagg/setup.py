@@ -36,6 +36,8 @@ class Setup:
         active: whether signatures and the consistency check are on.
         identities: Ed25519 public keys in the order of `parties`; needed when active.
         minimum: the fewest parties that may be in a cohort or in a sum.
+        binding: digest of whatever else decides what is summed; keys and masks depend on it, so
+            that parties that were told different things have none in common.
     """
 
     round_id: bytes
@@ -48,6 +50,7 @@ class Setup:
     active: bool = False
     identities: tuple[bytes, ...] = field(default=(), repr=False)
     minimum: int = policy.MINIMUM_COHORT
+    binding: bytes = b""
 
     def __post_init__(self) -> None:
         n, k, t = self.n, self.degree, self.threshold
@@ -90,7 +93,8 @@ class Setup:
         )
         names = np.array(self.parties, "<u4").tobytes() + b"".join(self.identities)
         ring = self.ring.name.encode()
-        return digest(b"fedmmf secagg 1", numbers, self.round_id, self.graph_seed, ring, names)
+        parts = (numbers, self.round_id, self.graph_seed, ring, names, self.binding)
+        return digest(b"fedmmf secagg 2", *parts)
 
     @cached_property
     def index(self) -> Mapping[int, int]:

@@ -98,11 +98,9 @@ class FederationServer:
 
     def invite(self) -> ServerSide:
         """Ask everybody to join; those who do are summed from now on."""
-        settings, solver = self._plan.settings, SOLVERS[self._plan.settings.solver]
-        self.roster.invite(self._plan.invitation())
-        desk = ServerDesk(
-            self.roster, self._plan.catalogue, solver, solver.rank(settings), settings
-        )
+        settings, invitation = self._plan.settings, self._plan.invitation()
+        self.roster.invite(invitation)
+        desk = ServerDesk(self.roster, self._plan.catalogue, invitation, settings)
         self._side = SUMS[settings.sums].server(desk)
         return self._side
 

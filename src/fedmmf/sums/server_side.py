@@ -5,9 +5,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from fedmmf.errors import WireError
+from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Solver
 from fedmmf.sums.contract import Work, sizes_of
-from fedmmf.wire import Catalogue, Finish, Finished, Joined, Message, Round, Survey, name_of
+from fedmmf.wire import (
+    Catalogue,
+    Finish,
+    Finished,
+    Invitation,
+    Joined,
+    Message,
+    Round,
+    Survey,
+    name_of,
+)
 from fedmmf.wire.messages import Expected
 
 Reply = TypeVar("Reply", bound=Message)
@@ -40,9 +51,18 @@ class ServerDesk:
 
     roster: Asking
     catalogue: Catalogue
-    solver: Solver
-    rank: int
+    invitation: Invitation
     settings: Any
+
+    @property
+    def solver(self) -> Solver:
+        """Of the run."""
+        return SOLVERS[self.invitation.solver]
+
+    @property
+    def rank(self) -> int:
+        """Length of a vector of factors, biases counted."""
+        return self.invitation.rank
 
     def expected(self, work: Work) -> Expected:
         """Sizes of the answers to a publication."""

@@ -178,7 +178,9 @@ def single(x):
 class Setup:
     """What a session is agreed on; `SecureSetup` with what follows from it."""
 
-    def __init__(self, data, n_items, rank):
+    def __init__(self, data, n_items, rank, invitation):
+        for_nobody = data[:49] + u32(0) + data[53:]  # the same for every party
+        self.binding = sha256(invitation + frame(SECURE_SETUP, for_nobody)).digest()
         body = Body(data)
         self.session, self.seed, self.for_survey = body.take(16), body.take(32), body.one("B")
         names = ("party", "n", "n_users", "threshold", "degree", "minimum")
@@ -192,7 +194,7 @@ class Setup:
         sizes = (self.n, self.degree, self.threshold, self.length)
         numbers = struct.pack("<QQQQBQ", *sizes, bool(self.identities), self.minimum)
         names = b"".join(map(u32, range(self.n))) + b"".join(self.identities)
-        return digest(b"fedmmf secagg 1", numbers, id_, self.seed, b"2^32", names)
+        return digest(b"fedmmf secagg 2", numbers, id_, self.seed, b"2^32", names, self.binding)
 
 
 class SecureRound:
@@ -244,13 +246,14 @@ class SecureRound:
         agreed = self.channel.agree(self.keys[peer][0])
         return derive(agreed, self.context, b"channel", sender + receiver)
 
-    def masked(self, data, vector):
+    def masked(self, data, vector, about):
+        self.about = about
         me = self.setup.party
         total = [x + y for x, y in zip(vector, self.words(self.self_seed()), strict=True)]
         for peer, box in self.table(self.read(4, data), 82).items():
             self.held[peer] = self.opened(peer, box)
             sign_ = 1 if peer < me else -1
-            words = self.words(self.pair_seed(peer))
+            words = self.words(self.pair_seed(peer, about))
             total = [x + sign_ * y for x, y in zip(total, words, strict=True)]
         return self.message(5, b"".join(u32(x % 2**32) for x in total))
 
@@ -260,10 +263,11 @@ class SecureRound:
     def self_seed(self):
         return derive(self.secret, self.context, b"self mask", u32(self.setup.party))
 
-    def pair_seed(self, peer):
+    def pair_seed(self, peer, about):
         ends = {self.setup.party: self.mask.public, peer: self.keys[peer][1]}
         parts = b"".join(u32(party) + ends[party] for party in sorted(ends))
-        return derive(self.mask.agree(self.keys[peer][1]), self.context, b"pair mask", parts)
+        secret = self.mask.agree(self.keys[peer][1])
+        return derive(secret, self.context, b"pair mask", parts + about)
 
     def opened(self, peer, box):
         me = u32(self.setup.party)
@@ -271,7 +275,8 @@ class SecureRound:
         return AESGCM(key).decrypt(bytes(12), box, self.context + u32(peer) + me)
 
     def confirm(self, data):
-        return self.message(7, sign(self.identity, b"survivors", self.context, self.read(6, data)))
+        text = self.read(6, data) + self.about
+        return self.message(7, sign(self.identity, b"survivors", self.context, text))
 
     def reveal(self, data):
         body, size = self.read(8, data), ceil(self.setup.n / 8)
@@ -314,9 +319,11 @@ class PageParty:
 
     def reply(self, kind, body):
         if kind == INVITATION:
+            self.invitation = frame(INVITATION, body)
             return self.join(Body(body))
         if kind == SECURE_SETUP:
-            self.setup, self.rounds = Setup(body, self.n_items, self.rank), {}
+            self.setup = Setup(body, self.n_items, self.rank, self.invitation)
+            self.rounds = {}
             return frame(SECURE_AGREED)
         if kind == SECURE_TRIP:
             return self.trip(Body(body))
@@ -359,7 +366,8 @@ class PageParty:
             said = following_round.advertise()
             if not current:
                 return b"", said
-            return self.rounds[number].masked(current, self.vector(self.published[about])), said
+            vector = self.vector(self.published[about])
+            return self.rounds[number].masked(current, vector, about), said
         if trip == 2:
             return self.rounds[number].confirm(current), b""
         said = self.rounds[number + 1].share(following) if following else b""

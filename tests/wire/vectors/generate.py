@@ -286,7 +286,8 @@ def identity_of(name):
 
 def desk_of(roster, *, signed):
     settings = SimpleNamespace(signed=signed, min_raters=2)
-    return ServerDesk(roster, catalogue_of(ITEMS), SOLVERS["sgd"], 2, settings)
+    catalogue = catalogue_of(ITEMS)
+    return ServerDesk(roster, catalogue, invitation(catalogue, "secure"), settings)
 
 
 def round_of(number, factors, *, is_last):

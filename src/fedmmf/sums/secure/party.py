@@ -1,6 +1,6 @@
 """A party's side of secure sums: its update, in fixed point, under masks that cancel."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,12 +14,17 @@ from fedmmf.sums.contract import sizes_of
 from fedmmf.sums.party_side import PartyDesk, PartySide
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.sums.vector import SumCodec, as_flags, codec_of
-from fedmmf.wire import Message, Survey, name_of
+from fedmmf.wire import Invitation, Message, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
 
-def agreed_setup(message: SecureSetup, codec: SumCodec) -> Setup:
-    """The session's setup; raises where a condition of the protocol fails."""
+def agreed_setup(message: SecureSetup, codec: SumCodec, invitation: Invitation) -> Setup:
+    """The session's setup; raises where a condition of the protocol fails.
+
+    Keys and masks depend on all that was agreed on, of the run and of these sums: bounds, layout,
+    items left out, users. Parties that were told different things have no masks in common.
+    """
+    told = invitation.encode() + replace(message, party=0).encode()
     return Setup(
         round_id=message.session,
         parties=tuple(range(message.n_parties)),
@@ -31,6 +36,7 @@ def agreed_setup(message: SecureSetup, codec: SumCodec) -> Setup:
         minimum=message.minimum,
         active=bool(message.identities),
         identities=message.identities,
+        binding=name_of(told),
     )
 
 
@@ -74,7 +80,8 @@ class SecureParty(PartySide):
         sizes = sizes_of(desk.catalogue, desk.solver, desk.invitation.rank, message.for_survey)
         codec = codec_of(sizes, self._bounds(message), message.n_users, desk.solver.ring)
         identity = desk.policy.identity
-        session = SessionClient(agreed_setup(message, codec), message.party, identity=identity)
+        setup = agreed_setup(message, codec, desk.invitation)
+        session = SessionClient(setup, message.party, identity=identity)
         left_out = as_flags(message.left_out, desk.catalogue.n_items)
         return Agreement(message, codec, left_out, session)
 
@@ -117,7 +124,8 @@ class SecureParty(PartySide):
         if agreed is None:
             raise WireError("a secure round needs a SecureSetup first")
         if message.trip == 1:
-            data = agreed.session.first(message.data, self._values(agreed, message))
+            values = self._values(agreed, message)
+            data = agreed.session.first(message.data, values, message.about)
             self._about = message.about
             return SecureTrip(1, message.about, data)
         if message.about != self._about:

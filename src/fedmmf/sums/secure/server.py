@@ -7,8 +7,9 @@ threshold gives no sum, and the next one begins a new session among those who ar
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fedmmf.errors import DataError, WireError
 from fedmmf.secagg import (
     BelowThresholdError,
     SessionServer,
+    Setup,
     least_cohort,
     parameters,
 )
@@ -59,10 +61,12 @@ DEFAULT_OPTIONS = SecureOptions()
 class _Session:
     """A series of rounds among parties that have agreed to it."""
 
-    def __init__(self, names: Sequence[str], setup: SecureSetup, codec: SumCodec) -> None:
+    def __init__(
+        self, names: Sequence[str], setup: SecureSetup, codec: SumCodec, agreed: Setup
+    ) -> None:
         self.names, self.setup, self.codec = list(names), setup, codec
         self.numbers = {name: number for number, name in enumerate(names)}
-        self.protocol = SessionServer(agreed_setup(setup, codec))
+        self.protocol = SessionServer(agreed)
 
 
 class SecureServer(ServerSide):
@@ -171,7 +175,7 @@ class SecureServer(ServerSide):
             identities=tuple(joined[name].identity for name in names) if signed else (),
         )
         codec = codec_of(desk.expected(work), bounds, n_users, desk.solver.ring)
-        return _Session(names, setup, codec)
+        return _Session(names, setup, codec, agreed_setup(setup, codec, desk.invitation))
 
     def _invite(self, session: _Session) -> list[str]:
         """Who agrees."""
@@ -183,7 +187,11 @@ class SecureServer(ServerSide):
     def _round(self, session: _Session, stage: str, frame: bytes) -> Array | None:
         """Every trip of a round; an empty frame fills the pipeline and sums nothing."""
         protocol, about = session.protocol, name_of(frame) if frame else NO_NAME
-        trips = [(1, protocol.first), (2, protocol.check), (3, protocol.second)]
+        trips: list[tuple[int, Callable[[], dict[int, bytes]]]] = [
+            (1, partial(protocol.first, about)),
+            (2, protocol.check),
+            (3, protocol.second),
+        ]
         for trip, outgoing in trips:
             if trip == 2 and not session.setup.identities:
                 continue
