@@ -13,6 +13,18 @@ from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
 
 _META = "meta.json"
+# What numpy, zip and JSON raise for files that somebody damaged or made up.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+    RecursionError,
+    zipfile.BadZipFile,
+)
 
 
 def save(path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
@@ -40,7 +52,9 @@ def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays.pop(_META).tobytes())
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        if not isinstance(meta, dict):
+            raise ValueError("its description is no JSON object")
+    except _UNREADABLE as error:
         raise CheckpointError(f"{path} is not a fedmmf {kind}: {error}") from None
     if meta.get("kind") != kind:
         raise CheckpointError(f"{path} must be a fedmmf {kind}; it is a {meta.get('kind')!r}")

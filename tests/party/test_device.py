@@ -1,12 +1,14 @@
 """A party answers bytes with bytes, once for each message, and goes back where it refuses."""
 
+import threading
+import tracemalloc
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from federations import federation_of, settings_of
 
-from fedmmf.errors import NotFittedError
+from fedmmf.errors import CheckpointError, NotFittedError
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties
 from fedmmf.sums.adaptive.messages import Collect, Collected
@@ -302,8 +304,6 @@ def test_what_leaves_a_party_is_this():
 
 
 def test_a_setup_that_claims_more_than_anybody_has_allocates_nothing(small):
-    import tracemalloc
-
     run = prepare(small, settings_of("secure"))
     party = joined(run)
     for change in ({"n_parties": 2**32 - 1, "n_users": 2**32 - 1}, {"n_parties": 90_000}):
@@ -318,6 +318,62 @@ def test_a_setup_that_claims_more_than_anybody_has_allocates_nothing(small):
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 50e6
+
+
+def test_it_computes_with_no_longer_vectors_than_its_owner_allows(run):
+    invitation = replace(run.plan.invitation(), rank=257)
+    assert "k up to 256" in refusal(said(party_of(run), message=invitation))
+
+
+def test_it_shares_its_secrets_with_no_more_neighbours_than_it_has_time_for(small):
+    run = prepare(small, settings_of("secure"))
+    party = joined(run)
+    setup = SecureSetup(
+        bytes(16), bytes(32), False, 0, 2000, 2000, 1001, 0, 3, np.zeros(0, np.int32), ()
+    )
+    assert "600 neighbours at most" in refusal(said(party, message=setup))
+
+
+def test_answers_do_not_undo_each_other(small):
+    """Junk in other threads does not give a spent budget back."""
+    pytest.importorskip("dp_accounting", reason="the extra `dp`")
+    run = prepare(small, settings_of("dp local", rounds=3))
+    party, coordinator = joined(run), run.coordinator()
+    is_over = threading.Event()
+
+    def throw_junk():
+        while not is_over.is_set():
+            party.answer(b"FMMF\2\7\0\0\0\0")
+            party.answer(parcel(Ask(name_of(b"nothing")), Survey(False).encode()))
+
+    threads = [threading.Thread(target=throw_junk) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    answers = [
+        asked(party, mutated(coordinator.next_round(), round=number, best_round=0).encode())
+        for number in range(1, 30)
+    ]
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert sum(isinstance(answer, Update) for answer in answers) == 3
+
+
+@pytest.mark.parametrize("damage", ["missing", "text", "shape"])
+def test_a_checkpoint_of_something_else_is_refused_and_changes_nothing(run, damage):
+    party = joined(run)
+    asked(party, first_round(run).encode())
+    state = party.state()
+    before = {name: value.copy() for name, value in state.items()}
+    if damage == "missing":
+        del state["rounds"]
+    elif damage == "text":
+        state["rounds"] = np.array(["a", "b"])
+    else:
+        state["users/0/value"] = np.zeros(2000, np.float32)
+    with pytest.raises(CheckpointError, match="no checkpoint of this party"):
+        party.restore(state)
+    assert all(np.array_equal(party.state()[name], before[name]) for name in before)
 
 
 def test_an_invitation_is_checked_against_the_partys_own_catalogue(run):

@@ -5,10 +5,11 @@ import pytest
 from federations import settings_of
 
 from fedmmf.engines import ENGINES
+from fedmmf.errors import DataError
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import Holdings, make_silos
 from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.wire import Ask, Joined, Refused, Update, name_of, parcel, read
+from fedmmf.wire import Ask, Joined, Refused, Round, Update, name_of, parcel, read
 
 CUTS = np.array([0, 20, 40, 60])
 
@@ -74,3 +75,23 @@ def test_one_user_who_must_not_be_seen_keeps_the_silo_out_of_the_clear(small):
     silos = silos_of(run.__class__(**vars(run)))
     for name, begin, end in (("000000", 0, 20), ("000001", 20, 40)):
         assert silos[name].in_clear == bool((j[begin:end] <= 0.04).all())
+
+
+@pytest.mark.parametrize("engine", ENGINES.names())
+def test_numbers_that_divide_by_zero_are_refused(small, engine):
+    run = prepare(small, settings_of("plain"))
+    silo = silos_of(run, engine)["000000"]
+    silo.answer(run.plan.invitation().encode())
+    rows = np.zeros((small.n_items, 3), np.float32)
+    rows[:, 1] = 1e-45
+    before = silo.user_factors.copy()
+    crafted = Round(1, 0, False, 3, np.array([2, 1e-300, 0, 1e308, 0]), rows).encode()
+    answer = read(silo.answer(parcel(Ask(name_of(crafted)), crafted)), (Update, Refused))
+    assert isinstance(answer, Refused)
+    assert np.array_equal(silo.user_factors, before)
+
+
+def test_a_silo_has_users(small):
+    run = prepare(small, settings_of("plain"))
+    with pytest.raises(DataError, match="at least one user"):
+        silos_of(run, cuts=np.array([0, 0]))

@@ -1,6 +1,7 @@
 """A party: answers bytes with bytes, once for each message, and goes back where it refuses."""
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Engine
 from fedmmf.engines.reference import NUMPY
-from fedmmf.errors import FedMMFError, NotFittedError, WireError
+from fedmmf.errors import CheckpointError, DataError, FedMMFError, NotFittedError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskPlan
 from fedmmf.party.policy import Policy
@@ -46,7 +47,10 @@ class Party:
     def __init__(
         self, data: PartyData, mask: MaskPlan, policy: Policy, engine: Engine = NUMPY
     ) -> None:
+        if data.lists.n_users < 1:
+            raise DataError("a party has at least one user; got none")
         self._data, self.policy = data, policy
+        self._lock = Lock()  # one answer at a time: another's way back would undo it
         self._users = Users(data, mask, engine)
         self._run: PartyRun | None = None
         self._result: Public | None = None
@@ -83,9 +87,10 @@ class Party:
         except WireError as error:
             return _refusal(error)
         name = name_of(b"".join((*published, frame)))
-        if name not in self._answers:
-            return self._first_answer(name, published, frame)
-        return self._answers[name]
+        with self._lock:
+            if name not in self._answers:
+                return self._first_answer(name, published, frame)
+            return self._answers[name]
 
     def _first_answer(self, name: bytes, published: Mapping[bytes, bytes], frame: bytes) -> bytes:
         before = _Before(self)
@@ -95,9 +100,12 @@ class Party:
         except WantedError as wanted:
             before.go_back(self)
             return Wanted(wanted.name).encode()
-        except (FedMMFError, np.linalg.LinAlgError) as error:
+        except (FedMMFError, np.linalg.LinAlgError, ArithmeticError, MemoryError) as error:
             before.go_back(self)
             return _refusal(error)
+        except BaseException:  # a fault of ours, or an interruption
+            before.go_back(self)
+            raise
         if self._run is not None:
             self._run.undo = None
         kept = list(self._answers.items())[1 - _REMEMBERED :]
@@ -166,11 +174,23 @@ class Party:
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a checkpoint; a secure session has to be set up anew."""
+        before = _Before(self)
+        try:
+            self._restore(state)
+        except (FedMMFError, KeyError, TypeError, ValueError, OverflowError) as error:
+            before.go_back(self)
+            raise CheckpointError(f"this is no checkpoint of this party: {error}") from None
+
+    def _restore(self, state: Mapping[str, Array]) -> None:
         self._runs = ()
         self._join(Invitation.decode(state["invitation"].tobytes()))
         self._running().resume(state)
         self._users.n_noisy = max(self._users.n_noisy, int(state["n_noisy"]))
-        self._users.restore(part_of(state, "users/"))
+        factors, fresh = part_of(state, "users/"), self._users.state()
+        shapes, wanted = ({n: v.shape for n, v in part.items()} for part in (factors, fresh))
+        if shapes != wanted:
+            raise ValueError(f"its factors have the shapes {shapes}; {wanted} are due")
+        self._users.restore(factors)
 
     def _running(self) -> PartyRun:
         if self._run is None:

@@ -46,6 +46,7 @@ class Policy:
             all sign.
         trusted: public keys of the parties that it knows from elsewhere than the server.
         smallest_cohort: the fewest parties that it hides among.
+        largest_rank: the longest vectors of factors that it computes with.
     """
 
     sharing: Literal["strict", "adaptive", "plain"] = "strict"
@@ -55,6 +56,7 @@ class Policy:
     identity: bytes | None = field(default=None, repr=False)
     trusted: frozenset[bytes] = field(default=frozenset(), repr=False)
     smallest_cohort: int = MINIMUM_COHORT
+    largest_rank: int = 256
 
     @property
     def public_identity(self) -> bytes:
@@ -68,6 +70,11 @@ class Policy:
         if self.audit is not None:
             return self.audit.passes(private)
         return bool(np.all(private.masks.j_train <= self.threshold_j))
+
+    def check_rank(self, rank: int) -> None:
+        """Refuse vectors that would take more memory than the owner allows."""
+        if rank > self.largest_rank:
+            raise WireError(f"this party computes with k up to {self.largest_rank}; got {rank}")
 
     def check_way(self, way: Way, minimum: int) -> None:
         """Refuse a way to sum that shows more than the owner allows."""

@@ -42,6 +42,7 @@ class PartyRun:
         self, data: PartyData, users: Users, policy: Policy, invitation: Invitation
     ) -> None:
         check_agreement(invitation, data.catalogue)
+        policy.check_rank(invitation.rank)
         self.catalogue: Catalogue = data.catalogue
         self.users, self.invitation = users, invitation
         self.policy = policy
@@ -64,7 +65,7 @@ class PartyRun:
 
     def resume(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
-        self._last_round, self._best_round = state["rounds"].tolist()
+        self._last_round, self._best_round = map(int, state["rounds"].tolist())
         self._best = state.get("best")
 
     def take(self, name: bytes, frame: bytes) -> None:

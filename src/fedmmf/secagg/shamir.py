@@ -15,6 +15,7 @@ from operator import mul
 PRIME = 2**256 + 297  # the smallest prime above 2^256
 SECRET_BYTES = 32
 SHARE_BYTES = 33
+_REDUCED = 32  # degrees between reductions; the last is 0
 _WIDE = 48  # bytes per coefficient before reduction: a bias below 2^-127
 
 Entropy = Callable[[int], bytes]
@@ -76,8 +77,10 @@ def _polynomial(secret: bytes, threshold: int, entropy: Entropy) -> list[int]:
 
 
 def _evaluate(polynomial: Sequence[int], point: int) -> int:
-    """Horner's rule, reduced once at the end: a product with a small point is cheaper than that."""
+    """Horner's rule, reduced now and then: a product with a small point is cheaper than that."""
     value = 0
-    for coefficient in reversed(polynomial):
-        value = value * point + coefficient
-    return value % PRIME
+    for degree in range(len(polynomial) - 1, -1, -1):
+        value = value * point + polynomial[degree]
+        if degree % _REDUCED == 0:
+            value %= PRIME
+    return value

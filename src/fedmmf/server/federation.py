@@ -81,13 +81,19 @@ class FederationServer:
         transport: carries the bytes.
         names: of the parties.
         member: number of the run in an ensemble.
+        known: identities that may take part where parties sign; None: any.
     """
 
     def __init__(
-        self, plan: ServerPlan, transport: Transport, names: list[str], member: int = 0
+        self,
+        plan: ServerPlan,
+        transport: Transport,
+        names: list[str],
+        member: int = 0,
+        known: frozenset[bytes] | None = None,
     ) -> None:
         self._plan = plan
-        self.roster = Roster(transport, names)
+        self.roster = Roster(transport, names, known=known)
         self.coordinator = plan.coordinator(member)
         self._side: ServerSide | None = None
 

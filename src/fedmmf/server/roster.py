@@ -13,7 +13,8 @@ from fedmmf.sums.server_side import Reply
 from fedmmf.transports.contract import Transport
 from fedmmf.wire import Invitation, Joined, Message, Refused, Wanted, name_of, read
 
-PATIENCE = 3  # exchanges in a row that a party may miss before it counts as dead
+PATIENCE = 3  # exchanges in a row without a proper answer before a party counts as gone
+MOST_USERS = 100_000  # behind one party: one that claims more would leave the others no room
 TIMEOUT = 60.0
 
 
@@ -52,10 +53,17 @@ class Roster:
         transport: carries the bytes.
         names: of everybody who may take part.
         timeout: seconds that an exchange stays open.
+        known: identities that may take part where parties sign; None: any.
     """
 
-    def __init__(self, transport: Transport, names: list[str], timeout: float = TIMEOUT) -> None:
-        self._transport, self._timeout = transport, timeout
+    def __init__(
+        self,
+        transport: Transport,
+        names: list[str],
+        timeout: float = TIMEOUT,
+        known: frozenset[bytes] | None = None,
+    ) -> None:
+        self._transport, self._timeout, self._known = transport, timeout, known
         self._names = sorted(names)
         self._misses = dict.fromkeys(self._names, 0)
         self._joined: dict[str, Joined] = {}
@@ -76,10 +84,23 @@ class Roster:
     def invite(self, invitation: Invitation) -> None:
         """Begin a run: ask everybody, the dead too, whether they take part."""
         self._misses = dict.fromkeys(self._names, 0)
-        self._joined = self.ask("invite", dict.fromkeys(self._names, invitation), Joined)
+        replies = self.ask("invite", dict.fromkeys(self._names, invitation), Joined)
+        self._joined = {
+            name: said for name, said in replies.items() if self._is_welcome(name, said)
+        }
         if not self._joined:
             said = next(iter(self.refused.values()), "nobody answered")
             raise WireError(f"no party joined the federation: {said}")
+
+    def _is_welcome(self, name: str, said: Joined) -> bool:
+        reason = ""
+        if said.n_users > MOST_USERS:
+            reason = f"claims {said.n_users:,} users; {MOST_USERS:,} are the most"
+        elif said.identity and self._known is not None and said.identity not in self._known:
+            reason = "its identity is not on the list of those who may take part"
+        if reason:
+            self.incidents.append(Incident("invite", name, reason))
+        return not reason
 
     def ask(
         self,
@@ -141,21 +162,21 @@ class Roster:
         self, stage: str, name: str, data: bytes | None, expected: type[Message], known: Any
     ) -> Message | None:
         """A proper answer, or None with an incident."""
-        if data is None:
-            self._misses[name] += 1
-            dead = ", and counts as gone" if not self._is_alive(name) else ""
-            self.incidents.append(Incident(stage, name, f"did not answer{dead}"))
-            return None
-        self._misses[name] = 0
-        try:
-            said = read(data, (expected, Refused, Wanted), known)
-        except WireError as error:
-            self.incidents.append(Incident(stage, name, str(error)))
-            return None
-        if isinstance(said, Refused):
-            self.incidents.append(Incident(stage, name, f"refused: {said.reason}"))
-            return None
-        return said
+        reason = "did not answer"
+        if data is not None:
+            try:
+                said = read(data, (expected, Refused, Wanted), known)
+            except (WireError, TypeError) as error:  # also from an adapter that gives no bytes
+                reason = str(error)
+            else:
+                if not isinstance(said, Refused):
+                    self._misses[name] = 0
+                    return said
+                reason = f"refused: {said.reason}"
+        self._misses[name] += 1
+        gone = "" if self._is_alive(name) else "; it counts as gone"
+        self.incidents.append(Incident(stage, name, reason + gone))
+        return None
 
     def _is_alive(self, name: str) -> bool:
         return self._misses[name] < PATIENCE

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import DataError, DivergenceError
-from fedmmf.secagg.errors import BelowThresholdError
+from fedmmf.errors import DataError, DivergenceError, WireError
 from fedmmf.server.stopping import EarlyStop
+from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, part_of
 from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire import Round
@@ -73,15 +73,30 @@ class Coordinator:
         return Round.of(public, self.round + 1, self.best_round, is_last)
 
     def advance(self, round_: Round, sums: ItemSums) -> None:
-        """Finish the round that was published as `round_`."""
-        n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
-        if self._stop.observe(float(squared_error), int(n_held_out)):
-            self._best = Public(round_.rank, round_.parameters, round_.item_rows.copy())
+        """Finish the round that was published as `round_`; where that fails, stay as before.
+
+        The sums are anybody's numbers: one party can make them what it likes within its bounds.
+        """
+        before = self._half.state()
         solver_sums = ItemSums(sums.rows, sums.n_raters, sums.totals[HELD_OUT_TOTALS:])
-        self._half.advance(solver_sums, round_.round)
-        self.round, self._public, self._n_lost = round_.round, self._half.public(), 0
-        if not np.isfinite(self._public.item_factors).all():
-            raise divergence(self._settings, self.round)
+        try:
+            with np.errstate(all="ignore"):
+                self._half.advance(solver_sums, round_.round)
+                public = self._half.public()
+            self._require_sound(public)
+        except (ArithmeticError, np.linalg.LinAlgError, WireError):
+            self._half.restore(before)
+            raise divergence(self._settings, round_.round) from None
+        n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
+        if self._stop.observe(float(squared_error), float(n_held_out)):
+            self._best = round_.public
+        self.round, self._public, self._n_lost = round_.round, public, 0
+
+    def _require_sound(self, public: Public) -> None:
+        """What is published has to be something that parties can compute with."""
+        if not all(np.isfinite(part).all() for part in (public.item_rows, public.parameters)):
+            raise WireError("the factors are no longer finite")
+        SOLVERS[self._settings.solver].check(public)
 
     def lose(self, round_: Round, error: Exception) -> None:
         """Go on without a sum; the factors stay. Raises `error` if that happens too often."""
@@ -127,10 +142,9 @@ def one_round(coordinator: Coordinator, participants: Participants) -> None:
     round_ = coordinator.next_round()
     try:
         sums = participants.sums(round_)
-    except (BelowThresholdError, DataError) as error:
+        coordinator.advance(round_, sums)
+    except (WireError, DataError, DivergenceError) as error:
         coordinator.lose(round_, error)
-        return
-    coordinator.advance(round_, sums)
 
 
 def train(

@@ -13,9 +13,10 @@ class EarlyStop:
     best_rmse: float = math.inf
     history: list[float] = field(default_factory=list)  # held-out RMSE of each round
 
-    def observe(self, squared_error: float, n_held_out: int) -> bool:
+    def observe(self, squared_error: float, n_held_out: float) -> bool:
         """Take in one round's sums; return whether it is the best so far."""
-        rmse = math.sqrt(squared_error / n_held_out) if n_held_out else math.nan
+        is_sound = n_held_out >= 1 and 0 <= squared_error < math.inf  # sums of anybody's numbers
+        rmse = math.sqrt(squared_error / n_held_out) if is_sound else math.nan
         self.history.append(rmse)
         if not rmse < self.best_rmse:
             return False

@@ -65,7 +65,8 @@ class LocalFederation:
     ) -> "LocalFederation":
         """These parties; over another transport than the plain one, if given."""
         metered = Metered(transport or InProcess(parties))
-        server = FederationServer(plan, metered, sorted(parties), member)
+        trusted = frozenset[bytes]().union(*(party.policy.trusted for party in parties.values()))
+        server = FederationServer(plan, metered, sorted(parties), member, trusted or None)
         return cls(plan, parties, metered, server)
 
     def prepare_sums(self) -> None:

@@ -41,6 +41,10 @@ class Asking(Protocol):
     ) -> dict[str, Reply]:
         """Ask parties; return what the willing ones answered in time."""
 
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why the latest answer of a party was of no use, where one was not."""
+
     def refuse(self, name: str, reason: str) -> None:
         """Note why a party's answer is of no use."""
 

@@ -16,7 +16,7 @@ from fedmmf.engines.reference import ReferenceCrowd
 _CROWDS: dict[str, Callable[[CrowdInput], Crowd]] = {"sgd": SgdCrowd, "vb": VbCrowd}
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)
+@numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def _pair_pass(
     begin: int, end: int, users: Array, items: Array, p: Array, q: Array, out: Array
 ) -> None:

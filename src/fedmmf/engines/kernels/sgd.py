@@ -19,7 +19,7 @@ from fedmmf.engines.kernels.sides import Raters, sides_of
 from fedmmf.solvers import sgd
 from fedmmf.solvers.contract import Public
 
-_jit = numba.njit(cache=True, nogil=True, fastmath=True)
+_jit = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 
 
 @_jit

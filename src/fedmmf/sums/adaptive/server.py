@@ -46,6 +46,17 @@ class AdaptiveServer(ServerSide):
         self.survivors = sorted(survivors)
         return added(parts)
 
+    def _bounded(self, replies: Mapping[str, Collected]) -> dict[str, Collected]:
+        """Masked ratings that some mask could have made."""
+        scale, kept = self.desk.catalogue.scale, {}
+        most = max(abs(scale.min), abs(scale.max)) + scale.span
+        for name, reply in replies.items():
+            if (np.abs(reply.masked_ratings) <= most).all():
+                kept[name] = reply
+            else:
+                self.desk.roster.refuse(name, "its masked ratings are far off the scale")
+        return kept
+
     def _sums_in_clear(self, round_: Round) -> ItemSums:
         if not self.desk.settings.collect_masked:
             return self._clear.sums(round_)
@@ -53,7 +64,7 @@ class AdaptiveServer(ServerSide):
             questions = dict.fromkeys(self.in_clear, Collect())
             roster, catalogue = self.desk.roster, self.desk.catalogue
             replies = roster.ask("collect", questions, Collected, catalogue)
-            self._central = CollectedRatings(self.desk, replies)
+            self._central = CollectedRatings(self.desk, self._bounded(replies))
         return self._central.sums(round_)
 
 

@@ -9,7 +9,7 @@ from fedmmf.sums.server_side import ServerDesk, ServerSide
 def dp_server(desk: ServerDesk) -> ServerSide:
     """Plain sums of noisy updates, or secure sums; neither has a survey, which would lack noise."""
     if desk.settings.dp_noise == "local":
-        return PlainServer(desk)
+        return PlainServer(desk, bounds=guarantee_of(desk.settings).bounds(1))
     return NoisySecureServer(desk)
 
 

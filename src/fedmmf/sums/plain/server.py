@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedmmf.solvers.contract import ItemSums
+from fedmmf.solvers.contract import Bounds, ItemSums
 from fedmmf.sums.contract import Work
 from fedmmf.sums.server_side import ServerDesk, ServerSide
 from fedmmf.wire import Ask, Survey, Update, name_of
@@ -19,11 +19,15 @@ class PlainServer(ServerSide):
     Args:
         desk: what the server lends.
         names: whom to ask; None: everybody who joined.
+        bounds: of one user's numbers, which no honest update exceeds; None: the solver's.
     """
 
-    def __init__(self, desk: ServerDesk, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, desk: ServerDesk, names: Sequence[str] | None = None, bounds: Bounds | None = None
+    ) -> None:
         super().__init__(desk)
         self._names = names
+        self._bounds = bounds or desk.solver.bounds(desk.catalogue.scale.span)
 
     def sum(self, stage: str, work: Work) -> ItemSums:
         """Collect everybody's updates and add them up."""
@@ -52,7 +56,13 @@ class PlainServer(ServerSide):
             reason = f"sent an update of round {update.round} in round {number}"
         elif (update.n_raters > n_users).any():
             reason = f"counts more raters of an item than its {n_users} users"
+        elif not self._is_bounded(update, n_users):
+            reason = "its numbers are larger than those of honest users"
         else:
             return True
         self.desk.roster.refuse(name, reason)
         return False
+
+    def _is_bounded(self, update: Update, n_users: int) -> bool:
+        rows = np.abs(update.rows) <= self._bounds.row * update.n_raters[:, np.newaxis]
+        return bool(rows.all() and (np.abs(update.totals) <= self._bounds.total * n_users).all())

@@ -17,6 +17,8 @@ from fedmmf.sums.vector import SumCodec, as_flags, codec_of
 from fedmmf.wire import Invitation, Message, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
+MOST_NEIGHBOURS = 600  # sharing secrets takes time with the square of their number
+
 
 def agreed_setup(message: SecureSetup, codec: SumCodec, invitation: Invitation) -> Setup:
     """The session's setup; raises where a condition of the protocol fails.
@@ -100,6 +102,11 @@ class SecureParty(PartySide):
                 f"this party takes part in sums of at least {smallest} parties; the server sums "
                 f"{message.n_parties}, and as few as {message.minimum}"
             )
+        degree = message.neighbours or message.n_parties - 1
+        if degree > MOST_NEIGHBOURS:
+            raise WireError(
+                f"this party shares secrets with {MOST_NEIGHBOURS} neighbours at most; got {degree}"
+            )
         if self.desk.policy.noise is not None:
             self.desk.policy.noise.check_sum(message.n_parties, message.minimum)
 
@@ -138,7 +145,7 @@ class SecureParty(PartySide):
         codec, setup = agreed.codec, agreed.session.setup
         work = None if message.about == NO_NAME else self.desk.work(message.about)
         if not Trip.decode(setup, SERVER, message.data).current:
-            return np.zeros(codec.length, codec.ring.dtype)  # it only makes keys for the next round
+            return np.zeros(0, codec.ring.dtype)  # it only makes keys for the next round
         if work is None:
             raise WireError("a trip that sums has to say what is summed")
         if isinstance(work, Survey) != agreed.setup.for_survey:

@@ -6,7 +6,10 @@ of that round; one that sends something wrong is treated the same. A round that 
 threshold gives no sum, and the next one begins a new session among those who are left.
 """
 
+import math
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +35,8 @@ from fedmmf.sums.vector import SumCodec, codec_of, rare_items
 from fedmmf.wire import Round, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
+_ATTEMPTS = 3  # at the survey
+_BLAME = re.compile(r"message from party (\d+) refused")  # what `secagg` says of a bad message
 CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that secure sums withstand
 
 
@@ -67,6 +72,7 @@ class _Session:
         self.names, self.setup, self.codec = list(names), setup, codec
         self.numbers = {name: number for number, name in enumerate(names)}
         self.protocol = SessionServer(agreed)
+        self.improper: set[str] = set()  # who did not answer as they should have
 
 
 class SecureServer(ServerSide):
@@ -88,13 +94,24 @@ class SecureServer(ServerSide):
         self._names, self._options = names, options
         self._left_out: tuple[int, ...] = ()
         self._session: _Session | None = None
+        self._excluded: set[str] = set()  # who broke the protocol
+        self._doubtful: set[str] = set()  # who gave no proper answers in a session that failed
 
     def options_among(self, n_parties: int) -> SecureOptions:
         """What decides the sums of so many parties."""
         return self._options
 
     def prepare(self) -> None:
-        """Find the items that too few users rated; they are left out from then on."""
+        """Find the items that too few users rated; they are left out from then on.
+
+        A survey that fails is made again, without those who made it fail.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                self.survey(with_ratings=False)
+            except (WireError, DataError):
+                continue
+            return
         self.survey(with_ratings=False)
 
     def survey(self, *, with_ratings: bool) -> ItemSums:
@@ -117,14 +134,14 @@ class SecureServer(ServerSide):
     def sum(self, stage: str, work: Work) -> ItemSums:
         """Run one round of the protocol."""
         self.survivors = ()
-        session = self._session = self._session or self._start(work)
         try:
+            session = self._session or self._start(work)
             total = self._round(session, "trip" if stage == "round" else stage, work.encode())
             if total is None:
                 raise WireError("the session gave no sum for this round")
             sums = session.codec.sums(session.codec.ring.lift(total))
-        except (BelowThresholdError, DataError):
-            self._session = None
+        except (WireError, DataError) as error:
+            self._give_up(error)
             raise
         self.survivors = [session.names[number] for number in session.protocol.survivors]
         return sums
@@ -134,13 +151,37 @@ class SecureServer(ServerSide):
         session = self._propose(self._eligible(), work)
         while len(willing := self._invite(session)) < len(session.names):
             session = self._propose(willing, work)
+        self._session = session
         self._round(session, "fill", b"")
         return session
 
+    def _give_up(self, error: Exception) -> None:
+        """End a session that failed, and remember who made it fail."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        reasons = [self.desk.roster.refused.get(name, "") for name in session.improper]
+        blamed = Counter(int(number) for reason in reasons for number in _BLAME.findall(reason))
+        enough = max(2, math.ceil(CORRUPT * len(session.names)) + 1)  # a few may blame anybody
+        guilty = {number for number, count in blamed.items() if count >= enough}
+        guilty |= {int(number) for number in _BLAME.findall(str(error))}
+        for name in sorted(session.names[number] for number in guilty):
+            self.desk.roster.refuse(name, f"made a session fail: {error}")
+            self._excluded.add(name)
+        self._doubtful = set() if guilty else session.improper
+
     def _eligible(self) -> list[str]:
-        """Who is alive and, where parties sign, has an identity that nobody else has claimed."""
+        """Who may be in the next session: alive, and not to blame for the end of the last one."""
+        joined, least = self.desk.roster.joined, least_cohort(active=self.desk.settings.signed)
+        names = (joined.keys() if self._names is None else joined.keys() & self._names) - (
+            self._excluded
+        )
+        proper = names - self._doubtful
+        return self._identified(sorted(proper if len(proper) >= least else names))
+
+    def _identified(self, names: list[str]) -> list[str]:
+        """Where parties sign, those with an identity that nobody else has claimed."""
         joined, claimed = self.desk.roster.joined, {b""}
-        names = sorted(joined if self._names is None else joined.keys() & self._names)
         if not self.desk.settings.signed:
             return names
         fit = []
@@ -201,6 +242,7 @@ class SecureServer(ServerSide):
             }
             where, publication = f"{stage} {trip}", frame if trip == 1 else b""
             replies = self.desk.roster.ask(where, questions, SecureTrip, publication=publication)
+            session.improper |= questions.keys() - replies.keys()
             self._receive(session, replies)
         return protocol.result()
 
@@ -209,4 +251,5 @@ class SecureServer(ServerSide):
             try:
                 session.protocol.receive(session.numbers[name], reply.data)
             except WireError as error:
+                session.improper.add(name)
                 self.desk.roster.refuse(name, str(error))
