@@ -233,8 +233,11 @@ class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSetting
             )
         if self.collect_masked and self.sharing != "adaptive":
             yield f"collect_masked needs sharing 'adaptive'; got {self.sharing!r}"
-        if self.signed and self.aggregation not in _SIGNED:
-            yield f"signed needs secure sums; got aggregation {self.aggregation!r}"
+        if self.signed and (self.aggregation not in _SIGNED or self.sharing == "plain"):
+            yield (
+                f"signed needs secure sums; got sharing {self.sharing!r} and aggregation "
+                f"{self.aggregation!r}"
+            )
 
     def _dp_misfits(self) -> Iterator[str]:
         if self.aggregation != "dp":

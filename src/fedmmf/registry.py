@@ -49,12 +49,22 @@ class Registry(Generic[Member]):
 
     def __getitem__(self, name: str) -> Member:
         if name not in self._members:
-            home = self._homes.get(name) or self._elsewhere(name)
-            self._members[name] = imported(home)
+            self._members[name] = self._loaded(name)
         return self._members[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()
+
+    def _loaded(self, name: str) -> Member:
+        home = self._homes.get(name) or self._elsewhere(name)
+        try:
+            member: Member = imported(home)
+        except (ImportError, AttributeError) as error:
+            raise SettingsError(
+                f"the {self.kind} {name!r} cannot be loaded from {home}: {error}. Mend or remove "
+                "the package that brings it."
+            ) from error
+        return member
 
     def _elsewhere(self, name: str) -> str:
         self._look_around()

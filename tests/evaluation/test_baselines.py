@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from fedmmf.evaluation import mean_predictions, scored
+from fedmmf.evaluation import RatingMeans, scored
 
 
 def test_three_means_by_hand(small):
     users, items = np.array([0, 7, small.n_users, 3]), np.array([5, small.n_items, 2, 2])
-    found = mean_predictions(small, users, items)
+    found = RatingMeans.of(small).predictions(users, items)
     everything = small.values.mean()
     assert list(found) == ["global mean", "user mean", "item mean"]
     np.testing.assert_allclose(found["global mean"], everything, rtol=1e-6)
@@ -22,7 +22,7 @@ def test_three_means_by_hand(small):
 
 def test_what_nobody_rated_gets_the_mean_of_all(small):
     rest = small.select(small.item_codes != 4)
-    found = mean_predictions(rest, np.array([0]), np.array([4]))
+    found = RatingMeans.of(rest).predictions(np.array([0]), np.array([4]))
     assert found["item mean"][0] == pytest.approx(rest.values.mean(), rel=1e-6)
 
 

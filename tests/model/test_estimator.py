@@ -305,7 +305,7 @@ def test_a_saved_real_run_stays_real(small, tmp_path):
     assert not again.learned.is_simulated
     assert again.learned.cost == model.learned.cost
     assert again.cost() == model.cost()
-    assert again.summary(training=small).simulated is False
+    assert again.summary().simulated is False
 
 
 def test_traffic_and_cost_are_those_of_the_run(model, small):
@@ -336,7 +336,7 @@ class TestSummary:
         done = CliRunner().invoke(app, ["train", *options, "--test", "0.2", "--json"])
         assert done.exit_code == 0, done.stderr
         printed = json.loads(done.stdout)
-        found = fitted.summary(training=parts[0], testing=parts[1]).to_json_dict()
+        found = fitted.summary(parts[1]).to_json_dict()
         assert list(found) == list(printed)
         timed = ("seconds",)
         assert {name: found[name] for name in found if name not in timed} == {
@@ -345,7 +345,7 @@ class TestSummary:
 
     def test_it_says_what_the_model_says(self, fitted, parts):
         training, testing = parts
-        found = fitted.summary(training=training, testing=testing, top=10, total_seconds=9.5)
+        found = fitted.summary(testing, top=10, total_seconds=9.5)
         assert isinstance(found, TrainResult)
         scores = fitted.evaluate(testing, top=10)
         assert {name: getattr(found, name) for name in scores} == scores
@@ -363,19 +363,19 @@ class TestSummary:
         assert names == ["global mean", "user mean", "item mean", "mask alone"]
 
     def test_without_test_ratings_there_is_no_accuracy(self, fitted, parts):
-        found = fitted.summary(training=parts[0])
+        found = fitted.summary()
         assert (found.rmse, found.mae, found.test_fraction) == (None, None, 0.0)
         assert found.baselines == ()
         assert found.to_json_dict()["rmse"] is None
 
     def test_it_is_read_back_as_it_was_printed(self, fitted, parts):
-        found = fitted.summary(training=parts[0], testing=parts[1], top=5)
+        found = fitted.summary(parts[1], top=5)
         text = json.dumps(found.to_json_dict(), allow_nan=False)
         assert TrainResult.from_json_dict(json.loads(text)) == found
 
     def test_the_masks_alone_are_what_is_left_without_factors(self, fitted, parts):
-        training, testing = parts
-        rows = fitted.summary(training=training, testing=testing).baselines
+        _, testing = parts
+        rows = fitted.summary(testing).baselines
         by_name = {row.name: row.rmse for row in rows}
         learned = fitted.learned
         users = learned.user_codes(testing.user_ids)[testing.user_codes]
@@ -387,7 +387,7 @@ class TestSummary:
     def test_a_variational_run_has_no_tradeoff(self, parts):
         """Its updates never leave in the clear."""
         fitted = FedMMF(mask="mean", solver="vb", factors=2, rounds=2).fit(parts[0])
-        assert fitted.summary(training=parts[0]).tradeoff == ()
+        assert fitted.summary().tradeoff == ()
 
 
 @pytest.mark.parametrize("engine", ["numba", "numpy"])

@@ -274,6 +274,29 @@ def test_it_predicts_once_training_has_ended(run):
     assert "not the end" in refusal(answer)
 
 
+@pytest.mark.parametrize("missed", [4, 5])
+def test_who_missed_a_later_round_keeps_its_factors_of_the_best_one(run, missed):
+    """It has not moved since, and so still stands where it stood then."""
+    party, round_ = joined(run), first_round(run)
+    for number in (1, 2, 3):
+        asked(party, mutated(round_, round=number).encode())
+    best = party.user_factors.copy()
+    for number in range(missed + 1, 6):  # it hears of round 3 only later
+        asked(party, mutated(round_, round=number, best_round=3).encode())
+    last = mutated(round_, round=6, best_round=3, is_last=True).encode()
+    said(party, last, message=Finish(name_of(last)))
+    assert np.array_equal(party.user_factors, best)
+
+
+def test_a_noisy_update_says_nothing_of_held_out_ratings(small):
+    pytest.importorskip("dp_accounting", reason="the extra `dp`")
+    run = prepare(small, settings_of("dp local"))
+    held_out = np.arange(len(small)) % 4 == 0
+    party = make_parties(small, run.settings, held_out, run.features)["000007"]
+    said(party, message=run.plan.invitation())
+    assert not asked(party, first_round(run).encode()).totals.any()
+
+
 def test_who_missed_the_best_round_finds_its_factors_for_the_result(run):
     """Those of another round would not go with the item factors that were kept."""
     away, settled = joined(run), joined(run)

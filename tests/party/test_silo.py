@@ -7,7 +7,7 @@ from federations import settings_of
 from fedmmf.engines import ENGINES
 from fedmmf.errors import DataError
 from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import Holdings, make_silos
+from fedmmf.simulation.federation import Holdings, make_parties, make_silos
 from fedmmf.sums.adaptive.messages import Collect, Collected
 from fedmmf.wire import Ask, Joined, Refused, Round, Update, name_of, parcel, read
 
@@ -75,6 +75,21 @@ def test_one_user_who_must_not_be_seen_keeps_the_silo_out_of_the_clear(small):
     silos = silos_of(run.__class__(**vars(run)))
     for name, begin, end in (("000000", 0, 20), ("000001", 20, 40)):
         assert silos[name].in_clear == bool((j[begin:end] <= 0.04).all())
+
+
+def test_a_large_silo_under_noise_is_bounded_as_so_many_users(small):
+    """Its sum may be as large as that of all its users, each within the bound of one."""
+    pytest.importorskip("dp_accounting", reason="the extra `dp`")
+    settings = settings_of("dp distributed", dp_epsilon=100.0, dp_delta=0.9, dp_clip=0.05)
+    run, sums = prepare(small, settings), []
+    for parties in (make_parties(small, settings), silos_of(run, cuts=np.array([0, 58, 59, 60]))):
+        federation = LocalFederation.among(run.plan, parties)
+        federation.prepare_sums()
+        sums.append(federation.server.side.sums(federation.server.coordinator.next_round()))
+    alone, together = (found.rows for found in sums)
+    bound = federation.parties["000000"].policy.noise.bounds(3).row
+    assert np.abs(alone).max() > 1.5 * bound  # else nothing could be seen
+    np.testing.assert_allclose(together, alone, atol=0.5 * bound)
 
 
 @pytest.mark.parametrize("engine", ENGINES.names())

@@ -67,6 +67,13 @@ def test_an_update_in_the_clear_that_no_honest_user_sends_is_left_out(ratings, c
     assert "larger than those of honest users" in federation.server.roster.refused[EVIL]
 
 
+def test_who_counts_more_raters_than_it_has_users_is_left_out(ratings):
+    change = answering(Update, lambda u: replace(u, counts=np.full(len(u.items), 2, np.uint32)))
+    federation, member = run(ratings, "plain", change)
+    assert_went_on(federation, member)
+    assert "more raters" in federation.server.roster.refused[EVIL]
+
+
 def test_masked_ratings_far_off_the_scale_are_not_trained_on(ratings):
     change = answering(Collected, lambda c: replace(c, masked_ratings=c.masked_ratings + 3e38))
     _, member = run(ratings, "adaptive collecting", change, threshold_j=1.0)

@@ -55,6 +55,18 @@ def test_now_and_then_a_lost_round_does_not_end_the_run(run):
     coordinator = run.coordinator()
     train(coordinator, Losing(run.crowd(coordinator), {1, 2, 4, 6, 7, 12}))
     assert coordinator.is_finished
+    assert coordinator.round == 12
+
+
+def test_what_is_kept_is_what_was_published_in_the_best_round(small):
+    run = prepare(small, settings_of("secure", rounds=40, regularization=0.01, patience=5))
+    coordinator = run.coordinator()
+    crowd, published = run.crowd(coordinator), {}
+    while not coordinator.is_finished:
+        published[coordinator.round + 1] = coordinator.next_round().item_rows.copy()
+        one_round(coordinator, crowd)
+    assert 1 < coordinator.best_round < coordinator.round
+    assert np.array_equal(coordinator.result.item_rows, published[coordinator.best_round])
 
 
 def test_it_continues_from_its_state(run):

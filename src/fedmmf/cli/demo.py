@@ -52,7 +52,7 @@ def _train(model: FedMMF, training: Ratings, testing: Ratings) -> TrainResult:
     with progress_bar(f"{settings['mask']}, {settings['solver']}") as progress:
         model.fit(training, progress=progress)
     spent = time.perf_counter() - began
-    return model.summary(training=training, testing=testing, total_seconds=spent)
+    return model.summary(testing, total_seconds=spent)
 
 
 def _error(run: TrainResult) -> float:

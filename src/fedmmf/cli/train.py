@@ -55,7 +55,7 @@ def train(
     with progress_bar(training.name) as progress:
         model.fit(training, progress=progress, checkpoint=running.checkpoint, real=running.real)
     spent = time.perf_counter() - began
-    found = model.summary(training=training, testing=testing, top=test.top, total_seconds=spent)
+    found = model.summary(testing, top=test.top, total_seconds=spent)
     if outputs.save is not None:
         model.save(outputs.save)
     if outputs.report is not None:

@@ -108,7 +108,7 @@ class MadeSet:
 
     def load(self, **options: Any) -> Ratings:
         """Make it."""
-        return self.make(self.info.name)
+        return replace(self.make(self.info.name), name=self.info.name)
 
 
 ML_100K = PublishedSet(

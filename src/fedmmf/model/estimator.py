@@ -175,7 +175,7 @@ class FedMMF:
     def traffic(self) -> RoundTraffic:
         """Bytes that a user sends and receives per round, on average, as `wire` encodes them.
 
-        Worked out from the messages, or counted where every party was real: the same either way.
+        Of the rounds alone: worked out from the messages, or counted where every party was real.
         """
         cost = self.learned.cost
         return RoundTraffic(
@@ -184,7 +184,10 @@ class FedMMF:
         )
 
     def cost(self) -> ProtocolCost:
-        """CPU seconds per round of the protocol alone, on the machine of `fedmmf bench costs`."""
+        """CPU seconds per round: of the protocol alone, by the model of `fedmmf bench costs`.
+
+        Where every party was real, those that were counted, of all that either side does.
+        """
         cost = self.learned.cost
         return ProtocolCost(party_cpu_s=cost.party_s, server_cpu_s=cost.server_s, how=cost.how)
 
@@ -213,21 +216,19 @@ class FedMMF:
 
     def summary(
         self,
+        test: Ratings | None = None,
         *,
-        training: Ratings,
-        testing: Ratings | None = None,
         top: int | None = None,
         total_seconds: float | None = None,
     ) -> TrainResult:
         """Everything that a training run reports, as `fedmmf train --json` prints it.
 
         Args:
-            training: what the model was fitted on.
-            testing: what to test it on; None: nothing.
+            test: what to test the model on; None: nothing.
             top: also rank, and score lists of this length.
             total_seconds: of the whole job; None: of masks and rounds.
         """
-        return summarize(self, training, testing, top, total_seconds)
+        return summarize(self, test, top, total_seconds)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file. It holds private parts of every simulated party."""

@@ -15,6 +15,7 @@ from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.engines import ENGINES
 from fedmmf.errors import DataError, UnknownNameError
+from fedmmf.evaluation import RatingMeans
 from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskFamily, apply_mask
 from fedmmf.masks.fitting import OneByOne
@@ -34,6 +35,18 @@ _ARRAYS = [
     "j_train",
     "j_out_of_fold",
     "in_clear",
+]
+_PLAIN = [
+    "mask",
+    "solver",
+    "engine",
+    "level",
+    "n_ratings",
+    "n_training",
+    "data",
+    "synthetic",
+    "seconds",
+    "is_simulated",
 ]
 
 
@@ -64,8 +77,12 @@ class Learned:
     j_train: Array  # (n_users,)
     j_out_of_fold: Array
     in_clear: Array  # (n_users,) bool, who shared updates in the clear
+    means: RatingMeans  # of what it was trained on, to compare with
     level: float  # the masked rating that an unknown user gives an unknown item
-    n_training: int
+    n_ratings: int  # that it was fitted on
+    n_training: int  # of these, less those held out
+    data: str  # what the ratings are called
+    synthetic: bool  # whether a program made them up
     members: list[Member]
     seconds: dict[str, float]
     cost: Cost  # of a round
@@ -90,8 +107,12 @@ class Learned:
             j_train=masks.j_train,
             j_out_of_fold=masks.j_out_of_fold,
             in_clear=trained.in_clear,
+            means=RatingMeans.of(ratings),
             level=0.0 if masks.family.is_centred else ratings.scale.midpoint,
+            n_ratings=len(ratings),
             n_training=len(masks.unit_ratings),
+            data=ratings.name,
+            synthetic=ratings.synthetic,
             members=trained.members,
             seconds={"mask": trained.mask_seconds, "train": trained.train_seconds},
             cost=trained.cost,
@@ -193,29 +214,25 @@ class Learned:
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """What a file has to hold: arrays, and a description for JSON."""
         values = {name: getattr(self, name) for name in _ARRAYS}
+        means = {"user_means": self.means.by_user, "item_means": self.means.by_item}
         about = {
-            "mask": self.mask,
-            "solver": self.solver,
+            **{name: getattr(self, name) for name in _PLAIN},
             "scale": vars(self.scale),
-            "level": self.level,
-            "n_training": self.n_training,
-            "seconds": self.seconds,
-            "engine": self.engine,
             "cost": vars(self.cost),
-            "is_simulated": self.is_simulated,
+            "mean": self.means.overall,
         }
         arrays = {name: value for name, value in values.items() if value is not None}
-        return arrays | members_to_arrays(self.members), about
+        return arrays | means | members_to_arrays(self.members), about
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], about: dict[str, Any]) -> Self:
         """Read back what `to_arrays` gave."""
-        plain = ("mask", "solver", "engine", "level", "n_training", "seconds", "is_simulated")
-        rest: dict[str, Any] = {name: about[name] for name in plain}
+        rest: dict[str, Any] = {name: about[name] for name in _PLAIN}
         rest |= {name: arrays.get(name) for name in _ARRAYS}
         return cls(
             cost=Cost(**about["cost"]),
             scale=RatingScale(**about["scale"]),
+            means=RatingMeans(about["mean"], arrays["user_means"], arrays["item_means"]),
             members=members_from_arrays(arrays),
             **rest,
         )

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmmf import __version__
-from fedmmf.arrays import Array
 from fedmmf.data import Ratings
-from fedmmf.evaluation import mean_predictions, scored
+from fedmmf.evaluation import scored
 from fedmmf.masks.indicator import histogram
 from fedmmf.model.learned import Learned
 from fedmmf.results import BaselineAccuracy, TrainResult, versions
@@ -19,27 +18,23 @@ if TYPE_CHECKING:
 
 
 def summarize(
-    model: "FedMMF",
-    training: Ratings,
-    testing: Ratings | None,
-    top: int | None,
-    total_seconds: float | None,
+    model: "FedMMF", test: Ratings | None, top: int | None, total_seconds: float | None
 ) -> TrainResult:
     """A model's result, with errors on the test ratings beside those of the baselines."""
     learned, settings = model.learned, model.settings
-    n_test = 0 if testing is None else len(testing)
+    n_test = 0 if test is None else len(test)
     seconds = dict(learned.seconds)
     seconds["total"] = sum(seconds.values()) if total_seconds is None else total_seconds
     member = learned.members[0]
     return TrainResult(
-        **_accuracy(model, training, testing, top),
-        test_fraction=n_test / (n_test + len(training)),
-        data=training.name,
-        synthetic=training.synthetic,
+        **_accuracy(model, test, top),
+        test_fraction=n_test / (n_test + learned.n_ratings),
+        data=learned.data,
+        synthetic=learned.synthetic,
         simulated=learned.is_simulated,
-        n_users=training.n_users,
-        n_items=training.n_items,
-        n_ratings=n_test + len(training),
+        n_users=learned.n_users,
+        n_items=learned.n_items,
+        n_ratings=n_test + learned.n_ratings,
         seed=settings.seed,
         mask=settings.mask,
         solver=settings.solver,
@@ -60,20 +55,18 @@ def summarize(
     )
 
 
-def _accuracy(
-    model: "FedMMF", training: Ratings, testing: Ratings | None, top: int | None
-) -> dict[str, Any]:
-    if testing is None:
+def _accuracy(model: "FedMMF", test: Ratings | None, top: int | None) -> dict[str, Any]:
+    if test is None:
         return {"rmse": None, "mae": None}
-    found: dict[str, Any] = dict(model.evaluate(testing, top=top))
-    return found | {"baselines": baselines(model.learned, training, testing)}
+    found: dict[str, Any] = dict(model.evaluate(test, top=top))
+    return found | {"baselines": baselines(model.learned, test)}
 
 
-def baselines(learned: Learned, train: Ratings, test: Ratings) -> list[BaselineAccuracy]:
+def baselines(learned: Learned, test: Ratings) -> list[BaselineAccuracy]:
     """What a model has to beat: three means and the masks alone, on the same test ratings."""
     users = learned.user_codes(test.user_ids)[test.user_codes]  # (n_test,)
     items = learned.item_codes(test.item_ids)[test.item_codes]
-    predictions: dict[str, Array] = mean_predictions(train, users, items)
+    predictions = learned.means.predictions(users, items)
     if learned.mask != "none":
         predictions["mask alone"] = learned.predict_masks(users, items)
     return [

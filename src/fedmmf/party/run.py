@@ -60,12 +60,14 @@ class PartyRun:
 
     def progress(self) -> dict[str, Array]:
         """How far it is, for a checkpoint."""
-        found = {"rounds": np.array((self._last_round, self._best_round))}
+        numbers = (self._last_round, self._best_round, self._is_finished)
+        found = {"rounds": np.array(numbers, np.int64)}
         return found if self._best is None else found | {"best": self._best}
 
     def resume(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
-        self._last_round, self._best_round = map(int, state["rounds"].tolist())
+        last, best, is_finished = map(int, state["rounds"].tolist())
+        self._last_round, self._best_round, self._is_finished = last, best, bool(is_finished)
         self._best = state.get("best")
 
     def take(self, name: bytes, frame: bytes) -> None:
@@ -140,7 +142,7 @@ class PartyRun:
         self._last_round = work.round
 
     def _remember_best(self, work: Round) -> None:
-        if 0 < work.best_round == work.round - 1 == self._last_round:
+        if 0 < work.best_round == self._last_round:  # it has not moved since
             self._best, self._best_round = self.users.user_factors.copy(), work.best_round
 
     def _noisy(self, work: Round, rounding: Rounding | None, n_parties: int) -> Contribution:

@@ -226,7 +226,8 @@ def counted_cost(
         sum(part.up_bytes for part in counted) / (n_users * rounds),
         sum(part.down_bytes for part in counted) / (n_users * rounds),
         sum(part.inside_s for part in counted) / (n_users * rounds),
-        how="counted among real parties; a party's seconds are those of its whole answers",
+        sum(part.outside_s for part in counted) / rounds,
+        "counted among real parties, with all that either side does in a round",
     )
 
 

@@ -43,6 +43,7 @@ class Counted:
     up_bytes: int = 0
     down_bytes: int = 0
     inside_s: float = 0.0  # CPU seconds below the wrapper; in one process, those of the parties
+    outside_s: float = 0.0  # CPU seconds since the exchange before; those of the server
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Metered:
 
     inner: Transport
     by_stage: dict[str, Counted] = field(default_factory=dict)
+    _ended: float = field(default_factory=process_time)  # the exchange before
 
     def exchange(
         self, stage: str, messages: Mapping[str, bytes], timeout: float
@@ -60,7 +62,9 @@ class Metered:
         counted.down_bytes += sum(len(messages[name]) for name in messages)
         began = process_time()
         replies = self.inner.exchange(stage, messages, timeout)
-        counted.inside_s += process_time() - began
+        counted.outside_s += began - self._ended
+        self._ended = process_time()
+        counted.inside_s += self._ended - began
         counted.up_bytes += sum(map(len, replies.values()))
         return replies
 
@@ -71,6 +75,7 @@ class Metered:
             sum(part.up_bytes for part in found),
             sum(part.down_bytes for part in found),
             sum(part.inside_s for part in found),
+            sum(part.outside_s for part in found),
         )
 
 
