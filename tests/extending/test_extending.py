@@ -43,7 +43,7 @@ def run(*command):
 )
 def test_it_passes_the_contract_of_its_kind(kind, name, at_least):
     chosen = " and ".join(name.replace("-", " ").split())
-    done = run("-m", "pytest", "-q", f"tests/{kind}/test_contract.py", "-k", chosen)
+    done = run("-m", "pytest", "-q", "-n0", f"tests/{kind}/test_contract.py", "-k", chosen)
     assert done.returncode == 0, done.stdout[-3000:]
     passed = int(re.search(r"(\d+) passed", done.stdout)[1])
     assert passed >= at_least, done.stdout
@@ -56,11 +56,8 @@ def test_the_members_are_used_by_name_from_the_command_line():
         done = run(*command, *options, "--json")
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
-        assert (found["mask"], found["solver"], found["data"]) == (
-            "median",
-            "heavy-ball",
-            "synthetic",
-        )
+        names = (found["mask"], found["solver"], found["data"])
+        assert names == ("median", "heavy-ball", "shop")
         assert found["protection"] == ["An enclave opens every update and gives out the sum."]
 
 

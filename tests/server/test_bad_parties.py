@@ -54,11 +54,11 @@ def assert_went_on(federation, member, *, without_evil=True):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda u: replace(u, totals=np.array([1.0, -1e9])),
-        lambda u: replace(u, totals=np.array([-1e9, 5.0])),
+        lambda u: replace(u, totals=np.array([1.0, -1e12])),
+        lambda u: replace(u, totals=np.array([-1e12, 5.0])),
         lambda u: replace(u, totals=np.array([1.79e308, 1.0])),
         lambda u: replace(u, rows=np.full_like(u.rows, 3e38)),
-        lambda u: replace(u, rows=np.full_like(u.rows, 1e4)),
+        lambda u: replace(u, rows=np.full_like(u.rows, 1e6)),
     ],
 )
 def test_an_update_in_the_clear_that_no_honest_user_sends_is_left_out(ratings, change):

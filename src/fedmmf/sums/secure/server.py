@@ -168,7 +168,9 @@ class SecureServer(ServerSide):
         for name in sorted(session.names[number] for number in guilty):
             self.desk.roster.refuse(name, f"made a session fail: {error}")
             self._excluded.add(name)
-        self._doubtful = set() if guilty else session.improper
+        # Where most stayed away it was the network: the crowd to hide in must not shrink for that.
+        is_network = 2 * len(session.improper) > len(session.names)
+        self._doubtful = set() if guilty or is_network else session.improper
 
     def _eligible(self) -> list[str]:
         """Who may be in the next session: alive, and not to blame for the end of the last one."""
