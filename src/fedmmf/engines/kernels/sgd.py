@@ -15,7 +15,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, require_finite
 from fedmmf.engines.kernels import threads
-from fedmmf.engines.kernels.sides import Raters, sides_of
+from fedmmf.engines.kernels.orders import Raters, orders_of
 from fedmmf.solvers import sgd
 from fedmmf.solvers.contract import Public
 
@@ -215,11 +215,13 @@ class SgdCrowd:
     """The party's half of every user."""
 
     def __init__(self, given: CrowdInput) -> None:
-        self._sides = sides_of(given)
+        self._orders = orders_of(given)
         self._masked = threads.frozen(given.masked_ratings, np.float32)
-        self._cohorts = [(cohort, self._sides.raters.of_cohort(cohort)) for cohort in given.cohorts]
+        self._cohorts = [
+            (cohort, self._orders.raters.of_cohort(cohort)) for cohort in given.cohorts
+        ]
         self._errors = np.zeros(len(given.masked_ratings), np.float32)
-        start = sgd.start_user_factors(self._sides.n_users, given.rank)
+        start = sgd.start_user_factors(self._orders.n_users, given.rank)
         self._p = sgd.Factors.starting_at(start)
 
     @property
@@ -233,12 +235,12 @@ class SgdCrowd:
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
         """Both passes of round t; there are no totals."""
-        plan, p, sides = sgd.SgdPlan.of(public), self._p, self._sides
+        plan, p, orders = sgd.SgdPlan.of(public), self._p, self._orders
         weight = np.float32(plan.regularization)
         q = threads.frozen(public.item_factors, np.float32)
         arrays = (
-            sides.by_user,
-            sides.items,
+            orders.by_user,
+            orders.items,
             self._masked,
             q,
             p.value,
@@ -247,16 +249,16 @@ class SgdCrowd:
             self._errors,
         )
         rest = (weight, plan.prior(q.shape[1]), bool(plan.biases), self._rule(plan, t))
-        threads.run(lambda a, b: _user_pass(a, b, *arrays, *rest), sides.user_parts)
+        threads.run(lambda a, b: _user_pass(a, b, *arrays, *rest), orders.user_parts)
         rows = [self._sum(cohort, raters, q, weight) for cohort, raters in self._cohorts]
-        return CrowdUpdate(rows, np.zeros((sides.n_users, 0)))
+        return CrowdUpdate(rows, np.zeros((orders.n_users, 0)))
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors."""
-        plan, sides = sgd.SgdPlan.of(public), self._sides
+        plan, orders = sgd.SgdPlan.of(public), self._orders
         for user in users:
-            mine = slice(sides.by_user[user], sides.by_user[user + 1])
-            q = public.item_factors[sides.items[mine]]
+            mine = slice(orders.by_user[user], orders.by_user[user + 1])
+            q = public.item_factors[orders.items[mine]]
             self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan)
 
     def _sum(self, cohort: Cohort, raters: Raters, q: Array, regularization: Any) -> Array:
@@ -295,12 +297,12 @@ class SgdCrowd:
         return bool(np.isinf(cohort.clip) and largest < cohort.bound)
 
     def _weights(self, clip: float, q: Array, regularization: Any) -> Array:
-        weights = np.ones(self._sides.n_users, np.float32)
+        weights = np.ones(self._orders.n_users, np.float32)
         if np.isfinite(clip):
-            sides = self._sides
-            arrays = (sides.by_user, sides.items, self._errors, self._p.value, q)
+            orders = self._orders
+            arrays = (orders.by_user, orders.items, self._errors, self._p.value, q)
             rest = (regularization, np.float32(clip), weights)
-            threads.run(lambda a, b: _length_pass(a, b, *arrays, *rest), sides.user_parts)
+            threads.run(lambda a, b: _length_pass(a, b, *arrays, *rest), orders.user_parts)
         return weights
 
     @staticmethod

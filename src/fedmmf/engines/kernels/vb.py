@@ -14,7 +14,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, require_finite
 from fedmmf.engines.kernels import threads
-from fedmmf.engines.kernels.sides import Raters, sides_of
+from fedmmf.engines.kernels.orders import Raters, orders_of
 from fedmmf.solvers import vb
 from fedmmf.solvers.contract import Public
 
@@ -238,11 +238,13 @@ class VbCrowd:
     """The party's half of every user."""
 
     def __init__(self, given: CrowdInput) -> None:
-        self._sides, k = sides_of(given), given.rank
+        self._orders, k = orders_of(given), given.rank
         self._masked = threads.frozen(given.masked_ratings, np.float32)
-        self._cohorts = [(cohort, self._sides.raters.of_cohort(cohort)) for cohort in given.cohorts]
-        self._rows = np.zeros((self._sides.n_users, vb.VB.width(k)), np.float32)
-        self._residuals = np.zeros(self._sides.n_users)
+        self._cohorts = [
+            (cohort, self._orders.raters.of_cohort(cohort)) for cohort in given.cohorts
+        ]
+        self._rows = np.zeros((self._orders.n_users, vb.VB.width(k)), np.float32)
+        self._residuals = np.zeros(self._orders.n_users)
         self._active = given.lists.lengths > 0  # (n_users,) those who take part
         self._rank = k
         self.user_factors = vb.prior_mean(k).astype(np.float32)
@@ -272,13 +274,13 @@ class VbCrowd:
 
     def _posteriors(self, public: Public) -> None:
         """The first pass."""
-        hyper, sides, k = vb.Hyper.of(public), self._sides, public.rank
+        hyper, orders, k = vb.Hyper.of(public), self._orders, public.rank
         rows = threads.frozen(public.item_rows, np.float32)
-        arrays = (sides.by_user, sides.items, self._masked, rows)
+        arrays = (orders.by_user, orders.items, self._masked, rows)
         prior = (hyper.precision, vb.prior_mean(k), hyper.tau)
         outputs = (self._rows, self._residuals)
         try:
-            threads.run(lambda a, b: _user_pass(a, b, *arrays, *prior, *outputs), sides.user_parts)
+            threads.run(lambda a, b: _user_pass(a, b, *arrays, *prior, *outputs), orders.user_parts)
         except ZeroDivisionError:
             raise np.linalg.LinAlgError("a user's precision matrix is singular") from None
 
@@ -293,7 +295,7 @@ class VbCrowd:
         require_finite(rows)
         steps = np.empty(public.item_rows.shape, np.int64)
         fixed, rounded = (k, cohort.bound, cohort.scale), np.empty_like(rows)
-        everybody = self._sides.user_parts
+        everybody = self._orders.user_parts
         threads.run(lambda a, b: _rounding_pass(a, b, rows, *fixed, rounded), everybody)
         rest: tuple[Any, ...] = (*arrays, rounded, *fixed, steps)
         threads.run(lambda a, b: _fixed_item_pass(a, b, *rest), raters.parts)
@@ -304,7 +306,7 @@ class VbCrowd:
         if np.isinf(clip):
             return self._rows
         squares = np.concatenate(([0.0], np.cumsum(np.square(self._masked, dtype=np.float64))))
-        begin, end = self._sides.by_user[:-1], self._sides.by_user[1:]
+        begin, end = self._orders.by_user[:-1], self._orders.by_user[1:]
         energy = np.square(self._rows, dtype=np.float64)
         mean, moment = energy[:, :k].sum(axis=1), energy[:, k:].sum(axis=1)
         lengths = np.sqrt((squares[end] - squares[begin]) * mean + (end - begin) * moment)
@@ -314,7 +316,7 @@ class VbCrowd:
     def _totals(self, k: int) -> Array:
         """Ratings, expected squared error, 1, and the diagonal of E[p p^T], of every user."""
         squares = self._rows[:, vb.diagonal(k)]
-        n_ratings = np.diff(self._sides.by_user)
+        n_ratings = np.diff(self._orders.by_user)
         totals = np.column_stack((n_ratings, self._residuals, self._active, squares))
         totals[~self._active] = 0.0
         return totals

@@ -1,4 +1,4 @@
-"""Ratings seen from both sides, as kernels walk over them, cut for the threads."""
+"""Ratings in both orders, by user and by item, as kernels walk over them, cut for the threads."""
 
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -46,8 +46,8 @@ class Raters:
         return raters
 
 
-class Sides:
-    """Who rated what, ordered by user, with the way back from each item to its raters."""
+class RatingOrders:
+    """Who rated what: ordered by user, and, as `raters`, by item."""
 
     def __init__(self, lists: UserLists, n_items: int) -> None:
         self.by_user = threads.frozen(lists.indptr, np.int64)
@@ -60,12 +60,12 @@ class Sides:
 
 
 # Sorting ten million ratings takes seconds, and the runs of an ensemble share their lists.
-_SIDES: WeakKeyDictionary[UserLists, dict[int, Sides]] = WeakKeyDictionary()
+_ORDERS: WeakKeyDictionary[UserLists, dict[int, RatingOrders]] = WeakKeyDictionary()
 
 
-def sides_of(given: CrowdInput) -> Sides:
-    """Both sides of what a crowd trains on."""
-    found = _SIDES.setdefault(given.lists, {})
+def orders_of(given: CrowdInput) -> RatingOrders:
+    """Both orders of what a crowd trains on."""
+    found = _ORDERS.setdefault(given.lists, {})
     if given.n_items not in found:
-        found[given.n_items] = Sides(given.lists, given.n_items)
+        found[given.n_items] = RatingOrders(given.lists, given.n_items)
     return found[given.n_items]
