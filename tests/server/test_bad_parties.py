@@ -16,7 +16,7 @@ from fedmmf.secagg import messages
 from fedmmf.secagg.client import RoundClient
 from fedmmf.sums.adaptive.messages import Collected
 from fedmmf.transports.wrappers import Faulty, Recorded
-from fedmmf.wire import Joined, Update
+from fedmmf.wire import Joined, Refused, Update
 from fedmmf.wire.frames import kind_of
 
 EVIL = "000002"
@@ -208,6 +208,18 @@ def speaking(kind):
 def test_who_breaks_the_protocol_is_left_out_and_the_others_go_on(ratings, variant, kind):
     federation, member = run(ratings, variant, speaking(kind))
     assert_went_on(federation, member, without_evil=kind is not WrongShares)
+
+
+def test_a_party_that_blames_others_shuts_nobody_out(ratings):
+    """Not even by naming them often, or by naming some that there are not."""
+    blame = " ".join(f"message from party {number} refused" for number in (0, 0, 0, 99, 10**12))
+    slander = Refused(blame).encode()
+
+    def up(stage, name, data):
+        return slander if name == EVIL and stage.startswith(("trip", "fill", "survey")) else data
+
+    federation, member = run(ratings, "secure", lambda transport: Faulty(transport, up=up))
+    assert_went_on(federation, member)
 
 
 @pytest.mark.parametrize("variant", ["secure", "secure signed"])

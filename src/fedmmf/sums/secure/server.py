@@ -36,7 +36,7 @@ from fedmmf.wire import Round, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
 _ATTEMPTS = 3  # at the survey
-_BLAME = re.compile(r"message from party (\d+) refused")  # what `secagg` says of a bad message
+_BLAME = re.compile(r"message from party (\d{1,9}) refused")  # what `secagg` says of a bad message
 CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that secure sums withstand
 
 
@@ -73,6 +73,11 @@ class _Session:
         self.numbers = {name: number for number, name in enumerate(names)}
         self.protocol = SessionServer(agreed)
         self.improper: set[str] = set()  # who did not answer as they should have
+
+    def blamed_in(self, reason: str) -> set[str]:
+        """Whose messages a text says were bad; the text may be anybody's."""
+        numbers = {int(digits) for digits in _BLAME.findall(reason)}
+        return {self.names[number] for number in numbers if number < len(self.names)}
 
 
 class SecureServer(ServerSide):
@@ -160,17 +165,20 @@ class SecureServer(ServerSide):
         session, self._session = self._session, None
         if session is None:
             return
-        reasons = [self.desk.roster.refused.get(name, "") for name in session.improper]
-        blamed = Counter(int(number) for reason in reasons for number in _BLAME.findall(reason))
-        enough = max(2, math.ceil(CORRUPT * len(session.names)) + 1)  # a few may blame anybody
-        guilty = {number for number, count in blamed.items() if count >= enough}
-        guilty |= {int(number) for number in _BLAME.findall(str(error))}
-        for name in sorted(session.names[number] for number in guilty):
+        guilty = self._guilty(session) | session.blamed_in(str(error))
+        for name in sorted(guilty):
             self.desk.roster.refuse(name, f"made a session fail: {error}")
             self._excluded.add(name)
         # Where most stayed away it was the network: the crowd to hide in must not shrink for that.
         is_network = 2 * len(session.improper) > len(session.names)
         self._doubtful = set() if guilty or is_network else session.improper
+
+    def _guilty(self, session: _Session) -> set[str]:
+        """Whom more parties blame than may be in league: a few may blame anybody."""
+        reasons = [self.desk.roster.refused.get(name, "") for name in session.improper]
+        blamed = Counter(name for reason in reasons for name in session.blamed_in(reason))
+        enough = max(2, math.ceil(CORRUPT * len(session.names)) + 1)
+        return {name for name, count in blamed.items() if count >= enough}
 
     def _eligible(self) -> list[str]:
         """Who may be in the next session: alive, and not to blame for the end of the last one."""
