@@ -32,6 +32,7 @@ from fedmmf.simulation.prepared import (
 from fedmmf.simulation.training import Member, Trained
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums.costs import Cost
+from fedmmf.sums.server_side import ServerSide
 from fedmmf.transports.contract import Transport
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Metered
@@ -69,14 +70,18 @@ class LocalFederation:
         server = FederationServer(plan, metered, sorted(parties), member, trusted or None)
         return cls(plan, parties, metered, server)
 
-    def prepare_sums(self) -> None:
-        """Invite everybody, hand out what the server may not know, and survey."""
+    def invite(self) -> ServerSide:
+        """Invite everybody, and hand out what the server may not know."""
         side = self.server.invite()
         secret = side.handout()
         if secret:
             for party in self.parties.values():
                 party.hold(secret)
-        side.prepare()
+        return side
+
+    def prepare_sums(self) -> None:
+        """Invite everybody, and survey."""
+        self.invite().prepare()
 
     def one_round(self) -> None:
         """One round of training."""
@@ -177,11 +182,8 @@ def surveyed_features(ratings: Ratings, settings: Settings, held_out: Array) -> 
         asking = asking.changed(sharing="strict", collect_masked=False)
     training = ratings.select(~held_out) if held_out.any() else ratings
     federation = LocalFederation.of(prepare(training, asking.changed(held_out=0.0)))
-    side = federation.server.invite()
-    if secret := side.handout():
-        for party in federation.parties.values():
-            party.hold(secret)
-    return np.hstack((content, statistics_features(side.survey(with_ratings=True))))
+    found = federation.invite().survey(with_ratings=True)
+    return np.hstack((content, statistics_features(found)))
 
 
 def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_progress) -> Trained:
