@@ -9,6 +9,7 @@ import pytest
 from federations import federation_of, settings_of
 
 from fedmmf.errors import CheckpointError, NotFittedError
+from fedmmf.secagg.session import Trip
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties
 from fedmmf.sums.adaptive.messages import Collect, Collected
@@ -357,29 +358,45 @@ def test_it_shares_its_secrets_with_no_more_neighbours_than_it_has_time_for(smal
     assert "600 neighbours at most" in refusal(said(party, message=setup))
 
 
-def test_answers_do_not_undo_each_other(small):
-    """Junk in other threads does not give a spent budget back."""
-    pytest.importorskip("dp_accounting", reason="the extra `dp`")
-    run = prepare(small, settings_of("dp local", rounds=3))
-    party, coordinator = joined(run), run.coordinator()
-    is_over = threading.Event()
+def test_one_answer_at_a_time(run):
+    """The way back of one that is refused would undo another, a spent budget included."""
+    party, frame = joined(run), first_round(run).encode()
+    is_inside, may_go_on = threading.Event(), threading.Event()
+    work = party._run.work
 
-    def throw_junk():
-        while not is_over.is_set():
-            party.answer(b"FMMF\2\7\0\0\0\0")
-            party.answer(parcel(Ask(name_of(b"nothing")), Survey(False).encode()))
+    def slow_work(name):
+        is_inside.set()
+        may_go_on.wait(10)
+        return work(name)
 
-    threads = [threading.Thread(target=throw_junk) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    answers = [
-        asked(party, mutated(coordinator.next_round(), round=number, best_round=0).encode())
-        for number in range(1, 30)
-    ]
-    is_over.set()
-    for thread in threads:
-        thread.join()
-    assert sum(isinstance(answer, Update) for answer in answers) == 3
+    party._run.work = slow_work
+    first = threading.Thread(target=asked, args=(party, frame))
+    junk = threading.Thread(target=party.answer, args=(parcel(Finish(NO_NAME)),))
+    first.start()
+    assert is_inside.wait(10)
+    junk.start()
+    junk.join(0.3)
+    assert junk.is_alive()
+    may_go_on.set()
+    for thread in (first, junk):
+        thread.join(10)
+    assert party.state()["rounds"][0] == 1
+
+
+def test_a_trip_that_sums_nothing_needs_no_vector(small):
+    """At k = 256 one of `vb` has three million entries."""
+    run = prepare(small, settings_of("secure vb", factors=255))
+    party = joined(run)
+    setup = SecureSetup(bytes(16), bytes(32), False, 0, 60, 60, 31, 0, 3, np.zeros(0, np.int32), ())
+    party.answer(setup.encode())
+    session = party._run.side._agreed.session
+    data = Trip(1, 0).encode(session.setup)
+    tracemalloc.start()
+    answer = said(party, message=SecureTrip(1, NO_NAME, data))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(answer, SecureTrip)
+    assert peak < 2e6
 
 
 @pytest.mark.parametrize("damage", ["missing", "text", "shape"])
