@@ -114,8 +114,19 @@ class SumSettings(SettingsPart):
         False,
         description="secure sums that withstand a server that lies: parties sign, in a third trip",
     )
+    batch: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="secure sums: users are summed in batches of so many, whole or not at all, so "
+        "that two sums differ by a batch or more",
+    )
     min_raters: int = Field(
-        3, ge=1, description="items with fewer raters are left out of sums that hide summands"
+        3,
+        ge=1,
+        le=1000,
+        description="raters of an item that have to stay in a sum that hides summands; items with "
+        "hardly more are left out",
     )
 
 

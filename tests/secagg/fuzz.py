@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from oracle import entropy_from, identity_of, make_setup, make_values, plain_sum, run
+from oracle import checked, entropy_from, identity_of, make_setup, make_values, plain_sum, run
 
 from fedmmf.errors import FedMMFError
 from fedmmf.secagg import (
@@ -41,7 +41,7 @@ from fedmmf.secagg import (
     messages,
 )
 from fedmmf.secagg.keys import KeyPair
-from fedmmf.secagg.session import TRIP_BYTES, Trip
+from fedmmf.secagg.session import TRIP_BYTES, Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 
 KINDS = [
@@ -93,8 +93,8 @@ def answers(setup, party):
         yield answer(client, stage, sent, values)
 
 
-def damage(data, entropy):
-    """Return a message with a few bytes changed, cut, doubled or put in."""
+def damage(data, entropy, setup):
+    """Return a message of a setup with a few bytes changed, cut, doubled or put in."""
     broken = bytearray(data)
     for _ in range(1 + entropy(1)[0] % 3):
         at = int.from_bytes(entropy(3), "big") % (len(broken) + 1)
@@ -109,7 +109,13 @@ def damage(data, entropy):
             broken += broken[at:]
         else:
             del broken[at : at + 1 + entropy(1)[0] % 40]
-    return bytes(broken)
+    return mended(bytes(broken), entropy, setup)
+
+
+def mended(data, entropy, setup):
+    """Return a message, often with the check that fits it: what lies behind it is tried as well."""
+    fits = len(data) >= framing.HEADER_BYTES and data[:4] == b"FMSA" and entropy(1)[0] % 4
+    return checked(setup, data) if fits else data
 
 
 def fuzz(count, entropy=os.urandom):
@@ -119,7 +125,8 @@ def fuzz(count, entropy=os.urandom):
         setup, decode, sender, right = cases[i % len(cases)]
         noise = entropy(2)
         keep = framing.HEADER_BYTES if noise[1] % 2 else 0
-        broken = damage(right, entropy) if noise[0] % 2 else right[:keep] + entropy(noise[0])
+        made = mended(right[:keep] + entropy(noise[0]), entropy, setup)
+        broken = damage(right, entropy, setup) if noise[0] % 2 else made
         try:
             message = decode(setup, sender, broken)
         except SecAggError:
@@ -260,13 +267,13 @@ class Siege:
         for _ in range(self.draw(4)):
             message = Trip.decode(self.setup, SERVER, data)
             part = "current" if (message.current and self.draw(2)) else "following"
-            given = getattr(message, part)
+            given, setup = getattr(message, part), self.setup_of(message, part)
             other = self.seen[self.draw(len(self.seen))] if self.seen else data
             swapped = getattr(Trip.decode(self.setup, SERVER, other), part)
             found = (
-                damage(data, self.entropy),
-                replace(message, **{part: damage(given, self.entropy)}).encode(self.setup),
-                replace(message, **{part: self.flipped(given)}).encode(self.setup),
+                damage(data, self.entropy, setup),
+                replace(message, **{part: damage(given, self.entropy, setup)}).encode(self.setup),
+                replace(message, **{part: self.flipped(given, setup)}).encode(self.setup),
                 replace(message, **{part: swapped}).encode(self.setup),
                 replace(message, **{part: b""}).encode(self.setup),
                 replace(message, number=self.number(message)).encode(self.setup),
@@ -278,13 +285,18 @@ class Siege:
             if chosen != data:
                 yield chosen
 
-    def flipped(self, part):
+    def setup_of(self, message, part):
+        """Return the setup of the round that a part of a message belongs to."""
+        return setup_of(self.setup, min(message.number + (part == "following"), 2**32 - 1))
+
+    def flipped(self, part, setup):
         """Return a part with one bit changed behind its header."""
         if len(part) <= framing.HEADER_BYTES:
             return part
         body = len(part) - framing.HEADER_BYTES
         at = framing.HEADER_BYTES + int.from_bytes(self.entropy(3), "big") % body
-        return part[:at] + bytes([part[at] ^ 1 << self.draw(8)]) + part[at + 1 :]
+        broken = part[:at] + bytes([part[at] ^ 1 << self.draw(8)]) + part[at + 1 :]
+        return mended(broken, self.entropy, setup)
 
     def number(self, message):
         """Return a number of a round, near or far."""

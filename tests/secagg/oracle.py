@@ -3,6 +3,7 @@
 from hashlib import sha256
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fedmmf.secagg import RoundClient, RoundServer, Setup, Stage, least_threshold, public_identity
 from fedmmf.secagg.ring import RING32
@@ -57,6 +58,12 @@ def make_values(setup, tag="values"):
         )
         for party in setup.parties
     }
+
+
+def checked(setup, data):
+    """Return a message with the check that fits it, by the documentation alone."""
+    check = AESGCM(setup.context).encrypt(bytes(12), b"", data[:26] + data[42:])
+    return data[:26] + check + data[42:]
 
 
 def plain_sum(setup, values, survivors):

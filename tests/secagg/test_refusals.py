@@ -1,7 +1,16 @@
 """Everything that may be wrong with a message, and the answer each of them gets."""
 
 import pytest
-from oracle import answer, identity_of, make_clients, make_setup, make_values, plain_sum, run
+from oracle import (
+    answer,
+    checked,
+    identity_of,
+    make_clients,
+    make_setup,
+    make_values,
+    plain_sum,
+    run,
+)
 
 from fedmmf.errors import DataError, WireError
 from fedmmf.secagg import (
@@ -24,6 +33,7 @@ from fedmmf.secagg.setup import SERVER
 
 STAGES = [Stage.ADVERTISE, Stage.SHARE_KEYS, Stage.MASKED_INPUT, Stage.CONFIRM, Stage.UNMASK]
 LATER = STAGES[1:]
+SIGNED = make_setup(active=True)
 
 
 def at(stage, **options):
@@ -49,9 +59,11 @@ def finish(setup, server, sent, clients, values):
 @pytest.mark.parametrize(
     ("break_it", "reason"),
     [
-        (lambda data: data[:10], "needs 26 bytes"),
-        (lambda data: data[:-1], "bytes"),
-        (lambda data: data + b"\0", "bytes"),
+        (lambda data: data[:10], "needs 42 bytes"),
+        (lambda data: checked(SIGNED, data[:-1]), "bytes"),
+        (lambda data: checked(SIGNED, data + b"\0"), "bytes"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "damaged"),
+        (lambda data: data[:26] + bytes([data[26] ^ 1]) + data[27:], "damaged"),
         (lambda data: b"XXXX" + data[4:], "not a message of this protocol"),
         (lambda data: data[:4] + b"\x09" + data[5:], "not a message of this protocol"),
         (lambda data: data[:5] + b"\x01" + data[6:], "was due"),
@@ -69,7 +81,7 @@ def test_a_client_refuses_what_is_malformed_and_still_takes_what_is_right(stage,
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("spoil", ["cut", "long", "sender", "round", "kind", "magic"])
+@pytest.mark.parametrize("spoil", ["cut", "long", "sender", "round", "kind", "magic", "damaged"])
 def test_a_server_refuses_what_is_malformed_names_the_party_and_goes_on(stage, spoil):
     setup, server, party, clients, sent = at(stage)
     values = make_values(setup)
@@ -77,8 +89,9 @@ def test_a_server_refuses_what_is_malformed_names_the_party_and_goes_on(stage, s
         sent, clients = dict.fromkeys(setup.parties, b""), make_clients(setup)
     right = answer(clients[party], stage, sent[party], values[party])
     wrong = {
-        "cut": right[:-3],
-        "long": right + b"\0\0\0",
+        "cut": checked(setup, right[:-3]),
+        "long": checked(setup, right + b"\0\0\0"),
+        "damaged": right[:-1] + bytes([right[-1] ^ 1]),
         "sender": right[:22] + (99).to_bytes(4, "little") + right[26:],
         "round": right[:6] + bytes(16) + right[22:],
         "kind": right[:5] + b"\x02" + right[6:],
@@ -161,46 +174,57 @@ def test_a_message_of_another_round_is_refused_by_both_sides():
         server.receive(party, others[party].unmask(other_sent[party]))
 
 
+def boxes_with(setup, party, sent, **changed):
+    """What a party is sent, with other boxes from some senders."""
+    boxes = dict(messages.Boxes.decode(setup, SERVER, sent[party]).boxes)
+    boxes |= {int(sender.removeprefix("of_")): box for sender, box in changed.items()}
+    return sent | {party: messages.Boxes(boxes).encode(setup, SERVER)}
+
+
+def complaints_after(setup, server, sent, clients):
+    """Finish a round with these boxes; its sum is right all the same."""
+    values = make_values(setup)
+    total = finish(setup, server, sent, clients, values)
+    assert total.tolist() == plain_sum(setup, values, setup.parties)
+    return dict(server.complaints)
+
+
 def test_a_box_of_another_round_does_not_open():
     """Even if the frame is forged: the round is bound into key and associated data."""
-    setup, _, party, clients, sent = at(Stage.MASKED_INPUT)
-    _, _, _, _, other = at(Stage.MASKED_INPUT, round_id=b"another")
-    forged = sent[party][:HEADER_BYTES] + other[party][HEADER_BYTES:]
-    with pytest.raises(SecAggError, match="party 1 refused: its box is forged or damaged"):
-        clients[party].masked_input(forged, make_values(setup)[party])
+    setup, server, party, clients, sent = at(Stage.MASKED_INPUT)
+    other_setup, _, _, _, other = at(Stage.MASKED_INPUT, round_id=b"another")
+    old = messages.Boxes.decode(other_setup, SERVER, other[party]).boxes
+    sent = boxes_with(setup, party, sent, of_1=old[1])
+    assert complaints_after(setup, server, sent, clients) == {1: 1}
 
 
-@pytest.mark.parametrize("at_byte", [4, 40, 85])
-def test_a_forged_box_is_refused_and_its_sender_named(at_byte):
-    setup, _, party, clients, sent = at(Stage.MASKED_INPUT)
-    forged = bytearray(sent[party])
-    forged[HEADER_BYTES + at_byte] ^= 1
-    with pytest.raises(SecAggError, match="party 1 refused: its box is forged"):
-        clients[party].masked_input(bytes(forged), make_values(setup)[party])
+@pytest.mark.parametrize("at_byte", [0, 40, 81, 82, 97, 98, 113])
+def test_a_garbage_box_costs_its_receiver_nothing_and_its_sender_is_complained_of(at_byte):
+    setup, server, party, clients, sent = at(Stage.MASKED_INPUT)
+    forged = bytearray(messages.Boxes.decode(setup, SERVER, sent[party]).boxes[1].packed())
+    forged[at_byte] ^= 1
+    sent = boxes_with(setup, party, sent, of_1=messages.Box.unpacked(bytes(forged)))
+    assert complaints_after(setup, server, sent, clients) == {1: 1}
 
 
-def test_a_box_with_shares_outside_the_field_is_refused_and_its_sender_named():
+def test_a_share_outside_the_field_is_complained_of_and_never_passed_on():
     """The server would refuse them later, from the holder instead of from who made them."""
-    setup, _, party, clients, sent = at(Stage.MASKED_INPUT)
-    boxes = dict(messages.Boxes.decode(setup, SERVER, sent[party]).boxes)
+    setup, server, party, clients, sent = at(Stage.MASKED_INPUT)
     sender, receiver = clients[1], clients[party]
     ends = End(1, sender._channel.public), End(party, receiver._channel.public)
     key = keys.channel_key(sender._agreed[party], setup.context, *ends)
-    boxes[1] = keys.seal(key, b"\xff" * 66, setup.context, 1, party)
-    with pytest.raises(SecAggError, match="party 1 refused: its shares are not elements"):
-        receiver.masked_input(
-            messages.Boxes(boxes).encode(setup, SERVER), make_values(setup)[party]
-        )
+    text = b"\xff" * 66
+    sealed = keys.seal(key, text, setup.context, 1, party)
+    box = messages.Box(sealed, sender._prints(1, party, text))
+    sent = boxes_with(setup, party, sent, of_1=box)
+    assert complaints_after(setup, server, sent, clients) == {1: 1}
 
 
 def test_a_box_for_somebody_else_does_not_open():
-    setup, _, party, clients, sent = at(Stage.MASKED_INPUT)
-    boxes = dict(messages.Boxes.decode(setup, SERVER, sent[party]).boxes)
-    boxes[1], boxes[7] = boxes[7], boxes[1]
-    with pytest.raises(SecAggError, match="forged"):
-        clients[party].masked_input(
-            messages.Boxes(boxes).encode(setup, SERVER), make_values(setup)[party]
-        )
+    setup, server, party, clients, sent = at(Stage.MASKED_INPUT, n=7)
+    boxes = messages.Boxes.decode(setup, SERVER, sent[party]).boxes
+    sent = boxes_with(setup, party, sent, of_1=boxes[7], of_7=boxes[1])
+    assert complaints_after(setup, server, sent, clients) == {1: 1, 7: 1}
 
 
 def request(setup, survivors, dropped):
@@ -296,12 +320,15 @@ def test_shares_and_entries_out_of_range_are_refused():
 def test_boxes_and_shares_for_the_wrong_parties_are_refused_by_the_server():
     setup = make_setup()
     server, _, _ = run(setup, until=Stage.SHARE_KEYS)
-    wrong = messages.Shares(bytes(32), {4: bytes(messages.BOX_BYTES)}).encode(setup, 1)
+    box = messages.Box.unpacked(bytes(messages.BOX_BYTES))
+    wrong = messages.Shares(bytes(32), {4: box}).encode(setup, 1)
     with pytest.raises(SecAggError, match="boxes must be for its 4 neighbours"):
         server.receive(1, wrong)
+    setup = make_setup(n=7, neighbours=4, graph_seed=b"s")
     server, _, _ = run(setup, until=Stage.UNMASK)
+    far = next(p for p in setup.parties if p not in setup.holders(1))
     with pytest.raises(SecAggError, match="shares must be of its 5 owners"):
-        server.receive(1, messages.Revealed({1: 5}).encode(setup, 1))
+        server.receive(1, messages.Revealed({far: 5}).encode(setup, 1))
 
 
 class TestActive:

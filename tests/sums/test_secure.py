@@ -4,31 +4,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contract import Misbehaving
 from federations import federation_of, settings_of
 
 from fedmmf.errors import DataError
 from fedmmf.secagg import BelowThresholdError, FixedPoint, ring_named
-from fedmmf.secagg.messages import Masked
+from fedmmf.secagg.messages import Masked, Survivors
 from fedmmf.secagg.session import Trip, setup_of
+from fedmmf.secagg.setup import SERVER
 from fedmmf.simulation import prepare
 from fedmmf.simulation.features import surveyed
 from fedmmf.simulation.federation import make_parties
 from fedmmf.solvers import SOLVERS
+from fedmmf.sums.rare import are_rare, raters_needed
+from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
-from fedmmf.sums.secure.server import SecureOptions, SecureServer
 from fedmmf.transports.wrappers import Faulty, Recorded
-from fedmmf.wire import Joined, Refused, name_of, parcel, read, split_parcel
-
-COMPLETE, SPARSE, SAFE = (59, 31), (20, 11), None
+from fedmmf.wire import Joined, Refused, Survey, name_of, parcel, read, split_parcel
 
 
-def begun(ratings, settings, wrap=lambda transport: transport, options=None):
+def begun(ratings, settings, wrap=lambda transport: transport):
     """A federation whose parties have joined, without a survey; and its server's side."""
     federation = federation_of(ratings, settings, wrap)
-    side = federation.server.invite()
-    if options is not None:
-        side = federation.server._side = SecureServer(side.desk, options=options)
-    return federation, side
+    return federation, federation.server.invite()
 
 
 def counts_of(ratings, settings, without=()):
@@ -58,43 +56,86 @@ class Twins:
             read(party.answer(invitation), (Joined,))
         self._runs = [party._run for party in parties.values()]
 
-    def fixed_point_sums(self, round_, left_out):
-        """The obvious way: everybody's numbers bounded, rounded, and added as integers."""
-        n, ring = len(self._runs), ring_named(self._solver.ring)
+    def fixed_point_sums(self, round_, left_out, without=(), n_users=None):
+        """The obvious way: everybody's numbers bounded, rounded, and added as integers.
+
+        Everybody computes; those who are lost on the way are not in the sum.
+        """
+        n, ring = n_users or len(self._runs), ring_named(self._solver.ring)
         bounds = self._solver.bounds(self._plan.catalogue.scale.span)
         of_rows, of_totals = (FixedPoint(n, bound, ring) for bound in (bounds.row, bounds.total))
-        rows = np.zeros(round_.item_rows.shape, np.int64)
-        n_raters, totals = np.zeros(len(rows), np.int64), 0
-        for run in self._runs:
+        rows, totals = np.zeros(round_.item_rows.shape, np.int64), 0
+        for number, run in enumerate(self._runs):
             part = run.contribute(round_, None, None, n_parties=n)
-            rows[part.items] += of_rows.quantize(part.rows)
-            n_raters[part.items] += part.counts
-            totals += of_totals.quantize(part.totals)
-        rows[left_out], n_raters[left_out] = 0, 0
-        return (rows / of_rows.scale).astype(np.float32), n_raters, totals / of_totals.scale
+            if number not in without:
+                rows[part.items] += of_rows.quantize(part.rows)
+                totals += of_totals.quantize(part.totals)
+        rows[left_out] = 0
+        return (rows / of_rows.scale).astype(np.float32), totals / of_totals.scale
+
+
+class Checked:
+    """Holds sums against those of twins: who is in them shows in the rows.
+
+    Args:
+        ratings: of everybody.
+        settings: of the run.
+        unsurveyed: who was missing in the survey.
+    """
+
+    def __init__(self, ratings, settings, unsurveyed=()):
+        self._twins = Twins(ratings, settings)
+        counts = counts_of(ratings, settings, unsurveyed)
+        self._rare = are_rare(counts, settings.min_raters)
+        self._counts = np.where(self._rare, 0, counts)
+
+    def lose(self, round_):
+        """A round that everybody computed, and that gave no sum."""
+        self._twins.fixed_point_sums(round_, self._rare)
+
+    def require_same(self, round_, sums, without=(), n_users=None):
+        """The sum is over exactly those who are not without, to the bit."""
+        rows, totals = self._twins.fixed_point_sums(round_, self._rare, without, n_users)
+        assert rows.any(axis=1).sum() == np.count_nonzero(self._counts) > 0
+        assert np.array_equal(sums.rows, rows)
+        assert np.array_equal(sums.totals, totals)
+        assert np.array_equal(sums.n_raters, self._counts)  # the survey's, whoever is in the sum
 
 
 @pytest.mark.parametrize("solver", ["sgd", "vb"])
 @pytest.mark.parametrize(
-    ("variant", "graph"),
-    [("secure", SAFE), ("secure", COMPLETE), ("secure", SPARSE), ("secure signed", SAFE)],
-    ids=["as few neighbours as are safe", "complete", "sparse", "signed"],
+    ("variant", "chosen", "n_parties", "is_complete"),
+    [
+        ("secure", {}, 60, False),
+        ("secure", {}, 5, True),
+        ("secure", {"batch": 7}, 60, False),
+        ("secure signed", {}, 60, False),
+        ("secure signed", {"batch": 3}, 12, False),
+    ],
+    ids=["sparse", "complete", "in batches", "signed", "signed in batches"],
 )
-def test_a_secure_sum_is_exactly_the_sum_of_fixed_point_updates(small, variant, graph, solver):
-    settings = settings_of(variant, solver=solver)
-    federation, side = begun(small, settings, options=SecureOptions(neighbours=graph))
+def test_a_secure_sum_is_exactly_the_sum_of_fixed_point_updates(
+    small, variant, chosen, n_parties, is_complete, solver
+):
+    settings = settings_of(variant, solver=solver, min_raters=1 + (n_parties > 5), **chosen)
+    ratings = small if n_parties == 60 else some_of(small, n_parties)
+    federation, side = begun(ratings, settings)
     side.prepare()
-    counts = counts_of(small, settings)
-    rare = (counts > 0) & (counts < settings.min_raters)
-    twins, coordinator = Twins(small, settings), federation.server.coordinator
+    checked, coordinator = Checked(ratings, settings), federation.server.coordinator
     for _ in range(3):
         round_ = coordinator.next_round()
         sums = side.sums(round_)
-        rows, n_raters, totals = twins.fixed_point_sums(round_, rare)
-        assert np.array_equal(sums.rows, rows)
-        assert np.array_equal(sums.n_raters, n_raters)
-        assert np.array_equal(sums.totals, totals)
+        checked.require_same(round_, sums)
+        assert sorted(side.survivors) == sorted(federation.parties)
         coordinator.advance(round_, sums)
+    setup = side._session.protocol.setup
+    assert (setup.degree == n_parties - 1) == is_complete
+
+
+def some_of(ratings, n_users):
+    """The first users' ratings, as a set of its own."""
+    frame = ratings.select(ratings.user_codes < n_users).to_frame()
+    return type(ratings).from_frame(frame, scale=ratings.scale)
 
 
 # Who is in it
@@ -104,8 +145,8 @@ def test_a_party_lost_while_unmasking_stays_in_the_sum(small):
     settings = settings_of("secure")
     lost = losing("trip 3", {"000003", "000041"})
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=lost))
-    sums = side.sums(federation.server.coordinator.next_round())
-    assert np.array_equal(sums.n_raters, counts_of(small, settings))
+    round_ = federation.server.coordinator.next_round()
+    Checked(small, settings).require_same(round_, side.sums(round_))
     assert list(side.survivors) == sorted(federation.parties)
     assert set(federation.server.roster.refused) == {"000003", "000041"}
 
@@ -114,8 +155,8 @@ def test_a_party_lost_before_it_sent_its_vector_is_not_in_the_sum(small):
     settings = settings_of("secure")
     lost = losing("trip 1", {"000003", "000041"})
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=lost))
-    sums = side.sums(federation.server.coordinator.next_round())
-    assert np.array_equal(sums.n_raters, counts_of(small, settings, without=[3, 41]))
+    round_ = federation.server.coordinator.next_round()
+    Checked(small, settings).require_same(round_, side.sums(round_), without=[3, 41])
     assert sorted({*side.survivors, "000003", "000041"}) == sorted(federation.parties)
 
 
@@ -137,23 +178,27 @@ def test_below_the_threshold_a_round_gives_nothing(small):
         small, settings, lambda inner: Faulty(Recorded(inner), up=OneBadRound(56))
     )
     coordinator, recorded = federation.server.coordinator, federation.transport.inner.inner
-    first = coordinator.next_round()
-    coordinator.advance(first, side.sums(first))
+    checked, first = Checked(small, settings), coordinator.next_round()
+    sums = side.sums(first)
+    checked.require_same(first, sums)
+    coordinator.advance(first, sums)
     bad = coordinator.next_round()
     with pytest.raises(BelowThresholdError):
         side.sums(bad)
+    checked.lose(bad)
     assert side.survivors == ()
     assert len(sessions(recorded)) == 1
     coordinator.lose(bad, BelowThresholdError("trip 1", 4, 8))
-    sums = side.sums(coordinator.next_round())
+    last = coordinator.next_round()
+    checked.require_same(last, side.sums(last))
     assert len(sessions(recorded)) == 2  # never again with the same masks
-    assert np.array_equal(sums.n_raters, counts_of(small, settings))
 
 
 def sessions(recorded):
-    """Names of the sessions that were set up."""
-    setups = [exchange.sent["000000"] for exchange in recorded.seen if exchange.stage == "set-up"]
-    return {SecureSetup.decode(setup).session for setup in setups}
+    """Names of the sessions that were set up for rounds."""
+    sent = [exchange.sent["000000"] for exchange in recorded.seen if exchange.stage == "set-up"]
+    setups = map(SecureSetup.decode, sent)
+    return {setup.session for setup in setups if not setup.for_survey}
 
 
 def test_training_survives_a_round_without_a_sum(small):
@@ -182,11 +227,12 @@ def test_nonsense_counts_as_a_drop_out_and_is_named(small, damage, reason):
 
     settings = settings_of("secure")
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=damaged))
-    sums = side.sums(federation.server.coordinator.next_round())
+    round_ = federation.server.coordinator.next_round()
+    Checked(small, settings).require_same(round_, side.sums(round_), without=[7])
     assert reason in federation.server.roster.refused["000007"]
     assert set(federation.server.roster.refused) == {"000007"}
-    assert "000007" not in side.survivors
-    assert np.array_equal(sums.n_raters, counts_of(small, settings, without=[7]))
+    assert sorted({*side.survivors, "000007"}) == sorted(federation.parties)
+    assert len(side.survivors) == 59
 
 
 class OneVectorSpoilt:
@@ -217,34 +263,51 @@ def test_a_sum_that_honest_parties_cannot_reach_is_given_up_with_its_session(sma
     settings, held = settings_of("secure"), []
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=OneVectorSpoilt(held)))
     held.append(federation)
-    coordinator = federation.server.coordinator
+    checked, coordinator = Checked(small, settings), federation.server.coordinator
     bad = coordinator.next_round()
     with pytest.raises(DataError, match="honest users can reach"):
         side.sums(bad)
     assert side.survivors == ()
     coordinator.lose(bad, DataError("it was too large"))
-    assert np.array_equal(side.sums(coordinator.next_round()).n_raters, counts_of(small, settings))
+    checked.lose(bad)
+    good = coordinator.next_round()
+    checked.require_same(good, side.sums(good))
 
 
 class OneByOne:
-    """At every set-up, one more party refuses."""
+    """At every set-up, once it begins, one more party refuses."""
 
     def __init__(self, n):
-        self._left = [f"{number:06}" for number in range(n)]
+        self._left, self.has_begun = [f"{number:06}" for number in range(n)], False
 
     def __call__(self, stage, name, data):
-        if stage != "set-up" or self._left[:1] != [name]:
+        if not self.has_begun or stage != "set-up" or self._left[:1] != [name]:
             return data
         self._left.pop(0)
         return Refused("not with these").encode()
 
 
 def test_parties_that_refuse_one_after_the_other_keep_nobody_else_from_a_sum(small):
-    settings = settings_of("secure")
-    federation, side = begun(small, settings, lambda inner: Faulty(inner, up=OneByOne(5)))
-    sums = side.sums(federation.server.coordinator.next_round())
-    assert np.array_equal(sums.n_raters, counts_of(small, settings, without=range(5)))
+    settings, fault = settings_of("secure"), OneByOne(5)
+    federation, side = begun(small, settings, lambda inner: Faulty(inner, up=fault))
+    side.prepare()
+    fault.has_begun = True
+    round_ = federation.server.coordinator.next_round()
+    sums = side.sums(round_)
+    Checked(small, settings).require_same(round_, sums, without=range(5), n_users=55)
     assert set(federation.server.roster.refused) == {f"{number:06}" for number in range(5)}
+
+
+def test_parties_that_refuse_one_after_the_other_keep_nobody_else_from_a_survey(small):
+    """Those who did refuse are in the rounds again, and their items are the others'."""
+    settings, fault = settings_of("secure"), OneByOne(5)
+    federation, side = begun(small, settings, lambda inner: Faulty(inner, up=fault))
+    fault.has_begun = True
+    found = side.survey(with_ratings=False)
+    assert np.array_equal(found.n_raters, counts_of(small, settings, without=range(5)))
+    assert set(federation.server.roster.refused) == {f"{number:06}" for number in range(5)}
+    round_ = federation.server.coordinator.next_round()
+    Checked(small, settings, unsurveyed=range(5)).require_same(round_, side.sums(round_))
 
 
 def test_too_few_parties_for_a_sum_are_said_to_be_so(small):
@@ -264,18 +327,92 @@ def sorted_names(n):
 
 
 def test_a_secure_survey_gives_the_item_statistics(small):
-    _, side = begun(small, settings_of("secure", held_out=0.0))
-    sums, expected = side.survey(with_ratings=True), surveyed(small)
+    """Of the items that enough users rated; of the others nothing but the counts."""
+    settings = settings_of("secure", held_out=0.0, item_statistics=True, min_raters=14)
+    _, side = begun(small, settings)
+    sums, expected = side.survey(with_ratings=True), surveyed(small, settings)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-4)
     assert np.abs(expected.rows).max() > 1
+    counts = np.diff(small.by_item.indptr)
+    rare = counts < raters_needed(14)
+    assert 0 < rare.sum() < len(rare)
+    assert not sums.rows[rare].any()
+    assert not sums.n_raters[rare].any()
+    assert np.array_equal(sums.n_raters[~rare], counts[~rare])
 
 
 def test_a_survey_without_ratings_gives_the_counts_alone(small):
     _, side = begun(small, settings_of("secure", held_out=0.0))
-    sums = side.survey(with_ratings=False)
-    assert np.array_equal(sums.n_raters, surveyed(small).n_raters)
-    assert not sums.rows.any()
+    sums, counts = side.survey(with_ratings=False), np.diff(small.by_item.indptr)
+    assert np.array_equal(sums.n_raters, counts)
+    assert np.array_equal(sums.rows, counts[:, np.newaxis])
+
+
+def test_a_party_lets_no_ratings_into_a_survey_without_its_owners_say(small):
+    """Counts it gives; a server that asks for ratings all the same gets no sum at all."""
+    federation, side = begun(small, settings_of("secure"))
+    side.survey(with_ratings=False)
+    assert not federation.server.roster.incidents
+    with pytest.raises(BelowThresholdError):
+        side.survey(with_ratings=True)
+    reasons = set(federation.server.roster.refused.values())
+    assert reasons == {
+        "refused: this party's owner lets no ratings out, not even in a survey's sums"
+    }
+
+
+def test_who_lets_no_ratings_out_is_missing_in_the_survey_and_not_in_the_rounds(small):
+    settings = settings_of("secure", held_out=0.0, item_statistics=True)
+    federation, side = begun(small, settings)
+    for name in ("000003", "000041"):
+        party = federation.parties[name]
+        party.policy = replace(party.policy, survey_ratings=False)
+        party._run.policy = party.policy
+    sums = side.survey(with_ratings=True)
+    assert set(federation.server.roster.refused) == {"000003", "000041"}
+    others = small.select(~np.isin(small.user_codes, [3, 41]))
+    kept = sums.n_raters > 0
+    expected = surveyed(others, settings.changed(sharing="plain")).rows
+    np.testing.assert_allclose(sums.rows[kept], expected[kept], atol=1e-4)
+    side.sums(federation.server.coordinator.next_round())
+    assert list(side.survivors) == sorted(federation.parties)
+
+
+def test_a_party_is_surveyed_once(small):
+    """Two surveys differ by who is missing in one; the ratings are another survey."""
+    settings = settings_of("secure", held_out=0.0, item_statistics=True)
+    federation, side = begun(small, settings)
+    side.survey(with_ratings=True)
+    assert not federation.server.roster.incidents
+    for with_ratings in (False, True):
+        with pytest.raises(BelowThresholdError):
+            side.sum("survey", Survey(with_ratings))
+        (reason,) = set(federation.server.roster.refused.values())
+        assert "was surveyed before" in reason
+    round_ = federation.server.coordinator.next_round()
+    Checked(small, settings).require_same(round_, side.sums(round_))
+
+
+def test_a_survey_that_nobody_unmasked_is_made_anew(small):
+    settings = settings_of("secure")
+    lost = Misbehaving("survey 1", 1, dict.fromkeys(sorted_names(56)))
+    federation, side = begun(small, settings, lambda inner: Faulty(inner, up=lost))
+    found = side.survey(with_ratings=False)
+    assert lost.happened
+    assert np.array_equal(found.n_raters, counts_of(small, settings))
+    assert list(side.survivors) == sorted(federation.parties)
+
+
+def test_a_survey_that_was_unmasked_is_over_even_if_the_server_says_that_it_heard_nothing(small):
+    """It may have heard all the same, and ask for another among fewer."""
+    lost = Misbehaving("survey 3", 1, dict.fromkeys(sorted_names(56)))
+    federation, side = begun(small, settings_of("secure"), lambda inner: Faulty(inner, up=lost))
+    with pytest.raises(BelowThresholdError):
+        side.survey(with_ratings=False)
+    (reason,) = set(federation.server.roster.refused.values())
+    assert "was surveyed before" in reason
+    assert set(federation.server.roster.refused) == set(federation.parties)
 
 
 def test_items_with_too_few_raters_are_left_out_after_a_survey(small):
@@ -284,14 +421,60 @@ def test_items_with_too_few_raters_are_left_out_after_a_survey(small):
     settings = settings_of("secure", held_out=0.0, min_raters=limit)
     federation, side = begun(small, settings)
     coordinator = federation.server.coordinator
-    assert np.array_equal(side.survey(with_ratings=True).n_raters, counts)
+    assert np.array_equal(side.survey(with_ratings=False).n_raters, counts)
     sums = side.sums(coordinator.next_round())
-    rare = counts < limit
-    assert rare.sum() >= 6
+    rare = counts < raters_needed(limit)
+    assert (counts < limit).sum() >= 6
     assert not sums.n_raters[rare].any()
     assert not sums.rows[rare].any()
     assert np.array_equal(sums.n_raters[~rare], counts[~rare])
     assert sums.rows[~rare].any(axis=1).all()
+
+
+def rated_by(ratings, item, n_raters):
+    """The same ratings, but only so many users have rated an item; and who they are."""
+    users = ratings.user_codes[ratings.item_codes == item][:n_raters]
+    is_kept = (ratings.item_codes != item) | np.isin(ratings.user_codes, users)
+    assert len(users) == n_raters
+    return ratings.select(is_kept), users.tolist()
+
+
+@pytest.mark.parametrize("min_raters", [1, 3])
+def test_an_item_whose_only_rater_missed_the_survey_is_not_summed_when_it_returns(
+    small, min_raters
+):
+    ratings, (user,) = rated_by(small, item=4, n_raters=1)
+    settings = settings_of("secure", held_out=0.0, min_raters=min_raters)
+    lost = losing("survey 1", {f"{user:06}"})
+    federation, side = begun(ratings, settings, lambda inner: Faulty(inner, up=lost))
+    found = side.survey(with_ratings=False)
+    assert found.n_raters[4] == 0
+    assert set(federation.server.roster.refused) == {f"{user:06}"}
+    round_ = federation.server.coordinator.next_round()
+    sums = side.sums(round_)
+    assert f"{user:06}" in side.survivors
+    assert not sums.rows[4].any()
+    Checked(ratings, settings, unsurveyed=[user]).require_same(round_, sums)
+    own = Twins(ratings, settings)._runs[user].contribute(round_, None, None, n_parties=60)
+    assert own.rows[own.items == 4].any()  # or there would be nothing to see
+
+
+@pytest.mark.parametrize("n_raters", [3, 5])
+def test_two_of_three_raters_that_drop_out_do_not_show_the_third(small, n_raters):
+    """With three raters an item is not summed at all; of five, three are left."""
+    ratings, users = rated_by(small, item=4, n_raters=n_raters)
+    settings = settings_of("secure", held_out=0.0, min_raters=3)
+    lost = losing("trip 1", {f"{user:06}" for user in users[:2]})
+    federation, side = begun(ratings, settings, lambda inner: Faulty(inner, up=lost))
+    assert side.survey(with_ratings=False).n_raters[4] == n_raters
+    round_ = federation.server.coordinator.next_round()
+    sums = side.sums(round_)
+    assert len(side.survivors) == 58
+    assert sums.rows[4].any() == (n_raters == 5)
+    Checked(ratings, settings).require_same(round_, sums, without=users[:2])
+    for run in [Twins(ratings, settings)._runs[user] for user in users]:
+        own = run.contribute(round_, None, None, n_parties=60)
+        assert not np.allclose(own.rows[own.items == 4], sums.rows[4], atol=1e-3)
 
 
 # What a party agrees to
@@ -312,14 +495,12 @@ def setup_among(n, **changes):
     """A set-up of n parties in which nothing is wrong, but for the changes."""
     values = {
         "session": b"s" * 16,
-        "graph_seed": b"g" * 32,
         "for_survey": False,
         "party": 0,
         "n_parties": n,
         "n_users": n,
-        "threshold": 2 * n // 3 + 1,
-        "neighbours": 0,
         "minimum": 3,
+        "batch": 1,
         "left_out": np.zeros(0, np.int32),
         "identities": (),
     }
@@ -338,13 +519,10 @@ def test_a_party_agrees_to_a_setup_in_which_nothing_is_wrong(small):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"threshold": 30}, "threshold must exceed 1/2 of the 60 holders"),
-        ({"threshold": 61}, "threshold must be in"),
-        ({"neighbours": 20, "threshold": 10}, "threshold must exceed 1/2 of the 21 holders"),
-        ({"neighbours": 1}, "neighbours must be in"),
-        ({"neighbours": 60}, "neighbours must be in"),
-        ({"n_parties": 59, "neighbours": 19, "threshold": 18}, "neighbours must be even"),
-        ({"n_parties": 2, "threshold": 2}, "at least 3 parties; the server sums 2"),
+        ({"n_parties": 2}, "at least 3 parties; the server sums 2"),
+        ({"batch": 0}, "a batch has 1 to 60 parties; got 0"),
+        ({"batch": 61}, "a batch has 1 to 60 parties; got 61"),
+        ({"batch": 20}, "60 parties need 31 survivors"),  # one that is lost takes 19 with it
         ({"minimum": 2}, "at least 3 parties; the server sums 60, and as few as 2"),
         ({"minimum": 61}, "must have at least 61 parties"),
         ({"party": 60}, "party 60 is not one of 60"),
@@ -364,6 +542,23 @@ def test_a_party_refuses_a_setup_that_breaks_the_protocols_conditions(small, cha
     assert "needs a SecureSetup first" in trip.reason  # nothing was agreed on
 
 
+def test_nobody_chooses_threshold_neighbours_or_graph(small):
+    """They follow from what was agreed on; who is told something else has another graph."""
+    assert not {"threshold", "neighbours", "graph_seed"} & set(SecureSetup.fields())
+    seeds = set()
+    changes = [{}, {"session": b"t" * 16}, {"n_users": 61}, {"minimum": 4}, {"batch": 2}]
+    changes += [{"left_out": np.array([3], np.int32)}, {"for_survey": True}]
+    for change in changes:
+        party = joined(small, settings_of("secure"))["000000"]
+        assert isinstance(said(party, setup_among(60, **change)), SecureAgreed)
+        setup = party._run.side._agreed.session.setup
+        chosen = graph_of(60, active=False, batch=change.get("batch", 1))
+        assert (setup.degree, setup.threshold) == chosen
+        assert 2 * setup.threshold > setup.degree + 1
+        seeds.add(setup.graph_seed)
+    assert len(seeds) == len(changes)
+
+
 def test_a_party_hides_among_as_many_as_its_owner_says(small):
     party = joined(small, settings_of("secure"), minimum=50)["000000"]
     refusal = said(party, setup_among(49, minimum=49))
@@ -380,11 +575,12 @@ def test_a_party_that_signs_refuses_strangers_and_sums_without_signatures(tiny):
         "1 of the identities belong to nobody": {"identities": (*known[:-1], b"x" * 32)},
         "gives this party's number another identity": {"identities": known, "party": 1},
         "one distinct Ed25519 public key per party": {"identities": (*known[:-1], known[0])},
-        "exceed 2/3 (active) of the 12 holders": {"identities": known, "threshold": 8},
     }
     for reason, changes in wrong.items():
         assert reason in said(parties["000000"], setup_among(12, **changes)).reason
     assert isinstance(said(parties["000000"], setup_among(12, identities=known)), SecureAgreed)
+    agreed = parties["000000"]._run.side._agreed.session.setup
+    assert 3 * agreed.threshold > 2 * (agreed.degree + 1)  # a liar cannot have two sums of it
     unsigned = joined(tiny, settings_of("secure"))["000000"]
     refusal = said(unsigned, setup_among(12, identities=known))
     assert "no identity to sign with" in refusal.reason
@@ -400,7 +596,7 @@ def test_a_party_that_signs_agrees_to_nothing_among_those_it_does_not_know(tiny)
 
 @pytest.mark.parametrize("claimed", ["", "of another"])
 def test_who_joins_without_an_identity_of_its_own_is_left_out_of_signed_sums(tiny, claimed):
-    settings, identities = settings_of("secure signed"), {}
+    settings, identities = settings_of("secure signed", min_raters=2), {}
 
     def claiming(stage, name, data):
         if stage != "invite":
@@ -410,39 +606,76 @@ def test_who_joins_without_an_identity_of_its_own_is_left_out_of_signed_sums(tin
         return replace(Joined.decode(data), identity=wrong).encode() if name == "000005" else data
 
     federation, side = begun(tiny, settings, lambda inner: Faulty(inner, up=claiming))
-    sums = side.sums(federation.server.coordinator.next_round())
+    round_ = federation.server.coordinator.next_round()
+    sums = side.sums(round_)
     assert "identity of its own" in federation.server.roster.refused["000005"]
-    assert np.array_equal(sums.n_raters, counts_of(tiny, settings, without=[5]))
+    assert set(federation.parties) - set(side.survivors) == {"000005"}
+    Checked(tiny, settings, unsurveyed=[5]).require_same(round_, sums, without=[5], n_users=11)
+
+
+def without_somebody(setup, name, data):
+    """The second trip, as a server would write it that had not heard of the last party."""
+    message = SecureTrip.decode(data)
+    trip = Trip.decode(setup, SERVER, message.data)
+    inner = setup_of(setup, trip.number)
+    shown = Survivors.decode(inner, SERVER, trip.current).members
+    left = shown - {max(shown - {int(name)})}
+    lie = replace(trip, current=Survivors(left).encode(inner, SERVER))
+    return replace(message, data=lie.encode(setup)).encode()
 
 
 def test_who_was_told_of_other_survivors_has_no_say_in_unmasking(small):
     """Somebody on the way tells one party of fewer survivors than the others."""
+    held = []
 
     def tampered(stage, name, data):
+        if (stage, name) != ("trip 2", "000007"):
+            return data
+        return without_somebody(held[0].server.side._session.protocol.setup, name, data)
+
+    settings = settings_of("secure signed")
+    federation, side = begun(small, settings, lambda inner: Faulty(inner, down=tampered))
+    held.append(federation)
+    round_ = federation.server.coordinator.next_round()
+    sums = side.sums(round_)
+    assert set(federation.server.roster.refused) == {"000007"}
+    assert "signature" in federation.server.roster.refused["000007"]
+    assert list(side.survivors) == sorted(federation.parties)
+    Checked(small, settings).require_same(round_, sums)
+
+
+def test_survivors_damaged_on_the_way_are_not_taken_for_others(small):
+    """Without intention: the check shows it, before anybody signs."""
+
+    def damaged(stage, name, data):
         if (stage, name) != ("trip 2", "000007"):
             return data
         return data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]  # in the bit map of survivors
 
     settings = settings_of("secure signed")
-    federation, side = begun(small, settings, lambda inner: Faulty(inner, down=tampered))
-    sums = side.sums(federation.server.coordinator.next_round())
+    federation, side = begun(small, settings, lambda inner: Faulty(inner, down=damaged))
+    round_ = federation.server.coordinator.next_round()
+    Checked(small, settings).require_same(round_, side.sums(round_))
     assert set(federation.server.roster.refused) == {"000007"}
-    assert "signature" in federation.server.roster.refused["000007"]
-    assert np.array_equal(sums.n_raters, counts_of(small, settings))
+    assert "its check does not fit" in federation.server.roster.refused["000007"]
 
 
 def test_a_server_that_shows_two_sets_of_survivors_gets_no_sum(tiny):
     """To half of the parties it says that somebody dropped out who did not."""
+    held = []
 
     def tampered(stage, name, data):
         if stage != "trip 2" or int(name) < 6:
             return data
-        return data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
+        return without_somebody(held[0].server.side._session.protocol.setup, name, data)
 
     settings = settings_of("secure signed")
     federation, side = begun(tiny, settings, lambda inner: Faulty(inner, down=tampered))
+    held.append(federation)
+    side.prepare()
     with pytest.raises(BelowThresholdError):
         side.sums(federation.server.coordinator.next_round())
+    assert "signature" in " ".join(federation.server.roster.refused.values())
 
 
 # What the server sees
@@ -503,27 +736,29 @@ def test_a_setup_replayed_is_refused(small):
 
 
 def test_a_trip_replayed_is_refused_and_the_rounds_go_on(small):
-    """Every message of two rounds, once more, after both: not even keys are made anew."""
+    """Every message of a survey and two rounds, once more: not even keys are made anew."""
     settings = settings_of("secure")
     federation, side = begun(small, settings, Recorded)
-    coordinator = federation.server.coordinator
+    checked, coordinator = Checked(small, settings), federation.server.coordinator
     for _ in range(2):
         round_ = coordinator.next_round()
-        coordinator.advance(round_, side.sums(round_))
+        sums = side.sums(round_)
+        checked.require_same(round_, sums)
+        coordinator.advance(round_, sums)
     party, recorded = federation.parties["000003"], federation.transport.inner
     factors, n_refused = party.user_factors.copy(), 0
-    replayed = [seen for seen in recorded.seen if seen.stage.startswith(("fill", "trip"))]
+    replayed = [seen for seen in recorded.seen if seen.stage.startswith(("survey", "fill", "trip"))]
     for seen in replayed:
         again = read(party.answer(seen.sent["000003"]), (SecureTrip, Refused))
         is_cached = again.encode() == seen.received["000003"]  # the last messages may be repeated
         n_refused += isinstance(again, Refused)
         assert is_cached or isinstance(again, Refused)
-    assert len(replayed) == 6
-    assert n_refused >= 4
+    assert len(replayed) == 10
+    assert n_refused >= 8
     assert np.array_equal(party.user_factors, factors)
-    sums = side.sums(coordinator.next_round())
+    round_ = coordinator.next_round()
+    checked.require_same(round_, side.sums(round_))
     assert list(side.survivors) == sorted(federation.parties)
-    assert np.array_equal(sums.n_raters, counts_of(small, settings))
 
 
 def test_a_trip_with_something_else_to_sum_is_refused_once_it_was_answered(small):

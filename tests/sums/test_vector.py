@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from fedmmf.errors import DataError
 from fedmmf.scale import RatingScale
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Bounds, ItemSums
-from fedmmf.sums.contract import Contribution, sizes_of
-from fedmmf.sums.vector import as_flags, codec_of, n_entries, rare_items
+from fedmmf.solvers.contract import Bounds
+from fedmmf.sums.contract import Contribution, bounds_of, sizes_of
+from fedmmf.sums.vector import as_flags, codec_of, n_entries
 from fedmmf.wire import Catalogue
 
 SCALE = RatingScale(1.0, 5.0, 1.0)
@@ -21,7 +21,8 @@ N_ITEMS, RANK = 4, 2
 def codec(solver="sgd", n_users=5, for_survey=False, bounds=None):
     declared = SOLVERS[solver]
     sizes = sizes_of(CATALOGUE, declared, RANK, for_survey)
-    return codec_of(sizes, bounds or declared.bounds(SCALE.span), n_users, declared.ring)
+    bounds = bounds or bounds_of(CATALOGUE, declared, for_survey)
+    return codec_of(sizes, bounds, n_users, declared.ring)
 
 
 def contribution(codec, items, rows, totals=None):
@@ -38,33 +39,47 @@ def contribution(codec, items, rows, totals=None):
 
 
 @pytest.mark.parametrize("solver", ["sgd", "vb"])
-def test_a_vector_has_a_row_and_a_count_per_item_and_then_the_totals(solver):
+def test_a_vector_has_a_row_per_item_and_then_the_totals_and_nothing_else(solver):
+    """No count: who is in a sum of a round, and rated what, is in none of its entries."""
     declared, made = SOLVERS[solver], codec(solver)
     width, n_totals = declared.width(RANK), 2 + declared.n_totals(RANK)
-    assert made.length == n_entries(made.sizes) == N_ITEMS * (width + 1) + n_totals
+    assert made.length == n_entries(made.sizes) == N_ITEMS * width + n_totals
     part = contribution(made, [1, 3], np.arange(width) + 1.0, np.arange(n_totals) + 1.0)
     vector = made.vector(part)
     assert vector.dtype == np.int64
-    dense = vector[:-n_totals].reshape(N_ITEMS, width + 1)
+    dense = vector[:-n_totals].reshape(N_ITEMS, width)
     assert not dense[[0, 2]].any()
-    assert np.array_equal(dense[1, :width] / made.rows.scale, np.arange(width) + 1)
-    assert np.array_equal(dense[:, width] / made.counts.scale, [0, 1, 0, 1])
+    for item in (1, 3):
+        assert np.array_equal(dense[item] / made.rows.scale, np.arange(width) + 1)
     assert np.array_equal(vector[-n_totals:] / made.totals.scale, np.arange(n_totals) + 1)
 
 
-def test_a_survey_has_one_column_and_no_totals():
+def test_a_survey_of_counts_has_one_column_which_are_the_raters():
     made = codec(for_survey=True)
-    assert made.length == 2 * N_ITEMS
-    sums = made.sums(made.vector(contribution(made, [2], 0.25)))
-    assert np.array_equal(sums.rows, [[0], [0], [0.25], [0]])
-    assert np.array_equal(sums.n_raters, [0, 0, 1, 0])
+    assert made.length == N_ITEMS
+    sums = made.sums(sum(made.vector(contribution(made, items, 1.0)) for items in ([2], [0, 2])))
+    assert np.array_equal(sums.rows, [[1], [0], [2], [0]])
+    assert np.array_equal(sums.n_raters, [1, 0, 2, 0])
+    assert sums.n_raters.dtype == np.int64
     assert sums.totals.shape == (0,)
 
 
+def test_a_survey_of_ratings_and_a_round_take_the_counts_from_before():
+    """Nothing in what is summed says how many rated an item."""
+    counted = np.array([0, 0, 7, 0])
+    survey, round_ = codec(for_survey=True), codec()
+    ratings = survey.sums(survey.vector(contribution(survey, [2], 0.25)), counted)
+    assert np.array_equal(ratings.rows, [[0], [0], [0.25], [0]])
+    rows = round_.sums(round_.vector(contribution(round_, [1, 3], 0.25)), counted)
+    assert rows.rows[[1, 3]].all()
+    for sums in (ratings, rows):
+        assert np.array_equal(sums.n_raters, counted)
+
+
 def test_a_party_of_many_users_counts_them():
-    made = codec()
-    steps = np.zeros((1, made.sizes.width), np.int64)
-    part = Contribution(np.array([3]), np.array([4]), steps, np.zeros(2, np.int64))
+    made = codec(for_survey=True)
+    steps = np.array([[4 * int(made.rows.scale)]])  # four users, a one each
+    part = Contribution(np.array([3]), np.array([4]), steps, np.zeros(0, np.int64))
     assert np.array_equal(made.sums(made.vector(part)).n_raters, [0, 0, 0, 4])
 
 
@@ -79,19 +94,17 @@ def test_a_sum_is_exactly_the_sum_of_the_bounded_and_rounded_numbers(solver, use
     """In Python's own integers, one user after the other; beyond its bound a number is cut."""
     made = codec(solver, n_users=len(users))
     total = np.zeros(made.length, np.int64)
-    rows, n_raters, totals = [0] * N_ITEMS, [0] * N_ITEMS, 0
+    rows, totals = [0] * N_ITEMS, 0
     for items, row, number in users:
         items = sorted(items)
         totals_of_one = np.full(made.sizes.n_totals, number)
         total += made.vector(contribution(made, items, row, totals_of_one))
         for item in items:
             rows[item] += in_steps(row, made.bounds.row, made.rows.scale)
-            n_raters[item] += 1
         totals += in_steps(number, made.bounds.total, made.totals.scale)
-    sums = made.sums(total)
+    sums = made.sums(total, np.zeros(N_ITEMS, np.int64))
     expected = np.array(rows) / float(made.rows.scale)
     assert np.array_equal(sums.rows, np.tile(expected.astype(np.float32), (made.sizes.width, 1)).T)
-    assert np.array_equal(sums.n_raters, n_raters)
     assert set(sums.totals) == {totals / float(made.totals.scale)}
 
 
@@ -104,7 +117,7 @@ def in_steps(number, bound, scale):
 def test_what_everybody_bounds_fits_into_the_ring_and_into_float64(solver, n_users):
     made = codec(solver, n_users)
     assert made.largest <= min(made.ring.largest, 2**53)
-    for part in (made.rows, made.counts, made.totals):
+    for part in (made.rows, made.totals):
         assert n_users * int(part.bound) <= made.largest
     everything = np.full(made.length, made.largest)
     assert np.array_equal(made.ring.lift(made.ring.lower(everything)), everything)
@@ -112,17 +125,15 @@ def test_what_everybody_bounds_fits_into_the_ring_and_into_float64(solver, n_use
 
 
 def place_of(made, what):
-    """Where a row, a count or a total of the vector is, and its fixed point."""
-    width = made.sizes.width
+    """Where a row or a total of the vector is, and its fixed point."""
     return {
-        "rows": (width + 1, made.rows),
-        "counts": (2 * width + 1, made.counts),
+        "rows": (made.sizes.width + 1, made.rows),
         "totals": (made.length - 1, made.totals),
     }[what]
 
 
 @pytest.mark.parametrize("solver", ["sgd", "vb"])
-@pytest.mark.parametrize("what", ["rows", "counts", "totals"])
+@pytest.mark.parametrize("what", ["rows", "totals"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_sum_that_honest_users_cannot_reach_is_refused(solver, what, sign):
     made = codec(solver)
@@ -135,7 +146,15 @@ def test_a_sum_that_honest_users_cannot_reach_is_refused(solver, what, sign):
         made.sums(total)
 
 
-@pytest.mark.parametrize("what", ["rows", "counts", "totals"])
+def test_more_raters_than_users_are_refused():
+    made = codec(for_survey=True)
+    total = np.array([0, 0, 5 * int(made.rows.scale), 0])
+    assert np.array_equal(made.sums(total).n_raters, [0, 0, 5, 0])
+    with pytest.raises(DataError, match="what 5 honest users can reach"):
+        made.sums(total + np.array([0, 0, 1, 0]))
+
+
+@pytest.mark.parametrize("what", ["rows", "totals"])
 def test_a_sum_that_is_known_up_to_an_error_is_cut_to_what_can_be(what):
     made = codec("vb")
     at, part = place_of(made, what)
@@ -167,12 +186,6 @@ def test_bounds_and_scale_are_those_that_an_engine_rounds_with():
     assert (cohort.bound, cohort.scale) == (2.0, float(made.rows.scale))
     steps = cohort.in_steps(np.array([[3.0, -3.0, 0.5]]))
     assert np.array_equal(steps / made.rows.scale, [[2.0, -2.0, 0.5]])
-
-
-def test_items_are_rare_if_somebody_rated_them_but_too_few():
-    sums = ItemSums(np.zeros((5, 1)), np.array([0, 1, 2, 3, 9]), np.zeros(0))
-    assert rare_items(sums, 3) == (1, 2)
-    assert rare_items(sums, 1) == ()
 
 
 def test_items_left_out_are_flags_or_nothing():

@@ -138,7 +138,7 @@ INVITATION = wire.Invitation(
     bytes(16), bytes(32), 1.0, 5.0, 1.0, "sgd", 2, 3, "secure", 16.0, 1e4, 3
 )
 ROUND = wire.Round(3, 1, False, 2, np.zeros(5), np.zeros((5, 2), np.float32))
-SETUP = SecureSetup(bytes(16), bytes(32), False, 0, 3, 3, 2, 0, 3, np.array([1, 4], np.int32), ())
+SETUP = SecureSetup(bytes(16), False, 0, 3, 3, 3, 1, np.array([1, 4], np.int32), ())
 
 
 def update(items, counts=(), n_rows=None, width=2, n_totals=1):
@@ -175,6 +175,8 @@ def update(items, counts=(), n_rows=None, width=2, n_totals=1):
         (replace(SETUP, party=3), "party 3 is not one of 3"),
         (replace(SETUP, n_users=2), "3 parties have 2 users"),
         (replace(SETUP, n_users=2**31), "3 parties have"),
+        (replace(SETUP, batch=0), "a batch has 1 to 3 parties; got 0"),
+        (replace(SETUP, batch=4), "a batch has 1 to 3 parties; got 4"),
         (replace(SETUP, identities=(bytes(32),) * 2), "an identity for each party; got 2"),
         (SecureTrip(0, bytes(32), b""), "trip must be 1, 2 or 3; got 0"),
         (SecureTrip(4, bytes(32), b""), "trip must be 1, 2 or 3; got 4"),

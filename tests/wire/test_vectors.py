@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from wire_party import PageParty, catalogue_digest, neighbours, open_sealed
+from wire_party import PageParty, catalogue_digest, graph_of, neighbours, open_sealed
 from wire_samples import MESSAGES, from_json, same, to_json
 
 from fedmmf import wire
@@ -18,7 +18,8 @@ from fedmmf.secagg import graph
 from fedmmf.server.roster import Roster
 from fedmmf.sums.homomorphic.channel import unseal
 from fedmmf.sums.homomorphic.messages import HomomorphicKey, HomomorphicTask, Sealed
-from fedmmf.sums.secure.server import SecureOptions, SecureServer
+from fedmmf.sums.secure import agreed
+from fedmmf.sums.secure.server import SecureServer
 from fedmmf.transports.in_process import InProcess
 
 HERE = Path(__file__).parent / "vectors"
@@ -155,13 +156,13 @@ def test_conversations_have_all_that_a_secure_sum_is_made_of(vector):
     assert set(ups) == {kinds.JOINED, kinds.SECURE_AGREED, kinds.SECURE_TRIP, kinds.FINISHED}
     published = [wire.split_parcel(down)[0] for down, _ in pairs(vector)]
     assert [frame[0][5] for frame in published if frame] == [
-        kinds.SURVEY,
+        *[kinds.SURVEY] * (1 + signed),  # counts and, of those who sign, ratings as well
         kinds.ROUND,
         kinds.ROUND,
         kinds.ROUND,
     ]
     trips = Counter(up[10] for _, up in pairs(vector) if up[5] == kinds.SECURE_TRIP)
-    assert trips == ({1: 5, 2: 3, 3: 5} if signed else {1: 5, 3: 5})
+    assert trips == ({1: 7, 2: 4, 3: 7} if signed else {1: 5, 3: 5})
 
 
 @each_conversation
@@ -192,19 +193,26 @@ def test_the_graph_of_the_page_is_that_of_the_code(n, degree):
             assert tuple(neighbours(n, degree, seed, position)) == expected
 
 
+@pytest.mark.parametrize("signs", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_degree_and_threshold_of_the_page_are_those_of_the_code(batch, signs):
+    for n in (*range(4, 60), 100, 200, 500, 943):
+        expected = agreed.graph_of(n, active=signs, batch=batch)
+        assert graph_of(n, batch, signs) == expected
+
+
 def sums_among(others, *, with_page):
-    """Two rounds of nine parties on a sparse graph; one of them may be the page's."""
-    names = [f"party {i}" for i in range(9)]
+    """Two rounds of twelve parties on a sparse graph; one of them may be the page's."""
+    names = [f"party {i:02}" for i in range(12)]
     profiles = dict(zip(names, others, strict=True))
     with mock.patch.dict(generator.RATINGS, profiles):
         parties = {name: generator.party_of(name, names, signed=False) for name in names}
     if with_page:
-        mine = {str(item): rating for item, rating in profiles["party 4"].items()}
-        parties["party 4"] = page_party(mine, generator.Stream("page"))
+        mine = {str(item): rating for item, rating in profiles["party 04"].items()}
+        parties["party 04"] = page_party(mine, generator.Stream("page"))
     roster = Roster(InProcess(parties), names)
     roster.invite(generator.invitation(generator.catalogue_of(generator.ITEMS), "secure"))
-    options = SecureOptions(neighbours=(4, 3))
-    server = SecureServer(generator.desk_of(roster, signed=False), options=options)
+    server = SecureServer(generator.desk_of(roster, signed=False))
     found = [server.survey(with_ratings=True)]
     for number, factors in enumerate(generator.FACTORS[:2], start=1):
         found.append(server.sums(generator.round_of(number, factors, is_last=False)))
@@ -214,5 +222,6 @@ def sums_among(others, *, with_page):
 
 
 def test_a_party_written_from_the_page_takes_part_in_secure_sums():
-    others = [list(generator.RATINGS.values())[i % 4] for i in range(9)]
+    assert graph_of(12, 1, signs=False) == (6, 4)
+    others = [list(generator.RATINGS.values())[i % 4] for i in range(12)]
     assert sums_among(others, with_page=True) == sums_among(others, with_page=False)

@@ -20,8 +20,8 @@ from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Public
 from fedmmf.solvers.sgd import SgdPlan
 from fedmmf.sums.contract import sizes_of
+from fedmmf.sums.secure.agreed import agreed_setup
 from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
-from fedmmf.sums.secure.party import agreed_setup
 from fedmmf.sums.vector import SumCodec, codec_of
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Recorded
@@ -155,9 +155,9 @@ def _read_vectors(listening: Listening, known: View) -> tuple[Array, Array]:
     for user, (setup, trip, mine) in enumerate(zip(setups, trips, known.ranges, strict=True)):
         session = agreed_setup(setup, codec, listening.invitation)
         integers = _masked_vector(session, setup.party, trip)  # (length,)
-        dense = integers[: n_items * (width + 1)].reshape(n_items, width + 1)
-        rows.append(dense[known.lists.items[mine], :width] / codec.rows.scale)
-        counts[user] = dense[:, width] / codec.counts.scale
+        dense = integers[: n_items * width].reshape(n_items, width)
+        rows.append(dense[known.lists.items[mine]] / codec.rows.scale)
+        counts[user] = np.abs(dense).max(axis=1) / codec.rows.scale  # not zero: rated, if unmasked
     return np.concatenate(rows), counts
 
 

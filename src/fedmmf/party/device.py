@@ -15,6 +15,7 @@ from fedmmf.masks.fitting import FittedMasks, MaskPlan
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun, WantedError
 from fedmmf.party.users import PartyData, Users
+from fedmmf.secagg.keys import KEY_BYTES
 from fedmmf.solvers.contract import Public, part_of
 from fedmmf.wire import (
     Finish,
@@ -168,6 +169,7 @@ class Party:
         return {
             "invitation": np.frombuffer(run.invitation.encode(), np.uint8),
             "n_noisy": np.array(self._users.n_noisy),
+            "mates": np.frombuffer(b"".join(self._users.mates), np.uint8).reshape(-1, KEY_BYTES),
             **run.progress(),
             **{f"users/{name}": value for name, value in self._users.state().items()},
         }
@@ -186,6 +188,7 @@ class Party:
         self._join(Invitation.decode(state["invitation"].tobytes()))
         self._running().resume(state)
         self._users.n_noisy = max(self._users.n_noisy, int(state["n_noisy"]))
+        self._users.mates = tuple(mate.tobytes() for mate in state["mates"])
         factors, fresh = part_of(state, "users/"), self._users.state()
         shapes, wanted = ({n: v.shape for n, v in part.items()} for part in (factors, fresh))
         if shapes != wanted:

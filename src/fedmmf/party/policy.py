@@ -46,6 +46,8 @@ class Policy:
             all sign.
         trusted: public keys of the parties that it knows from elsewhere than the server.
         smallest_cohort: the fewest parties that it hides among.
+        smallest_batch: the fewest parties that it is summed with or not at all; 1: by itself.
+        survey_ratings: whether its ratings, as they are, may go into a survey's sums.
         largest_rank: the longest vectors of factors that it computes with.
     """
 
@@ -56,6 +58,8 @@ class Policy:
     identity: bytes | None = field(default=None, repr=False)
     trusted: frozenset[bytes] = field(default=frozenset(), repr=False)
     smallest_cohort: int = MINIMUM_COHORT
+    smallest_batch: int = 1
+    survey_ratings: bool = False
     largest_rank: int = 256
 
     @property

@@ -70,6 +70,15 @@ class PartyRun:
         self._last_round, self._best_round, self._is_finished = last, best, bool(is_finished)
         self._best = state.get("best")
 
+    @property
+    def mates(self) -> tuple[bytes, ...]:
+        """Identities of its batch, in this run and in all before."""
+        return self.users.mates
+
+    @mates.setter
+    def mates(self, identities: tuple[bytes, ...]) -> None:
+        self.users.mates = identities
+
     def take(self, name: bytes, frame: bytes) -> None:
         """Read a publication, once, and keep it."""
         if name not in self._works:
@@ -163,13 +172,17 @@ class PartyRun:
         return Contribution(items, counts, together.in_steps(rows), totals.astype(np.int64))
 
     def _describe_items(self, work: Survey, cohort: Cohort) -> Contribution:
-        """Which items are rated and, if asked for, the ratings around the scale's middle."""
+        """Which items are rated or, if its owner lets it, the ratings around the scale's middle."""
         if self.policy.noise is not None:
             raise WireError("this party adds noise to what it says; a survey has none")
+        if work.with_ratings and not self.policy.survey_ratings:
+            raise WireError("this party's owner lets no ratings out, not even in a survey's sums")
         if self._last_round:
             raise WireError("a survey comes before the first round")
         users = self.users
-        values = (self.catalogue.scale.to_unit(users.ratings) - 0.5) * work.with_ratings
+        values: Array = np.ones(len(users.ratings))
+        if work.with_ratings:
+            values = self.catalogue.scale.to_unit(users.ratings) - 0.5
         rows = np.asarray(values, np.float32)[:, np.newaxis]
         rows = cohort.in_steps(rows) if cohort.is_fixed else rows
         total = np.zeros((self.catalogue.n_items, 1), rows.dtype)

@@ -17,15 +17,17 @@ that out for c < K / 3. In the complete graph this is the check of the paper.
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
+
+import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.secagg import keys, messages, shamir
 from fedmmf.secagg.errors import PolicyError, RoundError, SecAggError, require
 from fedmmf.secagg.framing import bit_map
 from fedmmf.secagg.keys import End, KeyPair
-from fedmmf.secagg.messages import Advertise
+from fedmmf.secagg.messages import Advertise, Box, Masked
 from fedmmf.secagg.prg import apply_masks
 from fedmmf.secagg.setup import SERVER, Setup
 from fedmmf.secagg.shamir import SHARE_BYTES, Entropy
@@ -79,7 +81,8 @@ class RoundClient:
         self._self_secret = entropy(keys.KEY_BYTES)
         self._peers: dict[int, Advertise] = {}  # neighbours that advertised
         self._agreed: dict[int, bytes] = {}  # with each of them: the channel's secret
-        self._shares: dict[int, bytes] = {}  # both shares of each owner
+        self._sharing: frozenset[int] = frozenset()  # itself and neighbours that masked with it
+        self._shares: dict[int, bytes] = {}  # both shares of each of those, where its box was right
         self._confirmed: frozenset[int] = frozenset()
         self._about = b""  # what is summed
 
@@ -122,13 +125,15 @@ class RoundClient:
         vector = self.setup.ring.checked(values, self.setup.length).copy()
         boxes = messages.Boxes.decode(self.setup, SERVER, data).boxes
         self._require_known(boxes, self._peers)
-        shares = {peer: self._open(peer, box) for peer, box in boxes.items()}
+        opened = {peer: self._open(peer, box) for peer, box in boxes.items()}
         seeds = {peer: self._pair_seed(peer, about) for peer in boxes}
         added = [seed for peer, seed in seeds.items() if peer < self.party]
         added.append(keys.self_seed(self._self_secret, self.setup.context, self.party))
         subtracted = [seed for peer, seed in seeds.items() if peer > self.party]
         apply_masks(vector, self.setup.ring, added, subtracted)
-        reply = messages.Masked(vector).encode(self.setup, self.party)
+        reply = self._signed_vector(vector, about).encode(self.setup, self.party)
+        shares = {peer: pair for peer, pair in opened.items() if pair is not None}
+        self._sharing = frozenset((self.party, *boxes))
         self._shares, self._about = self._shares | shares, about
         self._stage = _ClientStage.CONFIRM if self.setup.active else _ClientStage.UNMASK
         return reply
@@ -185,11 +190,13 @@ class RoundClient:
                 require(signed, f"party {peer}", "the signature under its keys is not valid")
 
     def _require_enough(self, survivors: frozenset[int]) -> None:
-        setup, near = self.setup, survivors.intersection(self._shares)
+        setup, near = self.setup, survivors.intersection(self._sharing)
         known = survivors.intersection(setup.holders(self.party))
-        strangers = sorted(known.difference(self._shares))
+        strangers = sorted(known.difference(self._sharing))
         require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
         require(self.party in survivors, _SERVER, "it does not count this party's own vector")
+        are_whole = setup.whole(survivors) == survivors
+        require(are_whole, _SERVER, "it counts some parties of a batch, and not the others")
         text = "only {} survivors {}; at least {} are needed"
         enough = len(survivors) >= setup.least
         require(enough, _SERVER, text.format(len(survivors), "in all", setup.least))
@@ -200,33 +207,41 @@ class RoundClient:
         both = sorted(request.survivors & request.dropped)
         require(not both, _SERVER, f"it asks for both shares of parties {both[:5]}")
         asked = (request.survivors | request.dropped).intersection(self.setup.holders(self.party))
-        strangers = sorted(asked.difference(self._shares))
+        strangers = sorted(asked.difference(self._sharing))
         require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
-        left_out = sorted(set(self._shares).difference(asked))
+        left_out = sorted(self._sharing.difference(asked))
         require(not left_out, _SERVER, f"it leaves the state of parties {left_out[:5]} open")
 
     def _require_consistent(self, request: messages.Request) -> None:
         same = request.survivors == self._confirmed
         require(same, _SERVER, "these are not the survivors this party signed")
-        self._require_signed(request)
-        signers = {self.party, *request.signatures}
-        for owner in self._shares:
-            count = len(signers.intersection(self.setup.holders(owner)))
-            needed = self.setup.threshold
-            reason = f"{count} holders of party {owner} signed; {needed} are needed"
-            require(count >= needed, _SERVER, reason)
-
-    def _require_signed(self, request: messages.Request) -> None:
-        """Check every signature; those that decide nothing for this party are refused unread."""
-        strangers = sorted(request.signatures.keys() - self.setup.around(self.party))
+        signatures = {p: s for p, s in request.signatures.items() if p != self.party}
+        strangers = sorted(signatures.keys() - self.setup.around(self.party))
         require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
-        text = bit_map(self.setup, request.survivors) + self._about
-        for party, signature in request.signatures.items():
-            signed = party in request.survivors and self._is_signed(
-                party, signature, b"survivors", text
-            )
+        holds = self._who_holds(list(signatures))  # (n_signers, n_owners)
+        signed = holds.sum(axis=0) + [self.party in self.setup.holders(o) for o in self._shares]
+        for owner, count in zip(self._shares, signed.tolist(), strict=True):
+            reason = f"{count} holders of party {owner} signed; {self.setup.threshold} are needed"
+            require(count >= self.setup.threshold, _SERVER, reason)
+        spare = spared(holds, signed - self.setup.threshold)
+        needed = [pair for pair, skip in zip(signatures.items(), spare, strict=True) if not skip]
+        self._require_signed(request.survivors, dict(needed))  # most of a party's time goes here
+
+    def _who_holds(self, signers: Sequence[int]) -> Array:
+        """Which signers hold shares of which owner. (n_signers, n_owners) bool."""
+        place = {party: i for i, party in enumerate(signers)}
+        holds = np.zeros((len(signers), len(self._shares)), bool)
+        for column, owner in enumerate(self._shares):
+            found = [place[h] for h in self.setup.holders(owner) if h in place]
+            holds[found, column] = True
+        return holds
+
+    def _require_signed(self, survivors: frozenset[int], signatures: Mapping[int, bytes]) -> None:
+        text = bit_map(self.setup, survivors) + self._about
+        for party, signature in signatures.items():
+            is_signed = self._is_signed(party, signature, b"survivors", text)
             reason = f"the signature of party {party} over the survivors is not valid"
-            require(signed, _SERVER, reason)
+            require(is_signed and party in survivors, _SERVER, reason)
 
     def _split(self, holders: tuple[int, ...]) -> dict[int, bytes]:
         points = self.setup.points(holders)
@@ -240,21 +255,37 @@ class RoundClient:
             raise SecAggError(f"party {peer}", "its public key is not a proper point")
         return secret
 
-    def _seal(self, peer: int, key: Advertise, secret: bytes, text: bytes) -> bytes:
+    def _seal(self, peer: int, key: Advertise, secret: bytes, text: bytes) -> Box:
         context, own = self.setup.context, End(self.party, self._channel.public)
         sealing = keys.channel_key(secret, context, own, End(peer, key.channel))
-        return keys.seal(sealing, text, context, self.party, peer)
+        sealed = keys.seal(sealing, text, context, self.party, peer)
+        return Box(sealed, self._prints(self.party, peer, text))
 
-    def _open(self, peer: int, box: bytes) -> bytes:
+    def _open(self, peer: int, box: Box) -> bytes | None:
+        """Return both shares; None if the peer did not send what it says: its shares are missing.
+
+        Whoever refused the whole message would let one bad peer put it out of the round.
+        """
         context, own = self.setup.context, End(self.party, self._channel.public)
         sender = End(peer, self._peers[peer].channel)
         sealing = keys.channel_key(self._agreed[peer], context, sender, own)
-        text = keys.unseal(sealing, box, context, peer, self.party)
-        if text is None:
-            raise SecAggError(f"party {peer}", "its box is forged or damaged")
-        in_field = all(share < shamir.PRIME for share in _both(text))
-        require(in_field, f"party {peer}", "its shares are not elements of the field")
-        return text
+        text = keys.unseal(sealing, box.sealed, context, peer, self.party)
+        if text is None or any(share >= shamir.PRIME for share in _both(text)):
+            return None
+        return text if self._prints(peer, self.party, text) == box.prints else None
+
+    def _prints(self, owner: int, holder: int, text: bytes) -> tuple[bytes, bytes]:
+        of_self, of_key = text[:SHARE_BYTES], text[SHARE_BYTES:]
+        context = self.setup.context
+        return (
+            keys.share_print(context, owner, holder, of_self, of_key=False),
+            keys.share_print(context, owner, holder, of_key, of_key=True),
+        )
+
+    def _signed_vector(self, vector: Array, about: bytes) -> Masked:
+        if not self.setup.active:
+            return Masked(vector)
+        return Masked(vector, self._sign(b"vector", Masked(vector).signed(about)))
 
     def _pair_seed(self, peer: int, about: bytes) -> bytes:
         public = self._peers[peer].mask
@@ -272,8 +303,24 @@ class RoundClient:
     def _forget(self) -> None:
         self._stage = _ClientStage.DONE
         self._shares, self._agreed, self._peers = {}, {}, {}
+        self._sharing = frozenset()
         self._self_secret = b""
         del self._channel, self._mask
+
+
+def spared(holds: Array, surplus: Array) -> Array:
+    """Which signers every owner can do without, all of them together. (n_signers,) bool.
+
+    Args:
+        holds: which signer holds shares of which owner. (n_signers, n_owners) bool
+        surplus: how many more than are needed signed, by owner. (n_owners,)
+    """
+    spare, left = np.zeros(len(holds), bool), surplus.copy()
+    for i, row in enumerate(holds):
+        if (left[row] > 0).all():
+            left[row] -= 1
+            spare[i] = True
+    return spare
 
 
 def _both(pair: bytes) -> tuple[int, int]:

@@ -1,7 +1,10 @@
 """The parts messages are made of: a frame, tables of fixed-size records, sets as bit maps.
 
 Little-endian. A frame is magic, version, kind, the first half of the digest of the `Setup` (so a
-message of another round, cohort or setting is refused before it is read), the sender, the body.
+message of another round, cohort or setting is refused before it is read), the sender, a check of
+all the rest, the body. Masked numbers look like any others, so that without the check a damaged
+one would be a wrong sum that nobody notices; against whoever damages by intention there are
+signatures.
 A table is records of a party number and a fixed number of bytes, strictly increasing in the
 number: no duplicates and one encoding only. Everything here raises `SecAggError` or nothing.
 """
@@ -12,13 +15,14 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from fedmmf.secagg.errors import require
+from fedmmf.secagg.keys import CHECK_BYTES, check
 from fedmmf.secagg.setup import SERVER, Setup
 
 _HEADER = struct.Struct("<4sBB16sI")
-_MAGIC, _VERSION = b"FMSA", 1
+_MAGIC, _VERSION = b"FMSA", 2
 _TAG_BYTES = 16
 _NUMBER = struct.Struct("<I")
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = _HEADER.size + CHECK_BYTES
 NUMBER_BYTES = _NUMBER.size  # of a party, before its record in a table
 
 
@@ -29,8 +33,8 @@ def name(sender: int) -> str:
 
 def frame(setup: Setup, kind: int, sender: int, body: bytes) -> bytes:
     """Put a header before a body."""
-    tag = setup.context[:_TAG_BYTES]
-    return _HEADER.pack(_MAGIC, _VERSION, kind, tag, sender) + body
+    head = _HEADER.pack(_MAGIC, _VERSION, kind, setup.context[:_TAG_BYTES], sender)
+    return b"".join((head, check(setup.context, head, body), body))
 
 
 def kind_of(setup: Setup, sender: int, data: bytes) -> int:
@@ -45,10 +49,13 @@ def kind_of(setup: Setup, sender: int, data: bytes) -> int:
 
 
 def body_of(setup: Setup, kind: int, sender: int, data: bytes) -> memoryview:
-    """Check the header and return the body."""
+    """Check the header, and all the rest against it, and return the body."""
     given = kind_of(setup, sender, data)
     require(given == kind, name(sender), f"a message of kind {kind} was due; got kind {given}")
-    return memoryview(data)[HEADER_BYTES:]
+    body = memoryview(data)[HEADER_BYTES:]
+    is_whole = check(setup.context, data[: _HEADER.size], body) == data[_HEADER.size : HEADER_BYTES]
+    require(is_whole, name(sender), "it was damaged on its way: its check does not fit")
+    return body
 
 
 def require_size(body: memoryview, size: int, who: str) -> None:

@@ -15,16 +15,29 @@ from fedmmf.arrays import Array
 from fedmmf.secagg import framing, shamir
 from fedmmf.secagg.errors import require
 from fedmmf.secagg.framing import name, require_size
-from fedmmf.secagg.keys import DIGEST_BYTES, KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from fedmmf.secagg.keys import (
+    DIGEST_BYTES,
+    KEY_BYTES,
+    PRINT_BYTES,
+    SIGNATURE_BYTES,
+    TAG_BYTES,
+    digest,
+)
 from fedmmf.secagg.setup import Setup
 
-BOX_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
+SEALED_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
+BOX_BYTES = SEALED_BYTES + 2 * PRINT_BYTES
 COMMITMENT_BYTES = DIGEST_BYTES
 
 
 def key_bytes(active: bool) -> int:
     """Return the size of an advertisement: two public keys and, when active, a signature."""
-    return 2 * KEY_BYTES + (SIGNATURE_BYTES if active else 0)
+    return 2 * KEY_BYTES + signature_bytes(active)
+
+
+def signature_bytes(active: bool) -> int:
+    """Return the size of a signature, which only the active variant has."""
+    return SIGNATURE_BYTES if active else 0
 
 
 @dataclass(frozen=True)
@@ -78,16 +91,43 @@ class Keys:
 
 
 @dataclass(frozen=True)
+class Box:
+    """A holder's shares of both secrets of an owner, sealed, and what everybody may see of them."""
+
+    sealed: bytes
+    prints: tuple[bytes, bytes]  # of the share of the self mask, and of the mask key
+
+    def packed(self) -> bytes:
+        """Write it."""
+        return self.sealed + b"".join(self.prints)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Self:
+        """Read it."""
+        middle = SEALED_BYTES + PRINT_BYTES
+        return cls(data[:SEALED_BYTES], (data[SEALED_BYTES:middle], data[middle:]))
+
+
+def _box_table(boxes: Mapping[int, Box]) -> bytes:
+    return framing.table({party: box.packed() for party, box in boxes.items()})
+
+
+def _read_box_table(body: memoryview, setup: Setup, who: str) -> dict[int, Box]:
+    records = framing.read_table(body, BOX_BYTES, setup, who)
+    return {party: Box.unpacked(record) for party, record in records.items()}
+
+
+@dataclass(frozen=True)
 class Shares:
     """Party to server: sealed shares of both its secrets, one box per neighbour."""
 
     commitment: bytes
-    boxes: Mapping[int, bytes]  # by receiver
+    boxes: Mapping[int, Box]  # by receiver
     kind: ClassVar[int] = 3
 
     def encode(self, setup: Setup, sender: int) -> bytes:
         """Write the message."""
-        body = self.commitment + framing.table(self.boxes)
+        body = self.commitment + _box_table(self.boxes)
         return framing.frame(setup, self.kind, sender, body)
 
     @classmethod
@@ -95,8 +135,7 @@ class Shares:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
         require(len(body) >= COMMITMENT_BYTES, name(sender), "the commitment is cut short")
-        rest = body[COMMITMENT_BYTES:]
-        boxes = framing.read_table(rest, BOX_BYTES, setup, name(sender))
+        boxes = _read_box_table(body[COMMITMENT_BYTES:], setup, name(sender))
         return cls(bytes(body[:COMMITMENT_BYTES]), boxes)
 
 
@@ -104,18 +143,18 @@ class Shares:
 class Boxes:
     """Server to party: the boxes its neighbours sent it."""
 
-    boxes: Mapping[int, bytes]  # by sender
+    boxes: Mapping[int, Box]  # by sender
     kind: ClassVar[int] = 4
 
     def encode(self, setup: Setup, sender: int) -> bytes:
         """Write the message."""
-        return framing.frame(setup, self.kind, sender, framing.table(self.boxes))
+        return framing.frame(setup, self.kind, sender, _box_table(self.boxes))
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        return cls(framing.read_table(body, BOX_BYTES, setup, name(sender)))
+        return cls(_read_box_table(body, setup, name(sender)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,21 +162,27 @@ class Masked:
     """Party to server: its vector under all its masks."""
 
     vector: Array
+    signature: bytes = b""  # over the vector and what is summed, when active
     kind: ClassVar[int] = 5
 
     def encode(self, setup: Setup, sender: int) -> bytes:
         """Write the message."""
-        return framing.frame(setup, self.kind, sender, self.vector.tobytes())
+        return framing.frame(setup, self.kind, sender, self.signature + self.vector.tobytes())
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        require_size(body, setup.ring.width * setup.length, name(sender))
-        vector = np.frombuffer(body, setup.ring.dtype)
+        start = signature_bytes(setup.active)
+        require_size(body, start + setup.ring.width * setup.length, name(sender))
+        vector = np.frombuffer(body[start:], setup.ring.dtype)
         below = setup.ring.contains(vector)
         require(below, name(sender), f"entries must be below {setup.ring.modulus}")
-        return cls(vector)
+        return cls(vector, bytes(body[:start]))
+
+    def signed(self, about: bytes) -> bytes:
+        """What the signature is over."""
+        return digest(self.vector.data.cast("B"), about)
 
 
 @dataclass(frozen=True)
@@ -206,7 +251,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Revealed:
-    """Party to server: one share per owner, of the kind the request named for it."""
+    """Party to server: one share per owner, of the kind the request named for it.
+
+    An owner whose box was forged or damaged is missing: that is how its holders complain.
+    """
 
     shares: Mapping[int, int]  # by owner
     kind: ClassVar[int] = 9

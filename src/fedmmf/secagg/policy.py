@@ -36,7 +36,11 @@ def check(n: int, k: int, threshold: int, *, active: bool, minimum: int) -> None
             f"the cohort must have at most {LARGEST_COHORT} parties; got {n}. "
             "Invite fewer, or make several sums and add them.",
         ),
-        (minimum >= 2, f"minimum must be at least 2; got {minimum}"),
+        (
+            minimum >= MINIMUM_COHORT,
+            f"minimum must be at least {MINIMUM_COHORT}; got {minimum}. In a sum of two, each "
+            "knows the other's part.",
+        ),
         (n >= minimum, f"the cohort must have at least {minimum} parties; got {n}"),
         (2 <= k < n, f"neighbours must be in [2, {n - 1}]; got {k}"),
         (n * k % 2 == 0, f"neighbours must be even when parties are odd; got {k} of {n}"),

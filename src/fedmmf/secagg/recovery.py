@@ -2,15 +2,17 @@
 
 Bonawitz et al. 2017, unmasking: sum of x_u = sum of y_u - sum of PRG(b_u) over survivors
 +- sum of PRG(s_uv) over dropped u and surviving v. A recovered mask key is checked against the
-public key its owner advertised, a recovered b_u against the owner's commitment; if some holder
-sent a wrong share, other holders are tried.
+public key its owner advertised, a recovered b_u against the owner's commitment. Where a secret is
+wrong, each share is held against the print that its owner published: holders who sent another than
+they were given are known by that, and the secret is recovered from the others. If even those give
+something else, the owner has dealt shares of no secret.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
 from fedmmf.arrays import Array
 from fedmmf.secagg import keys, shamir
-from fedmmf.secagg.errors import SecAggError
+from fedmmf.secagg.errors import BelowThresholdError, SecAggError
 from fedmmf.secagg.keys import End, KeyPair
 from fedmmf.secagg.messages import Advertise, Revealed, Shares
 from fedmmf.secagg.prg import apply_masks
@@ -41,6 +43,7 @@ class Recovery:
         self._setup, self._survivors, self._about = setup, survivors, about
         self._advertised, self._shares = advertised, shares
         self._dropped = sharing - survivors
+        self.wrong: set[int] = set()  # holders who revealed another share than they were given
 
     def remove_masks(self, total: Array, revealed: Mapping[int, Revealed]) -> None:
         """Turn the sum of masked vectors into the sum of the vectors, in place."""
@@ -58,7 +61,8 @@ class Recovery:
         def is_right(secret: bytes) -> bool:
             return keys.commitment(secret, context, owner) == wanted
 
-        return keys.self_seed(self._recover(owner, shares, is_right), context, owner)
+        secret = self._recover(owner, shares, is_right, of_key=False)
+        return keys.self_seed(secret, context, owner)
 
     def _pair_seeds(self, owner: int, shares: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
         peers = [peer for peer in self._setup.peers(owner) if peer in self._survivors]
@@ -68,7 +72,7 @@ class Recovery:
         def is_right(secret: bytes) -> bool:
             return KeyPair.from_secret(secret).public == self._advertised[owner].mask
 
-        pair = KeyPair.from_secret(self._recover(owner, shares, is_right))
+        pair = KeyPair.from_secret(self._recover(owner, shares, is_right, of_key=True))
         for peer in peers:
             public = self._advertised[peer].mask
             secret = pair.agree(public) or b""  # a survivor would have refused a bad key
@@ -76,16 +80,38 @@ class Recovery:
             yield peer, keys.pair_seed(secret, self._setup.context, *ends, self._about)
 
     def _recover(
-        self, owner: int, shares: Mapping[int, int], is_right: Callable[[bytes], bool]
+        self,
+        owner: int,
+        shares: Mapping[int, int],
+        is_right: Callable[[bytes], bool],
+        *,
+        of_key: bool,
     ) -> bytes:
-        holders, threshold = tuple(sorted(shares)), self._setup.threshold
-        for first in range(len(holders)):
-            chosen = tuple(sorted((holders + holders)[first : first + threshold]))
-            points = self._setup.points(chosen)
-            secret = shamir.combine([shares[holder] for holder in chosen], points)
-            if secret is not None and is_right(secret):
-                return secret
-        raise SecAggError(f"party {owner}", "its shares do not give the secret it committed to")
+        secret = self._combine(owner, shares)
+        if secret is not None and is_right(secret):
+            return secret
+        kept = {h: share for h, share in shares.items() if self._is_given(owner, h, share, of_key)}
+        self.wrong.update(shares.keys() - kept.keys() - {owner})
+        secret = self._combine(owner, kept)
+        if secret is None or not is_right(secret):
+            raise SecAggError(f"party {owner}", "its shares do not give the secret it committed to")
+        return secret
+
+    def _combine(self, owner: int, shares: Mapping[int, int]) -> bytes | None:
+        threshold = self._setup.threshold
+        if len(shares) < threshold:  # its holders' fault or its own: nobody is blamed here
+            whom = f"holders with right shares of party {owner}"
+            raise BelowThresholdError("unmask", len(shares), threshold, whom)
+        chosen = tuple(sorted(shares)[:threshold])
+        return shamir.combine([shares[holder] for holder in chosen], self._setup.points(chosen))
+
+    def _is_given(self, owner: int, holder: int, share: int, of_key: bool) -> bool:
+        """Whether a share is what its owner dealt; of the owner's own there is no print."""
+        if holder == owner:
+            return False
+        wanted = self._shares[owner].boxes[holder].prints[of_key]
+        context, text = self._setup.context, shamir.to_bytes(share)
+        return keys.share_print(context, owner, holder, text, of_key=of_key) == wanted
 
 
 def transpose(revealed: Mapping[int, Revealed]) -> dict[int, dict[int, int]]:

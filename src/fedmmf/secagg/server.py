@@ -67,6 +67,9 @@ class RoundServer:
         self._signatures: dict[int, bytes] = {}
         self._revealed: dict[int, messages.Revealed] = {}
         self._total: Array = np.zeros(setup.length, setup.ring.dtype)
+        self._waiting: dict[int, dict[int, Array]] = {}  # vectors of batches, until all are there
+        self.wrong: frozenset[int] = frozenset()  # who revealed other shares than it was given
+        self.complaints: dict[int, int] = {}  # how many holders miss a right box, by owner
         self._sharing: frozenset[int] = frozenset()  # U2: whose pairwise masks are in use
         self._survivors: frozenset[int] = frozenset()  # U3: whose vectors are in the sum
         self._request = messages.Request(frozenset(), frozenset())
@@ -122,9 +125,11 @@ class RoundServer:
         recovery = Recovery(self.setup, *sent, self._sharing, self._survivors, self.about)
         try:
             recovery.remove_masks(self._total, self._revealed)
-        except SecAggError:
+        except (SecAggError, BelowThresholdError):
             self.abort()
             raise
+        finally:
+            self.wrong = frozenset(recovery.wrong)
         total = self._total
         self._forget(Stage.DONE)
         return total
@@ -133,6 +138,15 @@ class RoundServer:
         """Give the round up and let go of everything it held."""
         self._forget(Stage.ABORTED)
         self._survivors = frozenset()
+
+    def _add(self, party: int, vector: Array) -> None:
+        """Add a batch when it is whole: of one that is not, nothing is summed."""
+        mates = self.setup.mates(party)
+        waiting = self._waiting.setdefault(mates[0], {})
+        waiting[party] = vector
+        if len(waiting) == len(mates):
+            for mine in self._waiting.pop(mates[0]).values():
+                self.setup.ring.add_into(self._total, mine)
 
     def _read_keys(self, party: int, data: bytes) -> _Keep:
         key, who = messages.Advertise.decode(self.setup, party, data), name(party)
@@ -160,7 +174,11 @@ class RoundServer:
 
     def _read_vector(self, party: int, data: bytes) -> _Keep:
         masked = messages.Masked.decode(self.setup, party, data)
-        return partial(self.setup.ring.add_into, self._total, masked.vector)
+        if self.setup.active:
+            public, text = self.setup.identity(party), masked.signed(self.about)
+            signed = keys.is_signed(public, masked.signature, b"vector", self.setup.context, text)
+            require(signed, name(party), "the signature under its vector is not valid")
+        return partial(self._add, party, masked.vector)
 
     def _read_signature(self, party: int, data: bytes) -> _Keep:
         signature = messages.Confirmed.decode(self.setup, party, data).signature
@@ -173,9 +191,15 @@ class RoundServer:
     def _read_revealed(self, party: int, data: bytes) -> _Keep:
         revealed = messages.Revealed.decode(self.setup, party, data)
         wanted = self._sharing.intersection(self._holders[party])
-        right = revealed.shares.keys() == wanted
+        right = revealed.shares.keys() <= wanted
         require(right, name(party), f"shares must be of its {len(wanted)} owners")
-        return partial(self._revealed.__setitem__, party, revealed)
+
+        def keep() -> None:
+            self._revealed[party] = revealed
+            for owner in wanted.difference(revealed.shares):
+                self.complaints[owner] = self.complaints.get(owner, 0) + 1
+
+        return keep
 
     def _close_advertise(self) -> dict[int, bytes]:
         alive = self._close(Stage.SHARE_KEYS)
@@ -201,7 +225,8 @@ class RoundServer:
         }
 
     def _close_masked_input(self) -> dict[int, bytes]:
-        survivors = frozenset(self._answered)
+        self._waiting = {}
+        survivors = self.setup.whole(frozenset(self._answered))
         self._require_cohort(len(survivors))
         self._require_holders(survivors, survivors)
         self._survivors = survivors
@@ -259,7 +284,7 @@ class RoundServer:
     def _forget(self, stage: Stage) -> None:
         self._advance(stage, frozenset())
         self._keys, self._shares, self._signatures, self._revealed = {}, {}, {}, {}
-        self._public = set()
+        self._public, self._waiting = set(), {}
         self._total = np.zeros(0, self.setup.ring.dtype)
 
 

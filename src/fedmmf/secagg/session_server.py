@@ -24,6 +24,8 @@ class SessionServer:
         require_short(setup)
         self.setup, self.number = setup, 0
         self.survivors: tuple[int, ...] = ()  # of the last round that ended
+        self.wrong: frozenset[int] = frozenset()  # who revealed wrong shares in it
+        self.complaints: Mapping[int, int] = {}  # how many holders complain of each party in it
         self._trip = 0
         self._current: RoundServer | None = None
         self._following = RoundServer(setup_of(setup, 1))
@@ -79,13 +81,17 @@ class SessionServer:
         self._move(0, SECOND)
         self._boxes = self._close(self._following)
         ended, self._current, self.survivors = self._current, self._following, ()
+        self.wrong, self.complaints = frozenset(), {}
         self.number += 1
         self._following = RoundServer(setup_of(self.setup, self.number + 1))
         if ended in self._failed:
             raise self._failed.pop(ended)
         if ended is None:
             return None
-        total = ended.result()
+        try:
+            total = ended.result()
+        finally:
+            self.wrong, self.complaints = ended.wrong, ended.complaints
         self.survivors = ended.survivors
         return total
 

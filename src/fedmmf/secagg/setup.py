@@ -36,6 +36,8 @@ class Setup:
         active: whether signatures and the consistency check are on.
         identities: Ed25519 public keys in the order of `parties`; needed when active.
         minimum: the fewest parties that may be in a cohort or in a sum.
+        batch: parties are summed in batches of so many by their order, the last with the rest;
+            all of a batch or none (So et al. 2021).
         binding: digest of whatever else decides what is summed; keys and masks depend on it, so
             that parties that were told different things have none in common.
     """
@@ -50,6 +52,7 @@ class Setup:
     active: bool = False
     identities: tuple[bytes, ...] = field(default=(), repr=False)
     minimum: int = policy.MINIMUM_COHORT
+    batch: int = 1
     binding: bytes = b""
 
     def __post_init__(self) -> None:
@@ -61,6 +64,7 @@ class Setup:
             (len(self.graph_seed) <= LARGEST_NAME, "graph_seed must have at most 64 bytes"),
             (_are_numbers(self.parties), "parties must increase strictly within [0, 2^32 - 1)"),
             (1 <= self.length <= most, f"length must be in [1, {most}]; got {self.length}"),
+            (1 <= self.batch <= n, f"batch must be in [1, {n}]; got {self.batch}"),
             (
                 not self.active or _are_keys(self.identities, n),
                 "the active variant needs one distinct Ed25519 public key per party in identities",
@@ -88,13 +92,12 @@ class Setup:
     @cached_property
     def context(self) -> bytes:
         """Digest of everything here."""
-        numbers = struct.pack(
-            "<QQQQ?Q", self.n, self.degree, self.threshold, self.length, self.active, self.minimum
-        )
+        sizes = (self.n, self.degree, self.threshold, self.length, self.minimum, self.batch)
+        numbers = struct.pack("<QQQQQQ?", *sizes, self.active)
         names = np.array(self.parties, "<u4").tobytes() + b"".join(self.identities)
         ring = self.ring.name.encode()
         parts = (numbers, self.round_id, self.graph_seed, ring, names, self.binding)
-        return digest(b"fedmmf secagg 2", *parts)
+        return digest(b"fedmmf secagg 3", *parts)
 
     @cached_property
     def index(self) -> Mapping[int, int]:
@@ -115,6 +118,19 @@ class Setup:
         if self.degree == self.n - 1:
             return frozenset(self.parties)
         return frozenset(far for near in self.holders(party) for far in self.holders(near))
+
+    def mates(self, party: int) -> tuple[int, ...]:
+        """Return the batch of a party, itself too."""
+        number = min(self.index[party], self.n // self.batch * self.batch - 1) // self.batch
+        is_last = number + 1 == self.n // self.batch
+        start = number * self.batch
+        return self.parties[start : self.n if is_last else start + self.batch]
+
+    def whole(self, members: frozenset[int]) -> frozenset[int]:
+        """Return the members all of whose batch are members."""
+        if self.batch == 1:
+            return members
+        return frozenset(party for party in members if members.issuperset(self.mates(party)))
 
     def identity(self, party: int) -> bytes:
         """Return the public identity of a party."""

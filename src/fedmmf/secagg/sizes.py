@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fedmmf.secagg.errors import PolicyError
 from fedmmf.secagg.framing import HEADER_BYTES, map_bytes, table_bytes
 from fedmmf.secagg.keys import SIGNATURE_BYTES
-from fedmmf.secagg.messages import BOX_BYTES, COMMITMENT_BYTES, key_bytes
+from fedmmf.secagg.messages import BOX_BYTES, COMMITMENT_BYTES, key_bytes, signature_bytes
 from fedmmf.secagg.ring import RING32, Ring
 from fedmmf.secagg.session import TRIP_BYTES
 from fedmmf.secagg.shamir import SHARE_BYTES
@@ -62,7 +62,8 @@ def session_bytes(size: SessionSize) -> UpDown:
 
 def first_trip(size: SessionSize) -> UpDown:
     """Up: `Masked` and the next round's `Advertise`. Down: `Boxes`."""
-    masked = HEADER_BYTES + size.length * size.ring.width
+    vector = size.length * size.ring.width
+    masked = HEADER_BYTES + signature_bytes(size.active) + vector
     advertised = HEADER_BYTES + key_bytes(size.active)
     boxes = HEADER_BYTES + table_bytes(size.degree, BOX_BYTES)
     return UpDown(TRIP_BYTES + masked + advertised, TRIP_BYTES + boxes)

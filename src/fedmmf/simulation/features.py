@@ -3,8 +3,10 @@
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.solvers.contract import ItemSums
+from fedmmf.sums.rare import are_rare
 
 ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
 STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
@@ -23,11 +25,17 @@ def content_features(ratings: Ratings) -> Array:
     return np.ascontiguousarray(values * np.sqrt(ROW_ENERGY / max(energy, 1e-12)))
 
 
-def surveyed(ratings: Ratings) -> ItemSums:
-    """What a survey gives: each item's ratings around the middle of [0, 1], and counts."""
+def surveyed(ratings: Ratings, settings: Settings) -> ItemSums:
+    """What a survey gives: each item's ratings around the middle of [0, 1], and counts.
+
+    Nothing of rare items, unless sums are in the clear anyway.
+    """
     rows = ratings.scale.to_unit(ratings.values) - 0.5
-    sums = np.bincount(ratings.item_codes, rows, ratings.n_items)[:, np.newaxis]
-    return ItemSums(sums, np.diff(ratings.by_item.indptr), np.zeros(0))
+    sums = np.bincount(ratings.item_codes, rows, ratings.n_items)
+    counts = np.diff(ratings.by_item.indptr)
+    is_left_out = are_rare(counts, settings.min_raters) & (settings.sharing != "plain")
+    kept = np.where(is_left_out, 0.0, sums)[:, np.newaxis]
+    return ItemSums(kept, np.where(is_left_out, 0, counts), np.zeros(0))
 
 
 def statistics_features(sums: ItemSums) -> Array:

@@ -27,7 +27,6 @@ from fedmmf.simulation.prepared import (
     mask_stream,
     no_progress,
     policy_of,
-    prepare,
 )
 from fedmmf.simulation.training import Member, Trained
 from fedmmf.solvers import SOLVERS
@@ -177,11 +176,12 @@ def surveyed_features(ratings: Ratings, settings: Settings, held_out: Array) -> 
     content = content_features(ratings)
     if not settings.item_statistics:
         return content
-    asking = settings.changed(mask="none", item_statistics=False)
+    asking = settings.changed(mask="none", held_out=0.0)
     if asking.sharing == "adaptive":
         asking = asking.changed(sharing="strict", collect_masked=False)
     training = ratings.select(~held_out) if held_out.any() else ratings
-    federation = LocalFederation.of(prepare(training, asking.changed(held_out=0.0)))
+    parties = make_parties(training, asking, features=content)
+    federation = LocalFederation.among(server_plan(training, asking), parties)
     found = federation.invite().survey(with_ratings=True)
     return np.hstack((content, statistics_features(found)))
 

@@ -147,7 +147,7 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
     content = content_features(ratings)
     features = content
     if settings.item_statistics:
-        features = np.hstack((content, statistics_features(surveyed(training))))
+        features = np.hstack((content, statistics_features(surveyed(training, settings))))
     masks = fit_all_masks(training, features, settings, progress)
     return Prepared(
         ratings=ratings,
@@ -184,7 +184,13 @@ def policy_of(settings: Settings) -> Policy:
     """What the settings let a party do in the clear; noise and identities come on top."""
     has_audit = settings.sharing == "adaptive" and settings.grouping == "audit"
     audit = AttackAudit(settings.audit_limit, settings.engine) if has_audit else None
-    return Policy(settings.sharing, settings.threshold_j, audit)
+    return Policy(
+        settings.sharing,
+        settings.threshold_j,
+        audit,
+        smallest_batch=settings.batch,
+        survey_ratings=settings.item_statistics,
+    )
 
 
 def who_shares_in_clear(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import Solver
+from fedmmf.solvers.contract import Bounds, Solver
 from fedmmf.wire import Catalogue, Round, Survey
 from fedmmf.wire.messages import Expected
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedmmf.sums.server_side import ServerDesk, ServerSide
     from fedmmf.sums.simulated import Group, Simulated
 
+CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that sums withstand
 HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
 Work = Survey | Round
 """What is summed: a publication."""
@@ -26,6 +27,11 @@ def sizes_of(catalogue: Catalogue, solver: Solver, rank: int, for_survey: bool) 
         return Expected(catalogue, rank=1, width=1, n_totals=0)
     n_totals = HELD_OUT_TOTALS + solver.n_totals(rank)
     return Expected(catalogue, rank, solver.width(rank), n_totals)
+
+
+def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:
+    """Bounds of one user's numbers: what a solver calls for, or a count and a rating in [0, 1]."""
+    return Bounds(1.0, 1.0) if for_survey else solver.bounds(catalogue.scale.span)
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,6 +64,10 @@ class Permissions(Protocol):
         """The fewest parties that it hides among."""
 
     @property
+    def smallest_batch(self) -> int:
+        """The fewest parties that it is summed with or not at all."""
+
+    @property
     def noise(self) -> Any:
         """A `Noise`, or None."""
 
@@ -76,6 +80,7 @@ class PartyDesk(Protocol):
     solver: Solver
     n_users: int
     in_clear: bool
+    mates: tuple[bytes, ...]  # identities of its batch, in this run and in all before
 
     @property
     def policy(self) -> Permissions:

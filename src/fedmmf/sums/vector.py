@@ -1,9 +1,9 @@
 """Updates as dense vectors of integers over the whole catalogue, for sums that hide who rated what.
 
 Masks of two parties cancel only where both upload (errata 31), so everybody uploads every
-coordinate: the rows of all items, one count per item, and the totals; zeros where a party has
-nothing to say. Numbers of every user are bounded and rounded before they are added, so that a
-party with many users adds exactly what they would have added one by one.
+coordinate: the rows of all items, and the totals; zeros where a party has nothing to say. Numbers
+of every user are bounded and rounded before they are added, so that a party with many users adds
+exactly what they would have added one by one.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from fedmmf.wire.messages import Expected
 
 def n_entries(sizes: Expected) -> int:
     """Entries of a vector."""
-    return sizes.catalogue.n_items * (sizes.width + 1) + sizes.n_totals
+    return sizes.catalogue.n_items * sizes.width + sizes.n_totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +48,6 @@ class SumCodec:
         return FixedPoint(self.n_users, self.bounds.row, self.ring)
 
     @cached_property
-    def counts(self) -> FixedPoint:
-        """Fixed point of the counts, which a sum with noise leaves legible."""
-        return FixedPoint(self.n_users, 1.0, self.ring)
-
-    @cached_property
     def totals(self) -> FixedPoint:
         """Fixed point of the totals."""
         return FixedPoint(self.n_users, self.bounds.total, self.ring)
@@ -65,8 +60,7 @@ class SumCodec:
     @property
     def largest(self) -> int:
         """The largest absolute value that an entry of an honest sum can have, as an integer."""
-        parts = (self.rows, self.counts, self.totals)
-        return self.n_users * max(int(part.bound) for part in parts)
+        return self.n_users * max(int(part.bound) for part in (self.rows, self.totals))
 
     def cohort(self, left_out: Array | None) -> Cohort:
         """How an engine bounds and rounds rows."""
@@ -76,24 +70,25 @@ class SumCodec:
         """A contribution in fixed point as integers. (length,) int64."""
         n_items, width = self.sizes.catalogue.n_items, self.sizes.width
         vector = np.zeros(self.length, np.int64)
-        dense = vector[: n_items * (width + 1)].reshape(n_items, width + 1)
-        dense[part.items, :width] = part.rows
-        dense[part.items, width] = part.counts * int(self.counts.scale)
+        dense = vector[: n_items * width].reshape(n_items, width)
+        dense[part.items] = part.rows
         vector[dense.size :] = part.totals
         return vector
 
-    def sums(self, total: Array, error: float = 0.0) -> ItemSums:
+    def sums(self, total: Array, n_raters: Array | None = None, error: float = 0.0) -> ItemSums:
         """The sums in a vector of integers, known up to `error`.
 
         Args:
             total: (length,) int64
+            n_raters: as they were counted before; None: they are what was summed. (n_items,)
             error: how far an entry may be from the true integer.
         """
         n_items, width = self.sizes.catalogue.n_items, self.sizes.width
-        dense = total[: n_items * (width + 1)].reshape(n_items, width + 1)
-        rows = self._decode(self.rows, dense[:, :width], error).astype(np.float32)
-        counts = np.rint(self._decode(self.counts, dense[:, width], error)).astype(np.int64)
-        return ItemSums(rows, counts, self._decode(self.totals, total[dense.size :], error))
+        dense = total[: n_items * width].reshape(n_items, width)
+        rows = self._decode(self.rows, dense, error)
+        counts = np.rint(rows[:, 0]).astype(np.int64) if n_raters is None else n_raters
+        totals = self._decode(self.totals, total[dense.size :], error)
+        return ItemSums(rows.astype(np.float32), counts, totals)
 
     def _decode(self, part: FixedPoint, integers: Array, error: float) -> Array:
         reach = self.n_users * int(part.bound)
@@ -108,12 +103,6 @@ class SumCodec:
 def codec_of(sizes: Expected, bounds: Bounds, n_users: int, ring: str) -> SumCodec:
     """The codec of a sum over so many users."""
     return SumCodec(sizes, bounds, n_users, ring_named(ring))
-
-
-def rare_items(sums: ItemSums, min_raters: int) -> tuple[int, ...]:
-    """Items that somebody rated, but fewer than `min_raters` (errata 34); increasing."""
-    is_rare = (sums.n_raters > 0) & (sums.n_raters < min_raters)
-    return tuple(np.flatnonzero(is_rare).tolist())
 
 
 def as_flags(items: Array, n_items: int) -> Array | None:

@@ -8,7 +8,7 @@ part, not how to be careful.
 import struct
 from fractions import Fraction
 from hashlib import sha256
-from math import ceil
+from math import ceil, comb
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -126,6 +126,41 @@ def neighbours(n, degree, seed, party):
     return sorted(order[(place + step) % n] for step in steps)
 
 
+def graph_of(n, batch, signs):
+    """Degree and threshold."""
+    share = round(1 - 0.95**batch, 9)
+    c, d, bits = ceil(n / 20), ceil(n * share), 100 if signs else 40
+    k = 2
+    while k < n - 1:
+        wanted = Fraction(1, 2 ** (bits + 1))
+        most = next(m for m in range(k + 1) if n * tail(n - 1, c, k, m + 1) <= wanted)
+        if signs:
+            t = max(2 * (k + 1) // 3 + 1, k // 2 + most + 2)
+        else:
+            t = max((k + 1) // 2 + 1, most + 1)
+            row, lost = k // 2, c + d
+            ways = comb(n - row, lost - row) if lost >= row else 0
+            t = t if Fraction(n * ways, comb(n, lost)) <= wanted else k + 1
+        if t <= k and n * tail(n - 1, d, k, k - t + 1) <= Fraction(1, 2**10):
+            return k, t
+        k += 2 * max(1, k // 64)
+    return n - 1, (2 * n // 3 if signs else n // 2) + 1
+
+
+def tail(population, marked, drawn, least):
+    """P[H(population, marked, drawn) >= least], exactly; 1 where it begins at or below the mode."""
+    marked = min(marked, population)
+    if least > min(marked, drawn):
+        return 0
+    if least <= (drawn + 1) * (marked + 1) // (population + 2):
+        return 1
+    ways = sum(
+        comb(marked, i) * comb(population - marked, drawn - i)
+        for i in range(least, min(marked, drawn) + 1)
+    )
+    return Fraction(ways, comb(population, drawn))
+
+
 # The catalogue, and the keeper's channel
 
 
@@ -179,22 +214,22 @@ class Setup:
     """What a session is agreed on; `SecureSetup` with what follows from it."""
 
     def __init__(self, data, n_items, rank, invitation):
-        for_nobody = data[:49] + u32(0) + data[53:]  # the same for every party
-        self.binding = sha256(invitation + frame(SECURE_SETUP, for_nobody)).digest()
+        told = invitation + frame(SECURE_SETUP, data[:17] + u32(0) + data[21:])
+        self.binding, self.seed = sha256(told).digest(), sha256(b"graph" + told).digest()
         body = Body(data)
-        self.session, self.seed, self.for_survey = body.take(16), body.take(32), body.one("B")
-        names = ("party", "n", "n_users", "threshold", "degree", "minimum")
-        vars(self).update(zip(names, body.numbers("I", 6), strict=True))
+        self.session, self.for_survey = body.take(16), body.one("B")
+        names = ("party", "n", "n_users", "minimum", "batch")
+        vars(self).update(zip(names, body.numbers("I", 5), strict=True))
         self.left_out, self.identities = body.many("i"), body.counted(32)
-        self.degree = self.degree or self.n - 1
-        self.length = 2 * n_items if self.for_survey else n_items * (rank + 1) + 2
+        self.degree, self.threshold = graph_of(self.n, self.batch, bool(self.identities))
+        self.length = n_items if self.for_survey else n_items * rank + 2
         self.peers = neighbours(self.n, self.degree, self.seed, self.party)
 
     def context(self, id_):
-        sizes = (self.n, self.degree, self.threshold, self.length)
-        numbers = struct.pack("<QQQQBQ", *sizes, bool(self.identities), self.minimum)
+        sizes = (self.n, self.degree, self.threshold, self.length, self.minimum, self.batch)
+        numbers = struct.pack("<QQQQQQB", *sizes, bool(self.identities))
         names = b"".join(map(u32, range(self.n))) + b"".join(self.identities)
-        return digest(b"fedmmf secagg 2", numbers, id_, self.seed, b"2^32", names, self.binding)
+        return digest(b"fedmmf secagg 3", numbers, id_, self.seed, b"2^32", names, self.binding)
 
 
 class SecureRound:
@@ -206,12 +241,15 @@ class SecureRound:
         self.channel, self.mask, self.secret = Pair(draw(32)), Pair(draw(32)), draw(32)
 
     def message(self, kind, body):
-        return b"FMSA" + bytes([1, kind]) + self.context[:16] + u32(self.setup.party) + body
+        return self.headed(kind, self.setup.party, body) + body
 
     def read(self, kind, data):
-        head = b"FMSA" + bytes([1, kind]) + self.context[:16] + u32(SERVER)
-        assert data[:26] == head
-        return data[26:]
+        assert data[:42] == self.headed(kind, SERVER, data[42:])
+        return data[42:]
+
+    def headed(self, kind, sender, body):
+        head = b"FMSA" + bytes([2, kind]) + self.context[:16] + u32(sender)
+        return head + AESGCM(self.context).encrypt(bytes(12), b"", head + body)
 
     def table(self, body, size):
         step = 4 + size
@@ -239,8 +277,15 @@ class SecureRound:
             text = b"".join(part[peer + 1] for part in both)
             key = self.channel_key(peer, me + self.channel.public, u32(peer) + self.keys[peer][0])
             boxes += u32(peer) + AESGCM(key).encrypt(bytes(12), text, self.context + me + u32(peer))
+            boxes += self.prints(me + u32(peer), text)
         commitment = digest(b"fedmmf secagg 1 commitment", self.context, me, self.secret)
         return self.message(3, commitment + boxes)
+
+    def prints(self, place, text):
+        return b"".join(
+            digest(b"fedmmf secagg 2 share", self.context, place + bytes([kind]), share)[:16]
+            for kind, share in enumerate((text[:33], text[33:]))
+        )
 
     def channel_key(self, peer, sender, receiver):
         agreed = self.channel.agree(self.keys[peer][0])
@@ -250,12 +295,16 @@ class SecureRound:
         self.about = about
         me = self.setup.party
         total = [x + y for x, y in zip(vector, self.words(self.self_seed()), strict=True)]
-        for peer, box in self.table(self.read(4, data), 82).items():
+        for peer, box in self.table(self.read(4, data), 114).items():
             self.held[peer] = self.opened(peer, box)
             sign_ = 1 if peer < me else -1
             words = self.words(self.pair_seed(peer, about))
             total = [x + sign_ * y for x, y in zip(total, words, strict=True)]
-        return self.message(5, b"".join(u32(x % 2**32) for x in total))
+        words = b"".join(u32(x % 2**32) for x in total)
+        if self.setup.identities:
+            text = digest(words, about)
+            return self.message(5, sign(self.identity, b"vector", self.context, text) + words)
+        return self.message(5, words)
 
     def words(self, seed):
         return mask(seed, self.setup.length, 4)
@@ -272,7 +321,9 @@ class SecureRound:
     def opened(self, peer, box):
         me = u32(self.setup.party)
         key = self.channel_key(peer, u32(peer) + self.keys[peer][0], me + self.channel.public)
-        return AESGCM(key).decrypt(bytes(12), box, self.context + u32(peer) + me)
+        text = AESGCM(key).decrypt(bytes(12), box[:82], self.context + u32(peer) + me)
+        assert self.prints(u32(peer) + me, text) == box[82:]
+        return text
 
     def confirm(self, data):
         text = self.read(6, data) + self.about
@@ -375,10 +426,9 @@ class PageParty:
 
     def vector(self, publication):
         n_users, (row_bound, total_bound) = self.setup.n_users, self.bounds
-        rows, count = Fixed(row_bound, n_users), Fixed(1.0, n_users).steps(1.0)
-        given = Body(publication[10:])
+        rows, given = Fixed(row_bound, n_users), Body(publication[10:])
         if publication[5] == SURVEY:
-            found, totals = self.describe(given), []
+            rows, found, totals = Fixed(1.0, n_users), self.describe(given), []
         else:
             found, errors = self.update(given)
             fixed = Fixed(total_bound, n_users)
@@ -386,15 +436,15 @@ class PageParty:
         width, vector = 1 if publication[5] == SURVEY else self.rank, []
         for item in range(self.n_items):
             if item in found and item not in self.setup.left_out:
-                vector += [*map(rows.steps, found[item]), count]
+                vector += map(rows.steps, found[item])
             else:
-                vector += [0] * (width + 1)
+                vector += [0] * width
         return vector + totals
 
     def describe(self, survey):
         (low, high), with_ratings = self.scale, survey.one("B")
         return {
-            item: [single(((rating - low) / (high - low) - 0.5) * with_ratings)]
+            item: [single((rating - low) / (high - low) - 0.5) if with_ratings else 1.0]
             for item, rating in self.ratings.items()
         }
 

@@ -78,14 +78,12 @@ def setups(draw):
     identities = draw(st.sampled_from([0, n]))
     return SecureSetup(
         session=draw(st.binary(min_size=16, max_size=16)),
-        graph_seed=draw(NAME),
         for_survey=draw(SWITCH),
         party=draw(st.integers(0, n - 1)),
         n_parties=n,
         n_users=draw(st.integers(n, 2**31 - 1)),
-        threshold=draw(WHOLE),
-        neighbours=draw(WHOLE),
         minimum=draw(WHOLE),
+        batch=draw(st.integers(1, n)),
         left_out=draw(SOME_ITEMS),
         identities=tuple(draw(NAME) for _ in range(identities)),
     )

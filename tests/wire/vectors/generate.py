@@ -8,6 +8,7 @@ those that the page defines.
 import json
 import sys
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from fedmmf.solvers import SOLVERS
 from fedmmf.sums.adaptive.messages import Collect, Collected
 from fedmmf.sums.homomorphic.channel import seal
 from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
+from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.sums.secure.server import SecureServer
 from fedmmf.sums.server_side import ServerDesk
@@ -43,6 +45,7 @@ def generate():
         "catalogues": [catalogue_vector(ids) for ids in (["10", "20", "30", "40"], ["é", "", "b"])],
         "messages": [message_vector(message) for message in messages()],
         "channel": channel_vector(),
+        "graphs": [graph_vector(*given) for given in GRAPHS],
         "conversations": [
             conversation(["ann", "bob", "cid"], signed=False, lost=None),
             conversation(["ann", "bob", "cid", "dee"], signed=True, lost="dee"),
@@ -132,14 +135,12 @@ def invitation(catalogue, sums):
 def setup(identities):
     return SecureSetup(
         session=words("session", 16),
-        graph_seed=words("graph", 32),
         for_survey=False,
         party=1,
         n_parties=4,
         n_users=10,
-        threshold=3,
-        neighbours=0,
         minimum=3,
+        batch=2,
         left_out=codes(2),
         identities=identities,
     )
@@ -196,6 +197,22 @@ def channel_vector():
     key, task = homomorphic_key(), homomorphic_task()
     frames = {"key": key.encode(), "task": task.encode(), "sealed": sealed().encode()}
     return {name: frame.hex() for name, frame in frames.items()}
+
+
+# The neighbour graph
+
+GRAPHS = [
+    (n, batch, signs)
+    for n in (4, 12, 50, 200, 943, 100_000)
+    for batch in (1, 3)
+    for signs in (False, True)
+]
+
+
+def graph_vector(n, batch, signs):
+    degree, threshold = graph_of(n, active=signs, batch=batch)
+    known = {"parties": n, "batch": batch, "signed": signs}
+    return {**known, "degree": degree, "threshold": threshold}
 
 
 # Conversations
@@ -273,10 +290,10 @@ def party_of(name, names, *, signed):
     lists = UserLists.of_one(np.array(list(mine), np.int64))
     catalogue = catalogue_of(ITEMS)
     data = PartyData(catalogue, features_of(len(ITEMS)), lists, ratings, held_out)
-    policy = Policy()
+    policy = Policy(survey_ratings=True)
     if signed:
         trusted = frozenset(public_identity(identity_of(other)) for other in names)
-        policy = Policy(identity=identity_of(name), trusted=trusted)
+        policy = replace(policy, identity=identity_of(name), trusted=trusted)
     return Party(data, MaskPlan("none"), policy)
 
 
@@ -285,7 +302,7 @@ def identity_of(name):
 
 
 def desk_of(roster, *, signed):
-    settings = SimpleNamespace(signed=signed, min_raters=2)
+    settings = SimpleNamespace(signed=signed, min_raters=2, batch=1)
     catalogue = catalogue_of(ITEMS)
     return ServerDesk(roster, catalogue, invitation(catalogue, "secure"), settings)
 

@@ -1,9 +1,14 @@
 """The server's side of differentially private sums; the noise is the parties' business."""
 
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.solvers.contract import ItemSums
 from fedmmf.sums.dp.guarantee import guarantee_of, least_survivors
 from fedmmf.sums.plain.server import PlainServer
 from fedmmf.sums.secure.server import SecureOptions, SecureServer
 from fedmmf.sums.server_side import ServerDesk, ServerSide
+from fedmmf.wire import Round
 
 
 def dp_server(desk: ServerDesk) -> ServerSide:
@@ -23,7 +28,15 @@ class NoisySecureServer(SecureServer):
     def options_among(self, n_parties: int) -> SecureOptions:
         """Parties work out the same from their number, which is smaller in a later session."""
         bounds = self._guarantee.bounds(n_parties)
-        return SecureOptions(None, bounds, least_survivors(n_parties))
+        return SecureOptions(bounds, least_survivors(n_parties))
+
+    def n_raters_among(self, n_users: int) -> Array:
+        """Noise hides who rated what: everybody seems to have rated everything."""
+        return np.full(self.desk.catalogue.n_items, n_users)
 
     def prepare(self) -> None:
         """Nothing is surveyed: noise hides which items are rare."""
+
+    def sums(self, round_: Round) -> ItemSums:
+        """Run one round."""
+        return self.sum("round", round_)

@@ -8,12 +8,13 @@ import numpy as np
 from fedmmf.errors import WireError
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.solvers.contract import ItemSums
-from fedmmf.sums.contract import Work
+from fedmmf.sums.contract import Work, bounds_of
+from fedmmf.sums.hiding import HidingServer
 from fedmmf.sums.homomorphic.channel import seal
 from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
 from fedmmf.sums.homomorphic.schemes import SecretKey, generate, load_public
-from fedmmf.sums.server_side import ServerDesk, ServerSide
-from fedmmf.sums.vector import SumCodec, codec_of, rare_items
+from fedmmf.sums.server_side import ServerDesk
+from fedmmf.sums.vector import SumCodec, codec_of
 from fedmmf.wire import Ask, Round, Survey, name_of
 
 MIN_PARTIES = 3  # a sum over fewer would show the keeper too much of one update
@@ -38,6 +39,8 @@ class BlindSum:
         """Add a party's answer; raises `WireError` where it is not what is due."""
         if message.round != self._round:
             raise WireError(f"ciphertexts of round {self._round} are due; got {message.round}")
+        if party in self.added:
+            raise WireError(f"{party} is in the sum already; once more would make it count twice")
         part = self._public.read(message.data, self._length, self._limit)
         self._total = part if self._total is None else self._public.add(self._total, part)
         self.added.append(party)
@@ -49,7 +52,7 @@ class BlindSum:
         return self._public.write(self._total)
 
 
-class KeeperServer(ServerSide):
+class KeeperServer(HidingServer):
     """The keeper: parties are asked past the server, which adds what it cannot read.
 
     Args:
@@ -61,19 +64,8 @@ class KeeperServer(ServerSide):
     def __init__(self, desk: ServerDesk, scheme: str, secret: SecretKey | None = None) -> None:
         super().__init__(desk)
         self._secret = secret or generate(scheme)
-        self._left_out: tuple[int, ...] = ()
         public, channel = self._secret.public, os.urandom(32)
         self.key = HomomorphicKey(self._secret.name, desk.n_users, channel, public)
-
-    def prepare(self) -> None:
-        """Find the items that too few users rated; they are left out from then on."""
-        self.survey(with_ratings=False)
-
-    def survey(self, *, with_ratings: bool) -> ItemSums:
-        """As for other ways; from then on, rare items are left out of every round."""
-        sums = super().survey(with_ratings=with_ratings)
-        self._left_out = rare_items(sums, self.desk.settings.min_raters)
-        return sums
 
     def sums(self, round_: Round) -> ItemSums:
         """One round; held-out ratings are counted, and CKKS leaves noise on the count."""
@@ -94,7 +86,8 @@ class KeeperServer(ServerSide):
                 self.desk.roster.refuse(name, str(error))
         self.survivors = blind.added
         total = self._secret.decrypt(blind.total(), codec.length, codec.largest)
-        return codec.sums(total, self._secret.largest_error(self.key.n_users, codec.largest))
+        most = self._secret.largest_error(self.key.n_users, codec.largest)
+        return codec.sums(total, self._n_raters, most)
 
     def finish(self, round_: Round) -> None:
         """Hand out the final factors, sealed as well."""
@@ -105,12 +98,12 @@ class KeeperServer(ServerSide):
         return self.key.encode()
 
     def _sealed(self, work: Work) -> bytes:
-        task = HomomorphicTask(np.array(self._left_out, np.int32), work.encode())
+        task = HomomorphicTask(self.left_out, work.encode())
         return seal(self.key, _number(work), task).encode()
 
     def _codec(self, work: Work) -> SumCodec:
         desk = self.desk
-        bounds = desk.solver.bounds(desk.catalogue.scale.span)
+        bounds = bounds_of(desk.catalogue, desk.solver, isinstance(work, Survey))
         return codec_of(desk.expected(work), bounds, self.key.n_users, desk.solver.ring)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
-from fedmmf.sums.contract import Work, sizes_of
+from fedmmf.sums.contract import Work, bounds_of, sizes_of
 from fedmmf.sums.homomorphic.channel import unseal
 from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
 from fedmmf.sums.homomorphic.schemes import load_public
@@ -64,5 +64,5 @@ class HomomorphicParty(PartySide):
     def _codec(self, work: Work, key: HomomorphicKey) -> SumCodec:
         desk, for_survey = self.desk, isinstance(work, Survey)
         sizes = sizes_of(desk.catalogue, desk.solver, desk.invitation.rank, for_survey)
-        bounds = desk.solver.bounds(desk.catalogue.scale.span)
+        bounds = bounds_of(desk.catalogue, desk.solver, for_survey)
         return codec_of(sizes, bounds, key.n_users, desk.solver.ring)

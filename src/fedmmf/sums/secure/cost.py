@@ -12,11 +12,11 @@ from importlib import resources
 
 import numpy as np
 
-from fedmmf.secagg import parameters, ring_named
+from fedmmf.secagg import ring_named
 from fedmmf.secagg.sizes import SessionSize, session_bytes
 from fedmmf.sums.costs import Cost, CostInput
+from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.sums.secure.messages import SecureTrip
-from fedmmf.sums.secure.server import CORRUPT, DROPOUT
 from fedmmf.sums.vector import n_entries
 from fedmmf.wire.frames import NO_NAME
 
@@ -31,7 +31,7 @@ def cost(given: CostInput) -> Cost:
 def cost_among(given: CostInput, n_parties: int) -> Cost:
     """A round over so many parties of one user each, nobody dropping out."""
     active = bool(given.settings.signed)
-    degree, _ = parameters(n_parties, CORRUPT, DROPOUT, active=active)
+    degree, _ = graph_of(n_parties, active=active, batch=given.settings.batch)
     ring = ring_named(given.solver.ring)
     size = SessionSize(n_parties, degree, n_entries(given.sizes), ring, active)
     inside, around = session_bytes(size), (2 + active) * frame_bytes()

@@ -27,19 +27,18 @@ class SecureSetup(Message):
     """Server to party: what a series of securely summed rounds is agreed on.
 
     Everything here is public. A party checks it against the conditions of `secagg.policy` and its
-    own policy before it takes part. Party numbers are 0 to n_parties - 1.
+    own policy before it takes part. Party numbers are 0 to n_parties - 1. Graph and threshold
+    follow from what is here (`agreed`).
     """
 
     kind: ClassVar[int] = Kind.SECURE_SETUP
     session: Annotated[bytes, fixed(SESSION_BYTES)]  # never used twice
-    graph_seed: Annotated[bytes, fixed(32)]
     for_survey: Annotated[bool, SWITCH]  # the sums are of a survey; else of rounds
     party: Annotated[int, WHOLE]  # whom this copy is for
     n_parties: Annotated[int, WHOLE]
     n_users: Annotated[int, WHOLE]  # behind all of them
-    threshold: Annotated[int, WHOLE]
-    neighbours: Annotated[int, WHOLE]  # 0: everybody
     minimum: Annotated[int, WHOLE]  # the fewest parties that may be in a sum
+    batch: Annotated[int, WHOLE]  # so many are summed together, by number, or not at all
     left_out: Annotated[Array, ITEMS]  # items that too few users rated
     identities: Annotated[tuple[bytes, ...], KEYS]  # Ed25519 public keys; empty: nobody signs
 
@@ -49,6 +48,7 @@ class SecureSetup(Message):
         require(0 < n <= LARGEST_COHORT, f"1 to {LARGEST_COHORT} parties are summed; got {n}")
         require(self.party < n, f"party {self.party} is not one of {n}")
         require(n <= self.n_users < 1 << 31, f"{n} parties have {self.n_users} users")
+        require(0 < self.batch <= n, f"a batch has 1 to {n} parties; got {self.batch}")
         n_keys = len(self.identities)
         require(n_keys in (0, n), f"there must be an identity for each party; got {n_keys}")
         if known is not None:

@@ -1,6 +1,6 @@
 """A party's side of secure sums: its update, in fixed point, under masks that cancel."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,36 +10,15 @@ from fedmmf.secagg import SessionClient, Setup, public_identity
 from fedmmf.secagg.session import Trip
 from fedmmf.secagg.setup import SERVER
 from fedmmf.solvers.contract import Bounds
-from fedmmf.sums.contract import sizes_of
+from fedmmf.sums.contract import bounds_of, sizes_of
 from fedmmf.sums.party_side import PartyDesk, PartySide
+from fedmmf.sums.secure.agreed import agreed_setup, graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.sums.vector import SumCodec, as_flags, codec_of
-from fedmmf.wire import Invitation, Message, Survey, name_of
+from fedmmf.wire import Message, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
 MOST_NEIGHBOURS = 600  # sharing secrets takes time with the square of their number
-
-
-def agreed_setup(message: SecureSetup, codec: SumCodec, invitation: Invitation) -> Setup:
-    """The session's setup; raises where a condition of the protocol fails.
-
-    Keys and masks depend on all that was agreed on, of the run and of these sums: bounds, layout,
-    items left out, users. Parties that were told different things have no masks in common.
-    """
-    told = invitation.encode() + replace(message, party=0).encode()
-    return Setup(
-        round_id=message.session,
-        parties=tuple(range(message.n_parties)),
-        threshold=message.threshold,
-        length=codec.length,
-        ring=codec.ring,
-        neighbours=message.neighbours or None,
-        graph_seed=message.graph_seed,
-        minimum=message.minimum,
-        active=bool(message.identities),
-        identities=message.identities,
-        binding=name_of(told),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +41,7 @@ class SecureParty(PartySide):
         self._agreed: Agreement | None = None
         self._about = NO_NAME  # what the round at hand sums
         self._sessions: tuple[bytes, ...] = ()  # names of set-ups of this run
+        self._surveyed: frozenset[bool] = frozenset()  # what it has told already: counts, ratings
 
     def answer(self, message: SecureSetup | SecureTrip) -> Message:
         """Agree to a series of rounds, or take a trip of one."""
@@ -84,15 +64,30 @@ class SecureParty(PartySide):
         identity = desk.policy.identity
         setup = agreed_setup(message, codec, desk.invitation)
         session = SessionClient(setup, message.party, identity=identity)
+        self._check_batch(setup, message.party)
         left_out = as_flags(message.left_out, desk.catalogue.n_items)
         return Agreement(message, codec, left_out, session)
 
     def _bounds(self, message: SecureSetup) -> Bounds:
         noise = self.desk.policy.noise
         if noise is None:
-            return self.desk.solver.bounds(self.desk.catalogue.scale.span)
+            return bounds_of(self.desk.catalogue, self.desk.solver, message.for_survey)
         bounds: Bounds = noise.bounds(message.n_parties)
         return bounds
+
+    def _check_batch(self, setup: Setup, party: int) -> None:
+        """Refuse other mates than before: sums of batches that change differ by less than one."""
+        smallest = self.desk.policy.smallest_batch
+        if setup.batch < smallest:
+            raise WireError(
+                f"this party is summed in batches of at least {smallest}; the server's have "
+                f"{setup.batch}"
+            )
+        mates = tuple(sorted(map(setup.identity, setup.mates(party)))) if setup.active else ()
+        if self.desk.mates and mates != self.desk.mates:
+            raise WireError("this party's batch had other members in an earlier session or run")
+        if setup.batch > 1:
+            self.desk.mates = mates
 
     def _check_cohort(self, message: SecureSetup) -> None:
         """Refuse a crowd that is too small to hide in."""
@@ -102,7 +97,8 @@ class SecureParty(PartySide):
                 f"this party takes part in sums of at least {smallest} parties; the server sums "
                 f"{message.n_parties}, and as few as {message.minimum}"
             )
-        degree = message.neighbours or message.n_parties - 1
+        active = bool(message.identities)
+        degree, _ = graph_of(message.n_parties, active=active, batch=message.batch)
         if degree > MOST_NEIGHBOURS:
             raise WireError(
                 f"this party shares secrets with {MOST_NEIGHBOURS} neighbours at most; got {degree}"
@@ -138,7 +134,24 @@ class SecureParty(PartySide):
         if message.about != self._about:
             raise WireError("the trips of a round have to be about the same")
         answer = agreed.session.check if message.trip == 2 else agreed.session.second
-        return SecureTrip(message.trip, message.about, answer(message.data))
+        data = answer(message.data)
+        if message.trip == 3:
+            self._note_survey(message)
+        return SecureTrip(message.trip, message.about, data)
+
+    def _note_survey(self, message: SecureTrip) -> None:
+        """A survey is over when it is unmasked; until then it may be made anew.
+
+        Two of them differ by the parties in one alone, and show what these rated; batches are no
+        fewer than the owner wants to be among.
+        """
+        work = None if message.about == NO_NAME else self.desk.work(message.about)
+        if isinstance(work, Survey) and not self._is_in_batch():
+            self._surveyed |= {work.with_ratings}
+
+    def _is_in_batch(self) -> bool:
+        agreed = self._agreed
+        return agreed is not None and agreed.setup.batch >= self.desk.policy.smallest_cohort
 
     def _values(self, agreed: Agreement, message: SecureTrip) -> Array:
         """This party's part of the sum, as elements of the ring. (length,)."""
@@ -150,6 +163,8 @@ class SecureParty(PartySide):
             raise WireError("a trip that sums has to say what is summed")
         if isinstance(work, Survey) != agreed.setup.for_survey:
             raise WireError("these sums were agreed on for something else than what is published")
+        if isinstance(work, Survey) and work.with_ratings in self._surveyed:
+            raise WireError("this party was surveyed before: two surveys differ by who is missing")
         n_parties = agreed.setup.n_parties
         part = self.desk.contribute(work, codec, agreed.left_out, n_parties)
         return codec.ring.lower(codec.vector(part))

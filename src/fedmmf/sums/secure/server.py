@@ -13,31 +13,27 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
+from random import SystemRandom
 
 import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, WireError
-from fedmmf.secagg import (
-    BelowThresholdError,
-    SessionServer,
-    Setup,
-    least_cohort,
-    parameters,
-)
+from fedmmf.secagg import BelowThresholdError, SessionServer, Setup, least_cohort
 from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.solvers.contract import Bounds, ItemSums
-from fedmmf.sums.contract import Work
+from fedmmf.sums.contract import CORRUPT, Work, bounds_of
+from fedmmf.sums.hiding import HidingServer
+from fedmmf.sums.secure.agreed import agreed_setup
 from fedmmf.sums.secure.messages import SESSION_BYTES, SecureAgreed, SecureSetup, SecureTrip
-from fedmmf.sums.secure.party import agreed_setup
-from fedmmf.sums.server_side import ServerDesk, ServerSide
-from fedmmf.sums.vector import SumCodec, codec_of, rare_items
+from fedmmf.sums.server_side import ServerDesk
+from fedmmf.sums.vector import SumCodec, codec_of
 from fedmmf.wire import Round, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
 _ATTEMPTS = 3  # at the survey
 _BLAME = re.compile(r"message from party (\d{1,9}) refused")  # what `secagg` says of a bad message
-CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that secure sums withstand
 
 
 @dataclass(frozen=True)
@@ -45,19 +41,12 @@ class SecureOptions:
     """What decides the sums, besides the settings.
 
     Attributes:
-        neighbours: of each party in the graph, with the threshold; None: as few as are safe.
         bounds: of one user's numbers; None: what the solver calls for.
         minimum: the fewest parties that may be in a sum.
     """
 
-    neighbours: tuple[int, int] | None = None
     bounds: Bounds | None = None
     minimum: int = MINIMUM_COHORT
-
-    def graph(self, n: int, *, active: bool) -> tuple[int, int]:
-        """Neighbours, 0 for everybody, and threshold."""
-        k, threshold = self.neighbours or parameters(n, CORRUPT, DROPOUT, active=active)
-        return (0 if k == n - 1 else k), threshold
 
 
 DEFAULT_OPTIONS = SecureOptions()
@@ -80,7 +69,7 @@ class _Session:
         return {self.names[number] for number in numbers if number < len(self.names)}
 
 
-class SecureServer(ServerSide):
+class SecureServer(HidingServer):
     """Runs the protocol.
 
     Args:
@@ -97,8 +86,8 @@ class SecureServer(ServerSide):
     ) -> None:
         super().__init__(desk)
         self._names, self._options = names, options
-        self._left_out: tuple[int, ...] = ()
         self._session: _Session | None = None
+        self._batches: list[list[str]] = []  # once they are formed, nobody changes
         self._excluded: set[str] = set()  # who broke the protocol
         self._doubtful: set[str] = set()  # who gave no proper answers in a session that failed
 
@@ -106,30 +95,14 @@ class SecureServer(ServerSide):
         """What decides the sums of so many parties."""
         return self._options
 
-    def prepare(self) -> None:
-        """Find the items that too few users rated; they are left out from then on.
-
-        A survey that fails is made again, without those who made it fail.
-        """
+    def count_raters(self) -> ItemSums:
+        """A survey that fails is made again, without those who made it fail."""
         for _ in range(_ATTEMPTS - 1):
             try:
-                self.survey(with_ratings=False)
+                return super().count_raters()
             except (WireError, DataError):
                 continue
-            return
-        self.survey(with_ratings=False)
-
-    def survey(self, *, with_ratings: bool) -> ItemSums:
-        """Users per item and, if asked for, the sums of their ratings.
-
-        From then on, items with fewer than `min_raters` are left out of every round. The survey's
-        own sums still hold them: they show that somebody rated the item, and how (errata 34).
-        """
-        self._session = None
-        sums = self.sum("survey", Survey(with_ratings))
-        self._session = None
-        self._left_out = rare_items(sums, self.desk.settings.min_raters)
-        return sums
+        return super().count_raters()
 
     def finish(self, round_: Round) -> None:
         """Hand out the final factors."""
@@ -140,22 +113,36 @@ class SecureServer(ServerSide):
         """Run one round of the protocol."""
         self.survivors = ()
         try:
-            session = self._session or self._start(work)
+            session = self._fit_session(work) or self._start(work)
             total = self._round(session, "trip" if stage == "round" else stage, work.encode())
             if total is None:
                 raise WireError("the session gave no sum for this round")
-            sums = session.codec.sums(session.codec.ring.lift(total))
+            n_raters = self.n_raters_among(session.setup.n_users)
+            sums = session.codec.sums(session.codec.ring.lift(total), n_raters)
         except (WireError, DataError) as error:
             self._give_up(error)
             raise
         self.survivors = [session.names[number] for number in session.protocol.survivors]
+        self._end_if_guilty(session)
         return sums
+
+    def n_raters_among(self, n_users: int) -> Array | None:
+        """What is known of the raters of a sum over so many users."""
+        return self._n_raters
+
+    def _fit_session(self, work: Work) -> _Session | None:
+        """The session at hand, if it is for such sums, and of the same items."""
+        session = self._session
+        if session is None or session.setup.for_survey != isinstance(work, Survey):
+            return None
+        is_same = np.array_equal(session.setup.left_out, self.left_out)
+        return session if is_same else None
 
     def _start(self, work: Work) -> _Session:
         """Agree on a session, without those who will not, and fill its pipeline."""
-        session = self._propose(self._eligible(), work)
+        session = self._propose(self._in_batches(self._eligible()), work)
         while len(willing := self._invite(session)) < len(session.names):
-            session = self._propose(willing, work)
+            session = self._propose(self._in_batches(willing), work)
         self._session = session
         self._round(session, "fill", b"")
         return session
@@ -166,19 +153,35 @@ class SecureServer(ServerSide):
         if session is None:
             return
         guilty = self._guilty(session) | session.blamed_in(str(error))
-        for name in sorted(guilty):
-            self.desk.roster.refuse(name, f"made a session fail: {error}")
-            self._excluded.add(name)
+        self._exclude(guilty, f"made a session fail: {error}")
         # Where most stayed away it was the network: the crowd to hide in must not shrink for that.
         is_network = 2 * len(session.improper) > len(session.names)
         self._doubtful = set() if guilty or is_network else session.improper
 
+    def _end_if_guilty(self, session: _Session) -> None:
+        """Go on without those who broke the protocol, though the others could make up for it."""
+        guilty = self._guilty(session)
+        self._exclude(guilty, "sent others than its own shares, or shares that nobody can use")
+        if guilty:
+            self._session = None
+
+    def _exclude(self, names: set[str], reason: str) -> None:
+        for name in sorted(names):
+            self.desk.roster.refuse(name, reason)
+            self._excluded.add(name)
+
     def _guilty(self, session: _Session) -> set[str]:
-        """Whom more parties blame than may be in league: a few may blame anybody."""
+        """Who revealed wrong shares, or is blamed by more than may be in league.
+
+        A few may blame anybody, of any number of things.
+        """
         reasons = [self.desk.roster.refused.get(name, "") for name in session.improper]
         blamed = Counter(name for reason in reasons for name in session.blamed_in(reason))
+        for number, count in session.protocol.complaints.items():
+            blamed[session.names[number]] += count
         enough = max(2, math.ceil(CORRUPT * len(session.names)) + 1)
-        return {name for name, count in blamed.items() if count >= enough}
+        wrong = {session.names[number] for number in session.protocol.wrong}
+        return wrong | {name for name, count in blamed.items() if count >= enough}
 
     def _eligible(self) -> list[str]:
         """Who may be in the next session: alive, and not to blame for the end of the last one."""
@@ -188,6 +191,16 @@ class SecureServer(ServerSide):
         )
         proper = names - self._doubtful
         return self._identified(sorted(proper if len(proper) >= least else names))
+
+    def _in_batches(self, names: Sequence[str]) -> list[str]:
+        """Those whose whole batch is there, batch after batch; batches stay as they are."""
+        size = self.desk.settings.batch
+        if size == 1:
+            return list(names)
+        if not self._batches:
+            self._batches = _batches(names, size)
+        whole = [batch for batch in self._batches if set(batch).issubset(names)]
+        return [name for batch in whole for name in batch]
 
     def _identified(self, names: list[str]) -> list[str]:
         """Where parties sign, those with an identity that nobody else has claimed."""
@@ -208,21 +221,18 @@ class SecureServer(ServerSide):
         signed = bool(desk.settings.signed)
         if len(names) < least_cohort(active=signed):
             raise BelowThresholdError("set-up", len(names), least_cohort(active=signed))
-        options = self.options_among(len(names))
-        neighbours, threshold = options.graph(len(names), active=signed)
-        bounds = options.bounds or desk.solver.bounds(desk.catalogue.scale.span)
+        options, for_survey = self.options_among(len(names)), isinstance(work, Survey)
+        bounds = options.bounds or bounds_of(desk.catalogue, desk.solver, for_survey)
         n_users = sum(joined[name].n_users for name in names)
         setup = SecureSetup(
             session=os.urandom(SESSION_BYTES),
-            graph_seed=os.urandom(32),
-            for_survey=isinstance(work, Survey),
+            for_survey=for_survey,
             party=0,
             n_parties=len(names),
             n_users=n_users,
-            threshold=threshold,
-            neighbours=neighbours,
             minimum=options.minimum,
-            left_out=np.array(self._left_out, np.int32),
+            batch=desk.settings.batch,
+            left_out=self.left_out,
             identities=tuple(joined[name].identity for name in names) if signed else (),
         )
         codec = codec_of(desk.expected(work), bounds, n_users, desk.solver.ring)
@@ -263,3 +273,12 @@ class SecureServer(ServerSide):
             except WireError as error:
                 session.improper.add(name)
                 self.desk.roster.refuse(name, str(error))
+
+
+def _batches(names: Sequence[str], size: int) -> list[list[str]]:
+    """Random batches; the last, which is the only one of another size, has the rest."""
+    order = list(names)
+    SystemRandom().shuffle(order)
+    n_batches = max(1, len(order) // size)
+    cuts = [size * number for number in range(n_batches)] + [len(order)]
+    return [order[start:end] for start, end in pairwise(cuts)]

@@ -6,6 +6,7 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import SettingsError
 from fedmmf.secagg import FixedPoint, least_cohort, ring_named
+from fedmmf.sums.rare import are_rare
 from fedmmf.sums.simulated import Group, Simulated
 
 
@@ -34,7 +35,7 @@ def require_crowd(crowd: Simulated, members: Array) -> None:
 def hidden_group(crowd: Simulated, members: Array) -> Group:
     """A sum that hides its summands, without the items that too few of its members rated."""
     counts = crowd.lists.counts(crowd.n_items, None if members.all() else members)
-    is_rare = counts < crowd.settings.min_raters
+    is_rare = are_rare(counts, crowd.settings.min_raters)
     bounds, ring, n = crowd.solver.bounds(crowd.span), ring_named(crowd.solver.ring), members.sum()
     rows, totals = (FixedPoint(int(n), bound, ring) for bound in (bounds.row, bounds.total))
     cohort = Cohort(

@@ -1,0 +1,53 @@
+"""What both sides of secure sums work out from what was agreed on; nobody is told.
+
+A server that could choose neighbours, threshold or graph would choose them for itself. So they
+follow from the number of parties, and the graph's seed from everything that was agreed on, which
+parties sign together with their keys. A server may still try many set-ups until a graph suits it:
+where parties sign, the graph is safe but for 2^-(SECURITY_BITS + GRINDING_BITS), so that 2^60 tries
+leave 2^-40.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from fedmmf.secagg import Setup, parameters
+from fedmmf.sums.contract import CORRUPT, DROPOUT
+from fedmmf.sums.secure.messages import SecureSetup
+from fedmmf.sums.vector import SumCodec
+from fedmmf.wire import Invitation, name_of
+
+SECURITY_BITS, GRINDING_BITS = 40, 60
+FAILURE_BITS = 10  # a round in a thousand may fail for its graph; it is made again
+
+
+@lru_cache(maxsize=16)
+def graph_of(n: int, *, active: bool, batch: int = 1) -> tuple[int, int]:
+    """Neighbours of each of n parties, and the threshold; one drop-out takes its batch with it."""
+    bits = SECURITY_BITS + GRINDING_BITS * active
+    dropout = round(1 - (1 - DROPOUT) ** batch, 9)  # as near as a share of some parties has to be
+    return parameters(n, CORRUPT, dropout, bits, FAILURE_BITS, active=active)
+
+
+def agreed_setup(message: SecureSetup, codec: SumCodec, invitation: Invitation) -> Setup:
+    """The session's setup; raises where a condition of the protocol fails.
+
+    Keys, masks and graph depend on all that was agreed on, of the run and of these sums: bounds,
+    layout, items left out, users. Parties that were told different things have no masks in common.
+    """
+    told = invitation.encode() + replace(message, party=0).encode()
+    n, active = message.n_parties, bool(message.identities)
+    degree, threshold = graph_of(n, active=active, batch=message.batch)
+    return Setup(
+        round_id=message.session,
+        parties=tuple(range(n)),
+        threshold=threshold,
+        length=codec.length,
+        ring=codec.ring,
+        neighbours=None if degree == n - 1 else degree,
+        graph_seed=name_of(b"graph" + told),
+        active=active,
+        identities=message.identities,
+        minimum=message.minimum,
+        batch=message.batch,
+        binding=name_of(told),
+    )
