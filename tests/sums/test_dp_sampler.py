@@ -12,10 +12,9 @@ import pytest
 from scipy import stats
 
 from fedmmf.errors import SettingsError
+from fedmmf.sums.dp.sampler import discrete_gaussian
 
 pytest.importorskip("opendp", reason="opendp is of the extra `dp`")
-
-from fedmmf.sums.dp.sampler import discrete_gaussian
 
 ALARM = 1e-10
 N = 60_000

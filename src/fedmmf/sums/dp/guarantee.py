@@ -21,7 +21,7 @@ from typing import Any, Literal
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
-from fedmmf.secagg import RING32, FixedPoint
+from fedmmf.secagg import RING32, FixedPoint, Ring
 from fedmmf.solvers.contract import Bounds
 from fedmmf.sums.dp import accounting
 from fedmmf.sums.dp.sampler import discrete_gaussian
@@ -74,6 +74,12 @@ class Guarantee:
     def own_scale(self) -> float:
         """Steps per unit of the grid of a party whose update is not summed in a ring."""
         return float(FixedPoint(1, self.bounds(1).row, RING32).scale)
+
+    def scale_among(self, n_users: int, ring: Ring = RING32) -> float:
+        """The same of so many parties of one user each, who sum in a ring if they share noise."""
+        if self.noise == "local":
+            return self.own_scale
+        return float(FixedPoint(n_users, self.bounds(n_users).row, ring).scale)
 
     def grid(self, scale: float, n_parties: int, n_entries: int) -> NoisyGrid:
         """Rows and noise on a grid.
