@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedmmf.cli.choices import JsonOption, SeedOption, Splits
+from fedmmf.cli.choices import JsonOption, Splits, UnusedSeedOption
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import (
     Columns,
@@ -124,9 +124,8 @@ def dp(
     errors.print(f"written to {out}: dp.json, .md, .png, .svg")
 
 
-def epsilon(seed: SeedOption = 0, json: JsonOption = False) -> None:
+def epsilon(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
     """Epsilon of ten configurations: as accounted for, and of a continuous Gaussian."""
-    del seed  # every command takes one; nothing here is drawn
     rows = dp_table.epsilon_table()
     if json:
         print_json({"rows": [asdict(row) for row in rows]})
