@@ -19,6 +19,7 @@ from pydantic import (
     FiniteFloat,
     SerializerFunctionWrapHandler,
     ValidationError,
+    computed_field,
     model_serializer,
     model_validator,
 )
@@ -28,6 +29,7 @@ from fedmmf.errors import DataError
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Interval = tuple[FiniteFloat, FiniteFloat]
+SIMULATED, REAL = "simulated: no message was sent", "real parties"
 
 
 def _as_json_holds(value: Any) -> Any:
@@ -103,6 +105,22 @@ class PrivacyGroups(_Typed):
     def n_users(self) -> int:
         """Everybody."""
         return self.secure_users + self.insecure_users
+
+
+class PrivacySpent(_Typed):
+    """What a run with differential privacy has spent: (epsilon, delta) of a whole user."""
+
+    epsilon: FiniteFloat  # of the rounds that were used
+    delta: FiniteFloat
+    rounds_used: Count  # all runs of an ensemble together
+    rounds_paid: Count  # after so many, parties stop
+    epsilon_paid: FiniteFloat
+    noise_multiplier: FiniteFloat  # standard deviation of the noise over the sensitivity
+    clip: FiniteFloat  # largest length of a user's update
+    noise: str
+    added_by: str  # who adds the noise
+    neighbours: str  # what epsilon compares
+    not_covered: str  # what epsilon says nothing of
 
 
 class RoundTraffic(_Typed):
@@ -195,6 +213,18 @@ class _RunFacts(_Typed):
     version: str = ""
     versions: dict[str, str] = Field({}, repr=False)
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_kind(self) -> str:
+        """`simulated` in words, which belong beside whatever says how sums were made."""
+        return SIMULATED if self.simulated else REAL
+
+    @property
+    def sharing(self) -> str:
+        """Who shared what, how it was summed, and whether anything was sent at all."""
+        names = (self.settings.get(name) for name in ("sharing", "aggregation"))
+        return f"{', '.join(str(name) for name in names if name)} ({self.run_kind})"
+
 
 class TrainResult(_RunFacts):
     """What `fedmmf train --json` prints; its keys are a contract.
@@ -207,6 +237,7 @@ class TrainResult(_RunFacts):
         tradeoff: what other thresholds would bring.
         ndcg: of as many items as were asked for, and so recall.
         ranking: the same at fixed lengths, which can be compared between runs.
+        dp: what was spent; None: the run has no differential privacy.
     """
 
     rmse: FiniteFloat | None
@@ -228,6 +259,7 @@ class TrainResult(_RunFacts):
     recall: FiniteFloat | None = None
     ranking: RankingAccuracy | None = None
     baselines: tuple[BaselineAccuracy, ...] = ()
+    dp: PrivacySpent | None = None
     cost: ProtocolCost | None = None
     history: tuple[FiniteFloat | None, ...] = Field((), repr=False)
     j: Histogram | None = Field(None, repr=False)

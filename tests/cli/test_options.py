@@ -47,6 +47,7 @@ FLAGS = {
     "reproduce dp": """
         --data=ml-100k --epsilon=1.0,2.0,4.0,8.0 --dp-delta=1e-05 --dp-clip=1.0
         --dp-noise=distributed --runs=5 --test=0.2 --out=dp""",
+    "reproduce epsilon": "",
     "reproduce attacks": """
         --data=ml-1m --mask=fm --mask-strength=None --cross-fit/--no-cross-fit=False
         --out=attacks""",

@@ -37,6 +37,34 @@ def test_a_real_run_says_what_the_simulation_says(ratings_file):
     real = report_of("train", "--data", ratings_file, *QUICK, "--real")
     assert real["rmse"] == pytest.approx(simulated["rmse"], abs=1e-4)
     assert (simulated["simulated"], real["simulated"]) == (True, False)
+    kinds = ("simulated: no message was sent", "real parties")
+    assert (simulated["run_kind"], real["run_kind"]) == kinds
+    assert "dp" not in simulated
+
+
+@pytest.mark.parametrize("noise", ["local", "distributed"])
+def test_a_run_with_noise_says_what_it_has_spent(ratings_file, noise):
+    pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
+    options = ("--aggregation", "dp", "--dp-noise", noise, "--ensemble", "2")
+    spent = report_of("train", "--data", ratings_file, *QUICK, *options)["dp"]
+    assert spent["epsilon"] == pytest.approx(8.0, rel=1e-5)
+    assert spent["epsilon"] <= 8.0
+    assert (spent["delta"], spent["noise"]) == (1e-5, noise)
+    assert spent["rounds_used"] == spent["rounds_paid"] > 0
+    assert "in this simulation, from a seed" in spent["added_by"]
+    assert "not inside epsilon" in spent["not_covered"]
+    shown = fedmmf("train", "--data", ratings_file, *QUICK, *options).stdout
+    assert "epsilon, delta: a whole user" in shown
+    assert "strict, dp (simulated: no message was sent)" in shown
+
+
+def test_epsilon_is_printed_beside_what_others_find():
+    pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
+    rows = report_of("reproduce", "epsilon")["rows"]
+    assert len(rows) == 10
+    for row in rows:
+        assert row["analytic"] == pytest.approx(row["losses"], rel=5e-4)
+        assert row["analytic"] <= row["epsilon"] <= row["asked"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.scale import RatingScale
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Ground, ItemSums, Public
+from fedmmf.solvers.sgd import SgdPlan
 from fedmmf.solvers.vb import posterior_rows, prior_mean
 
 N_USERS, N_ITEMS = 40, 37
@@ -362,3 +363,22 @@ def test_a_users_rows_are_shrunk_together_and_never_grow():
     np.testing.assert_allclose(cohort.clipped(rows / 10), rows / 10)
     assert not cohort.clipped(np.zeros((2, 2))).any()
     assert Cohort().clipped(rows) is rows
+
+
+@pytest.mark.parametrize("name", ENGINES.names())
+@pytest.mark.parametrize("strength", [0.1, 1e4, 1e6])
+def test_integers_of_a_clipped_user_are_no_longer_than_the_clip(name, strength):
+    """Exactly, where lambda q and e p are up to 10,000 times larger than their difference."""
+    n, clip = 40, 0.5
+    q = np.random.default_rng(5).normal(size=(n, 1)).astype(np.float32)
+    masked = ((1 + strength * 1.0001) * q[:, 0]).astype(np.float32)  # e p is about lambda q
+    scale = 4096.0
+    room = (clip - np.sqrt(n) / (2 * scale)) * (1 - 2.0**-20)  # as `sums.dp` has it
+    lists = UserLists(np.array([0, n]), np.arange(n, dtype=np.int32))
+    cohort = Cohort(bound=16.0, scale=scale, clip=room)
+    crowd = ENGINES[name].crowd(CrowdInput("sgd", 1, n, lists, masked, [cohort]))
+    plan = SgdPlan(0, 1e-30, strength, 1.0, 0.0)
+    steps = crowd.update(Public(1, plan.to_parameters(), q), 1).rows[0]
+    length = sum(int(step) ** 2 for step in steps.ravel())
+    assert length <= (clip * scale) ** 2
+    assert strength < 1 or length > 0.98 * (clip * scale) ** 2

@@ -253,3 +253,38 @@ def test_the_command_writes_the_file_and_says_what_is_in_it(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert "standard input is not JSON" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+SPENT = {
+    "epsilon": 7.5,
+    "delta": 1e-5,
+    "rounds_used": 28,
+    "rounds_paid": 30,
+    "epsilon_paid": 8.0,
+    "noise_multiplier": 3.49,
+    "clip": 1.0,
+    "noise": "distributed",
+    "added_by": "all parties together",
+    "neighbours": "a user's updates, present or not",
+    "not_covered": "J and RMSE are not inside epsilon.",
+}
+
+
+def test_epsilon_is_on_the_page_of_a_run_that_has_one_and_on_no_other(page_of):
+    chosen = {"sharing": "strict", "aggregation": "dp", "dp_epsilon": 8.0, "dp_clip": 1.0}
+    text = page_of(samples.train(settings=chosen, dp=SPENT)).text
+    for words in ("epsilon of the rounds used7.5", "dp_epsilon8.0", "rounds paid for30"):
+        assert words in " ".join(text.split())
+    assert "Noise is added by all parties together." in text
+    assert SPENT["not_covered"] in text
+    without = page_of(samples.train(settings=chosen | {"aggregation": "secure"})).text
+    assert "epsilon" not in without
+    assert "dp_clip" not in without
+
+
+def test_sums_are_called_simulated_unless_parties_were_real(page_of):
+    chosen = {"sharing": "strict", "aggregation": "secure"}
+    text = page_of(samples.train(settings=chosen)).text
+    assert "strict, secure (simulated: no message was sent)" in text
+    text = page_of(samples.train(settings=chosen, simulated=False)).text
+    assert "strict, secure (real parties)" in text

@@ -1,30 +1,41 @@
-"""Differential privacy: bounded updates, noise of the right size, epsilon from dp-accounting."""
+"""Differential privacy: bounded integers, noise of the right size, a budget that ends.
 
+What epsilon is, is in test_dp_accounting.py; what noise is, in test_dp_sampler.py.
+"""
+
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from federations import federation_of, settings_of
 
 from fedmmf.engines.contract import Cohort
+from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.party import Policy
 from fedmmf.secagg import RING32, BelowThresholdError, FixedPoint
 from fedmmf.simulation import prepare, train
-from fedmmf.simulation.federation import make_parties, train_real
+from fedmmf.simulation.federation import Holdings, make_parties, make_silos, train_real
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums.contract import sizes_of
 from fedmmf.sums.dp import accounting
 from fedmmf.sums.dp.guarantee import (
     Guarantee,
+    NoisyGrid,
+    corrupt,
     counted_on,
-    gaussian,
     guarantee_of,
     least_survivors,
 )
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup
+from fedmmf.sums.vector import codec_of
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import Ask, Joined, Refused, Survey, Update, name_of, parcel, read
 
-pytest.importorskip("dp_accounting", reason="dp-accounting is the extra `dp`")
+pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
+pytest.importorskip("opendp", reason="opendp is of the extra `dp`")
 
 LOCAL, DISTRIBUTED = "dp local", "dp distributed"
 both = pytest.mark.parametrize("variant", [LOCAL, DISTRIBUTED])
@@ -68,54 +79,67 @@ def test_rows_are_shrunk_together_and_short_ones_left_alone():
     assert np.linalg.norm(huge) == pytest.approx(1.0)
 
 
-def test_noise_is_gaussian():
-    values = gaussian(200_001)
-    assert len(values) == 200_001
-    assert abs(values.mean()) < 0.02
-    assert values.std() == pytest.approx(1.0, abs=0.02)
-    assert np.mean(values**4) == pytest.approx(3.0, abs=0.15)
-    assert np.corrcoef(values[:100_000], values[100_001:])[0, 1] == pytest.approx(0, abs=0.02)
-
-
-def test_noise_comes_from_the_operating_system_unless_a_test_says_otherwise():
-    assert not np.array_equal(gaussian(4), gaussian(4))
-    known = Guarantee(1.0, 1.0, "local", 1, entropy=bytes)
-    rows = np.zeros((3, 2), np.float32)
-    assert np.array_equal(known.add(rows, 1), known.add(rows, 1))
-
-
-@pytest.mark.parametrize(("epsilon", "rounds"), [(1.0, 1), (1.0, 20), (8.0, 50)])
-def test_calibrated_noise_costs_what_the_accountant_says(epsilon, rounds):
-    noise = accounting.multiplier(epsilon, rounds, 1e-5)
-    assert accounting.epsilon(noise, rounds, 1e-5) == pytest.approx(epsilon, rel=1e-3)
-    assert accounting.epsilon(0.9 * noise, rounds, 1e-5) > 1.05 * epsilon
-
-
 def test_noise_is_as_large_as_the_sensitivity_calls_for():
     assert Guarantee(2.0, 3.0, "local", 1).noise_std(60) == pytest.approx(2 * 2.0 * 3.0)
     shared = Guarantee(2.0, 3.0, "distributed", 1)
     assert shared.noise_std(1) == pytest.approx(2.0 * 3.0)
-    rows = np.full((500, 40), 7.0, np.float32)
+    steps = np.full((300, 20), 7, np.int64)
     for guarantee in (Guarantee(2.0, 3.0, "local", 1), shared):
-        noise = guarantee.add(rows, 60) - rows
-        assert noise.std() == pytest.approx(guarantee.noise_std(60), rel=0.05)
-        assert abs(noise.mean()) < 0.05 * guarantee.noise_std(60)
+        noise = guarantee.grid(1024.0, 60, steps.size).add(steps) - steps
+        std = 1024.0 * guarantee.noise_std(60)
+        assert noise.std() == pytest.approx(std, rel=0.08)  # of 6000: more than 8 deviations
+        assert abs(noise.mean()) < 0.1 * std
 
 
-def test_parts_of_noise_add_up_to_what_the_sum_needs():
-    """Of those who are counted on, which are fewer than have to stay."""
+@pytest.mark.parametrize("n", range(2, 401))
+def test_the_fewest_survivors_less_all_corrupt_ones_carry_the_noise(n):
+    """Shares are of whole parties: rounded so that noise is never less than epsilon says."""
     guarantee = Guarantee(2.0, 3.0, "distributed", 1)
-    for n in (2, 3, 10, 19, 100, 943):
-        of_survivors = guarantee.noise_std(n) * np.sqrt(counted_on(n))
-        assert of_survivors == pytest.approx(2.0 * 3.0)
-        assert 0.9 * n <= counted_on(n) <= least_survivors(n) <= n
+    assert least_survivors(n) == math.ceil(Fraction(95, 100) * n)
+    assert corrupt(n) == math.ceil(Fraction(5, 100) * n)
+    honest = least_survivors(n) - corrupt(n)
+    assert honest >= 1
+    assert guarantee.noise_std(n) * math.sqrt(honest) >= 2.0 * 3.0 * (1 - 1e-12)
+    assert counted_on(n) == honest  # and no more noise than that
 
 
-def test_fixed_point_has_room_for_a_clipped_update_and_its_noise():
+def test_the_ring_has_room_for_the_sum_and_its_noise():
     for noise in ("local", "distributed"):
         guarantee = Guarantee(0.5, 2.0, noise, 1)
-        bounds = guarantee.bounds(60)
-        assert bounds.row == pytest.approx(0.5 + 12 * guarantee.noise_std(60))
+        for n in (1, 2, 60, 5000):
+            of_sum = math.sqrt(n) * guarantee.noise_std(n)
+            assert n * guarantee.bounds(n).row == pytest.approx(n * 0.5 + 12 * of_sum)
+
+
+def longest(cohort, rows):
+    """Exact squared length of one user's integers, and what it may be at most."""
+    steps = cohort.in_steps(cohort.clipped(rows))
+    return sum(int(step) ** 2 for step in steps.ravel())
+
+
+@pytest.mark.parametrize("scale", [64.0, 1024.0, 2.0**20])
+@pytest.mark.parametrize("length", [0.2, 1.0, 1.0000001, 50.0, 1e30])
+def test_no_rounded_update_is_longer_than_the_clip(scale, length):
+    """In whole numbers, for certain; without the allowance for rounding some would be."""
+    guarantee, exceeded = Guarantee(1.0, 3.0, "distributed", 1), 0
+    for seed in range(200):
+        draws = np.random.default_rng(seed)
+        rows = draws.choice([-1.0, 1.0], (20, 5)) * draws.uniform(0.9, 1.0, (20, 5))
+        rows = (rows * length / np.linalg.norm(rows)).astype(np.float32)
+        grid = guarantee.grid(scale, 60, rows.size)
+        assert longest(grid.cohort, rows) <= scale**2
+        exceeded += longest(replace(grid.cohort, clip=1.0), rows) > scale**2
+    assert exceeded > 10 or length < 1 or scale > 1e6
+
+
+def test_steps_that_are_too_large_are_refused():
+    guarantee = Guarantee(1.0, 3.0, "distributed", 1)
+    guarantee.grid(64.0, 100, 100)
+    with pytest.raises(WireError, match=r"steps of 0\.015625 are too large"):
+        guarantee.grid(64.0, 100, 10_000)  # rounding alone would fill the clip
+    with pytest.raises(WireError, match=r"noise of 1\.2\d steps"):
+        guarantee.grid(4.0, 100, 4)  # the sum would not be as good as a discrete Gaussian
+    replace(guarantee, noise="local").grid(4.0, 100, 4)  # a lone one is
 
 
 def test_a_sum_that_might_end_with_less_noise_is_none():
@@ -132,14 +156,44 @@ def test_a_sum_that_might_end_with_less_noise_is_none():
 
 def test_an_update_covers_the_catalogue_and_shows_no_totals(small):
     run = prepare(small, settings_of(LOCAL))
-    noise = Guarantee(1.0, 0.5, "local", 1, entropy=bytes)
+    noise = Guarantee(1.0, 0.5, "local", 1)
     update = asked(joined(run, noise=noise), run.coordinator().next_round().encode())
     assert np.array_equal(update.items, np.arange(small.n_items))
     assert len(update.counts) == 0  # one rater each, of everything
     assert not update.totals.any()
     assert update.round == 1
     unrated = ~np.isin(update.items, run.lists.items[run.lists.of(0)])
-    assert update.rows[unrated].std() == pytest.approx(1.0, abs=0.15)  # 2 clip multiplier
+    rows, steps = update.rows[unrated], update.rows.astype(np.float64) * noise.own_scale
+    expected = 8 / np.sqrt(2 * rows.size)  # eight deviations of an estimate of one
+    assert rows.std() == pytest.approx(1.0, abs=expected)  # 2 clip multiplier
+    assert np.array_equal(np.rint(steps), steps)
+
+
+@pytest.mark.parametrize("n_users", [1, 3])
+def test_nothing_is_cut_off_after_the_noise(small, monkeypatch, n_users):
+    """Noise beyond the bounds leaves as it is: an element of the ring."""
+    run = prepare(small, settings_of(DISTRIBUTED))
+    cuts = np.array([0, n_users])
+    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features)
+    party = make_silos(holdings, cuts, NUMPY)["000000"]
+    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    codec = codec_of(
+        sizes_of(run.catalogue, SOLVERS["sgd"], 3, False),
+        party.policy.noise.bounds(60),
+        60,
+        SOLVERS["sgd"].ring,
+    )
+    huge = 10 * codec.largest
+    found = []
+    for noise in (0, huge):
+        monkeypatch.setattr(NoisyGrid, "add", lambda self, steps, noise=noise: steps + noise)
+        state = party._users.state()
+        party._run._last_round = 0
+        work = run.coordinator().next_round()
+        found.append(party._run.contribute(work, codec, None, 60).rows)
+        party._users.restore(state)
+    assert np.array_equal(found[1], found[0] + huge)
+    assert np.abs(found[0]).max() > 0
 
 
 def test_a_party_without_a_guarantee_has_no_part_in_it(small):
@@ -235,8 +289,13 @@ class Silent:
     def __getattr__(self, name):
         return getattr(self._inner, name)
 
-    def add(self, rows, n_parties):
-        return rows
+    def grid(self, *about):
+        return SilentGrid(self._inner.grid(*about).cohort, 1.0)
+
+
+class SilentGrid(NoisyGrid):
+    def add(self, steps):
+        return steps
 
 
 def test_with_hardly_any_noise_training_ends_where_the_simulation_ends(small):
@@ -347,7 +406,7 @@ def test_settings_that_would_break_the_guarantee_are_refused(changes, reason):
 def test_every_run_of_an_ensemble_is_paid_for():
     settings = settings_of(DISTRIBUTED)
     one, five = (guarantee_of(settings.changed(ensemble=n)) for n in (1, 5))
-    assert five.multiplier == pytest.approx(one.multiplier * np.sqrt(5))
+    assert five.multiplier == pytest.approx(one.multiplier * np.sqrt(5), rel=1e-6)
     assert five.rounds == 5 * one.rounds == 5 * settings.max_rounds
     spent = accounting.epsilon(five.multiplier, five.rounds, settings.dp_delta)
     assert spent == pytest.approx(settings.dp_epsilon, rel=1e-3)

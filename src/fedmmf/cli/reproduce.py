@@ -138,4 +138,5 @@ def _share_with_single_run(name: str, row: Row) -> dict[str, Any]:
 
 app.command("efficiency", epilog=privacy.EFFICIENCY_EXAMPLE)(privacy.efficiency)
 app.command("dp", epilog=privacy.DP_EXAMPLE)(privacy.dp)
+app.command("epsilon", epilog=privacy.EPSILON_EXAMPLE)(privacy.epsilon)
 app.command("attacks", epilog=privacy.ATTACKS_EXAMPLE)(privacy.attacks)

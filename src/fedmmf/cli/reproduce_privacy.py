@@ -6,19 +6,41 @@ from typing import Annotated
 
 import typer
 
-from fedmmf.cli.choices import JsonOption, Splits
+from fedmmf.cli.choices import JsonOption, Splits, UnusedSeedOption
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.output import (
+    Columns,
+    errors,
+    print_json,
+    print_markdown,
+    progress_bar,
+    results,
+    table,
+)
 from fedmmf.config import Settings
 from fedmmf.data import load
-from fedmmf.paper import attack_figures, dp_curve
+from fedmmf.paper import attack_figures, dp_curve, dp_table
 from fedmmf.paper import efficiency as experiment
 
 EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
 DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
+EPSILON_EXAMPLE = "Example: fedmmf reproduce epsilon"
 ATTACKS_EXAMPLE = "Example: fedmmf reproduce attacks --data ml-1m --mask fm --out attacks"
 THRESHOLDS = [0.03, 0.05, 0.07]
 EPSILONS = [1.0, 2.0, 4.0, 8.0]
+_EPSILON_COLUMNS: Columns = {
+    "noise": lambda row: row.noise,
+    "delta": lambda row: f"{row.delta:g}",
+    "clip": lambda row: f"{row.clip:g}",
+    "rounds": lambda row: f"{row.rounds}",
+    "parties": lambda row: f"{row.n_parties:,}",
+    "entries": lambda row: f"{row.n_entries:,}",
+    "multiplier": lambda row: f"{row.multiplier:.4g}",
+    "noise of a party, steps": lambda row: f"{row.steps:,.0f}",
+    "epsilon": lambda row: f"{row.epsilon:.3f}",
+    "continuous, analytic": lambda row: f"{row.analytic:.3f}",
+    "continuous, losses": lambda row: f"{row.losses:.3f}",
+}
 
 SetOption = Annotated[str, typer.Option("--data", help="Data set.")]
 FolderOption = Annotated[Path, typer.Option("--out", help="Folder of results.")]
@@ -100,6 +122,15 @@ def dp(
     title = f"{data}, delta {settings.dp_delta:g}, {splits.runs} runs, whole users"
     results.print(table(title, ["model", "epsilon", "RMSE"], rows))
     errors.print(f"written to {out}: dp.json, .md, .png, .svg")
+
+
+def epsilon(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
+    """Epsilon of ten configurations: as accounted for, and of a continuous Gaussian."""
+    rows = dp_table.epsilon_table()
+    if json:
+        print_json({"rows": [asdict(row) for row in rows]})
+        return
+    print_markdown(_EPSILON_COLUMNS, rows)
 
 
 @expanded

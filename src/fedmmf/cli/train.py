@@ -13,7 +13,7 @@ from fedmmf.cli.output import print_json, progress_bar, results, shown, table
 from fedmmf.config import Settings, SumSettings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
-from fedmmf.results import TrainResult
+from fedmmf.results import PrivacySpent, TrainResult
 
 EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
 
@@ -70,6 +70,8 @@ def _show(found: TrainResult) -> None:
     kind = " (synthetic)" if found.synthetic else ""
     title = f"{found.data}{kind}, mask {found.mask}, solver {found.solver}"
     results.print(table(title, ["", "value"], [*_accuracy(found), *_costs(found)]))
+    if found.dp is not None:
+        results.print(found.dp.not_covered)
 
 
 def _accuracy(found: TrainResult) -> list[list[str]]:
@@ -85,6 +87,18 @@ def _accuracy(found: TrainResult) -> list[list[str]]:
     ]
 
 
+def _spent(dp: PrivacySpent | None) -> list[list[str]]:
+    if dp is None:
+        return []
+    return [
+        ["epsilon, delta: a whole user", f"{dp.epsilon:.4g}, {dp.delta:g}"],
+        ["rounds used, paid for", f"{dp.rounds_used}, {dp.rounds_paid}"],
+        ["noise multiplier, clip", f"{dp.noise_multiplier:.4g}, {dp.clip:g}"],
+        ["noise is added by", dp.added_by],
+        ["neighbours", dp.neighbours],
+    ]
+
+
 def _costs(found: TrainResult) -> list[list[str]]:
     privacy, traffic, seconds = found.privacy, found.traffic, found.seconds
     out_of_fold = shown(privacy.mean_j_out_of_fold)
@@ -92,7 +106,8 @@ def _costs(found: TrainResult) -> list[list[str]]:
         ["rounds (best)", f"{found.rounds} ({found.best_round})"],
         ["mean J (out of fold)", f"{shown(privacy.mean_j)} ({out_of_fold})"],
         [f"users with J <= {privacy.threshold_j:g}", f"{privacy.secure_users:,}"],
-        ["sharing", "{sharing}, {aggregation}".format(**found.settings)],
+        ["sharing", found.sharing],
+        *_spent(found.dp),
         ["up, per user and round", f"{traffic.up_bytes_per_user_round / 1e3:,.1f} kB"],
         ["down, per user and round", f"{traffic.down_bytes_per_user_round / 1e3:,.1f} kB"],
     ]

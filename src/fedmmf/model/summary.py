@@ -45,6 +45,7 @@ def summarize(
         privacy=model.privacy(),
         traffic=model.traffic(),
         cost=model.cost(),
+        **_spent(model),
         history=[round(float(value), 6) for value in member.history],
         j=histogram(learned.j_train),
         tradeoff=model.tradeoff() if SOLVERS[settings.solver].may_be_clear else (),
@@ -53,6 +54,18 @@ def summarize(
         version=__version__,
         versions=versions(),
     )
+
+
+def _spent(model: "FedMMF") -> dict[str, Any]:
+    """Of the budget, where the way to sum has one."""
+    spent = SUMS[model.settings.sums].spent
+    if spent is None:
+        return {}
+    rounds = sum(len(member.history) for member in model.learned.members)
+    found = spent(model.settings, rounds)
+    if model.learned.is_simulated:
+        found["added_by"] += "; in this simulation, from a seed"
+    return {"dp": found}
 
 
 def _accuracy(model: "FedMMF", test: Ratings | None, top: int | None) -> dict[str, Any]:

@@ -155,21 +155,26 @@ class PartyRun:
             self._best, self._best_round = self.users.user_factors.copy(), work.best_round
 
     def _noisy(self, work: Round, rounding: Rounding | None, n_parties: int) -> Contribution:
-        """Clipped rows with noise, over the whole catalogue; totals have none, so they are left."""
+        """Clipped rows with noise, over the whole catalogue; totals have none, so they are left.
+
+        Each user's rows are rounded for themselves, and nothing is cut off after the noise: an
+        entry beyond the bounds is an element of the ring like any other.
+        """
         noise = self.policy.noise
         if noise is None or self.users.n_noisy >= noise.rounds:
             raise WireError(f"this party's privacy budget, {self.users.n_noisy} rounds, is spent")
         self.users.n_noisy += 1
-        found = self.users.update(work.public, work.round, Cohort(clip=noise.clip))
-        rows = noise.add(found.rows[0], n_parties)
+        scale = noise.own_scale if rounding is None else rounding.cohort(None).scale
+        n_entries = self.catalogue.n_items * self.solver.width(self.invitation.rank)
+        grid = noise.grid(scale, n_parties, n_entries)
+        found = self.users.update(work.public, work.round, grid.cohort)
+        steps = grid.add(found.rows[0])  # (n_items, width) int64
+        self._require_finite()
         items = np.arange(self.catalogue.n_items, dtype=np.int32)
         counts, totals = np.full(len(items), self.n_users), np.zeros(found.totals.shape[1])
         if rounding is None:
-            self._require_finite(rows)
-            return Contribution(items, counts, rows, totals)
-        cohort = rounding.cohort(None)
-        together = Cohort(bound=cohort.bound * self.n_users, scale=cohort.scale)
-        return Contribution(items, counts, together.in_steps(rows), totals.astype(np.int64))
+            return Contribution(items, counts, (steps / scale).astype(np.float32), totals)
+        return Contribution(items, counts, steps, totals.astype(np.int64))
 
     def _describe_items(self, work: Survey, cohort: Cohort) -> Contribution:
         """Which items are rated or, if its owner lets it, the ratings around the scale's middle."""

@@ -105,5 +105,5 @@ def _figures(run: Run) -> dict[str, str]:
         "kB up, per user and round": plain(best.traffic.up_bytes_per_user_round / 1e3),
     }
     if "sharing" in best.settings:
-        found["sharing"] = str(best.settings["sharing"])
+        found["sharing"] = best.sharing
     return found

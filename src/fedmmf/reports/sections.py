@@ -39,6 +39,7 @@ def all_sections(run: Run) -> list[Section]:
         _of_best(accuracy),
         _of_best(learning),
         privacy,
+        _of_best(differential_privacy),
         tradeoff,
         attacks,
         _of_best(traffic),
@@ -131,6 +132,25 @@ def privacy(run: Run) -> Section:
         charts.append(histogram("j", title, source.j, "J", found.threshold_j))
     sentences = words.of_privacy(found)
     return Section("privacy", "J and who is secure", sentences, tuple(charts))
+
+
+def differential_privacy(train: TrainResult) -> Section | None:
+    """What was spent of the budget, where there is one."""
+    if train.dp is None:
+        return None
+    spent = train.dp
+    rows = [
+        ["epsilon of the rounds used", plain(spent.epsilon)],
+        ["epsilon of the rounds paid for", plain(spent.epsilon_paid)],
+        ["delta", f"{spent.delta:g}"],
+        ["rounds used", f"{spent.rounds_used:,}"],
+        ["rounds paid for", f"{spent.rounds_paid:,}"],
+        ["noise multiplier", plain(spent.noise_multiplier)],
+        ["clip", plain(spent.clip)],
+    ]
+    table = PageTable("What was spent, of one user", ["", "value"], rows)
+    title = "Differential privacy"
+    return Section("dp", title, words.of_spending(spent), tables=(table,))
 
 
 def tradeoff(run: Run) -> Section | None:
@@ -268,7 +288,8 @@ def protection(run: Run) -> Section:
 def settings(run: Run) -> Section:
     """Everything that decided the result."""
     source = run.subject
-    chosen = source.settings.items()
+    is_noisy = source.settings.get("aggregation") == "dp"  # else epsilon would say nothing
+    chosen = [(n, v) for n, v in source.settings.items() if is_noisy or not n.startswith("dp_")]
     rows = [[name, "default" if value is None else str(value)] for name, value in chosen]
     versions = [
         ["fedmmf of the run", source.version or "unknown"],

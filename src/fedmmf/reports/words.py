@@ -3,7 +3,14 @@
 from typing import Any
 
 from fedmmf.reports.svg import percent, plain
-from fedmmf.results import AuditResult, PrivacyGroups, RankingAccuracy, TradeoffPoint, TrainResult
+from fedmmf.results import (
+    AuditResult,
+    PrivacyGroups,
+    PrivacySpent,
+    RankingAccuracy,
+    TradeoffPoint,
+    TrainResult,
+)
 
 SYNTHETIC = (
     "The ratings are synthetic: they are made up by a program, and nobody gave them. "
@@ -101,6 +108,14 @@ def of_privacy(found: PrivacyGroups) -> tuple[str, ...]:
         "on a scale from 0 to 1."
     )
     return (counted, about, *mean, SECURE_MEANS)
+
+
+def of_spending(spent: PrivacySpent) -> tuple[str, ...]:
+    """What epsilon is about, and what it is not."""
+    return (
+        f"Epsilon compares {spent.neighbours}. Noise is added by {spent.added_by}.",
+        spent.not_covered,
+    )
 
 
 def of_tradeoff(settings: dict[str, Any]) -> tuple[str, ...]:

@@ -56,6 +56,7 @@ class Way:
         simulate: the `Group`s of a `Simulated` crowd; they are added up.
         cost: the `Cost` of a `CostInput`.
         words: for settings, sentences for people: what is hidden from whom.
+        spent: for settings and rounds used, what `results.PrivacySpent` shows; None: no budget.
     """
 
     name: str
@@ -65,3 +66,4 @@ class Way:
     simulate: Callable[["Simulated"], "list[Group]"]
     cost: Callable[["CostInput"], "Cost"]
     words: Callable[[Any], tuple[str, ...]]
+    spent: Callable[[Any, int], dict[str, Any]] | None = None

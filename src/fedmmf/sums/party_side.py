@@ -23,19 +23,30 @@ class Rounding(Protocol):
         """The same for rows, as an engine takes it."""
 
 
-class Noise(Protocol):
-    """What a party demands of every update that leaves it: bounded length, and noise."""
+class Grid(Protocol):
+    """How users' rows become integers, and noise among them."""
 
     @property
-    def clip(self) -> float:
-        """Largest length of a user's update."""
+    def cohort(self) -> Cohort:
+        """How an engine shrinks and rounds each user's rows."""
+
+    def add(self, steps: Array) -> Array:
+        """Rows over the whole catalogue, in steps, with the noise of one party."""
+
+
+class Noise(Protocol):
+    """What a party demands of every update that leaves it: bounded length, and noise."""
 
     @property
     def rounds(self) -> int:
         """How many updates the noise pays for."""
 
-    def add(self, rows: Array, n_parties: int) -> Array:
-        """Rows over the whole catalogue with the noise of one party out of so many."""
+    @property
+    def own_scale(self) -> float:
+        """Steps per unit where nobody sums in a ring."""
+
+    def grid(self, scale: float, n_parties: int, n_entries: int) -> Grid:
+        """Rows and noise of one party out of so many; `WireError` where steps are too large."""
 
     def check_sum(self, n_parties: int, minimum: int) -> None:
         """Raise `WireError` where a sum could end with less noise than is due."""

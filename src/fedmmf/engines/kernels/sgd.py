@@ -20,6 +20,8 @@ from fedmmf.solvers import sgd
 from fedmmf.solvers.contract import Public
 
 _jit = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+# Where lengths are bounded, which privacy rests on, every step is rounded as IEEE 754 has it.
+_strict_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_jit
@@ -117,7 +119,13 @@ def _item_pass(
                 total[f] -= error * pu[f]
 
 
-@_jit
+@_strict_jit
+def _entry(regularization: Any, qi: Any, error: Any, pu: Any) -> Any:
+    """Of eta_ui, rounded once: products of two float32 are exact in float64."""
+    return np.float64(regularization) * np.float64(qi) - np.float64(error) * np.float64(pu)
+
+
+@_strict_jit
 def _length_pass(
     begin: int,
     end: int,
@@ -135,7 +143,7 @@ def _length_pass(
         pu, square = p[u], 0.0
         for j in range(indptr[u], indptr[u + 1]):
             for f in range(len(pu)):
-                square += (regularization * q[items[j], f] - errors[j] * pu[f]) ** 2
+                square += _entry(regularization, q[items[j], f], errors[j], pu[f]) ** 2
         weights[u] = min(1.0, clip / np.sqrt(square)) if square > 0 else 1.0
 
 
@@ -174,16 +182,15 @@ def _fixed_item_pass(
     p: Array,
     q: Array,
     regularization: Any,
-    weights: Array,
     limit: Any,
     scale: Any,
     is_tame: bool,
     steps: Array,
 ) -> None:
-    """`_item_pass` as a secure sum gives it: rows are clipped and rounded, then added exactly.
+    """`_item_pass` as a secure sum gives it: rows are bounded and rounded, then added exactly.
 
     The scale is a power of two, so that it may be multiplied in early; `limit` is the bound times
-    the scale. Where nothing can reach it and no weight is below 1, `is_tame` saves the time.
+    the scale. Where nothing can reach it, `is_tame` saves the time.
     """
     k = q.shape[1]
     total = np.zeros(k, np.int32)  # the sum over everybody fits, as in the ring
@@ -198,12 +205,37 @@ def _fixed_item_pass(
                 for f in range(k):
                     total[f] += np.int32(np.rint(pull[f] - error * pu[f]))
             else:
-                weight = weights[users[j]]
                 for f in range(k):
-                    entry = weight * (pull[f] - error * pu[f])
+                    entry = pull[f] - error * pu[f]
                     total[f] += np.int32(np.rint(min(max(entry, -limit), limit)))
         for f in range(k):
             steps[i, f] = total[f]
+
+
+@_strict_jit
+def _clipped_fixed_item_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    order: Array,
+    users: Array,
+    errors: Array,
+    p: Array,
+    q: Array,
+    regularization: Any,
+    weights: Array,
+    limit: Any,
+    scale: Any,
+    steps: Array,
+) -> None:
+    """`_fixed_item_pass` over rows that their users have shrunk, of the same entries as lengths."""
+    for i in range(begin, end):
+        steps[i] = 0
+        for j in range(indptr[i], indptr[i + 1]):
+            pu, error, weight = p[users[j]], errors[order[j]], weights[users[j]]
+            for f in range(q.shape[1]):
+                entry = weight * _entry(regularization, q[i, f], error, pu[f]) * scale
+                steps[i, f] += np.int64(np.rint(min(max(entry, -limit), limit)))
 
 
 def _largest(values: Array) -> float:
@@ -281,28 +313,32 @@ class SgdCrowd:
         """The same in whole steps. (n_items, k) int64."""
         q = arrays[-1]
         steps = np.empty(q.shape, np.int64)
-        weights = self._weights(cohort.clip, q, regularization)
-        numbers = np.float32(cohort.bound * cohort.scale), np.float32(cohort.scale)
+        limit, scale = cohort.bound * cohort.scale, cohort.scale
         is_tame = self._is_tame(cohort, q, regularization)
-        given = (*arrays, regularization, weights, *numbers, is_tame, steps)
-        threads.run(lambda a, b: _fixed_item_pass(a, b, *given), raters.parts)
+        kernel: Any = _fixed_item_pass
+        rest: tuple[Any, ...] = (np.float32(limit), np.float32(scale), is_tame)
+        if np.isfinite(cohort.clip):
+            weights = self._weights(cohort.clip, q, regularization)
+            kernel, rest = _clipped_fixed_item_pass, (weights, float(limit), float(scale))
+        given = (*arrays, regularization, *rest, steps)
+        threads.run(lambda a, b: kernel(a, b, *given), raters.parts)
         return steps
 
     def _is_tame(self, cohort: Cohort, q: Array, regularization: Any) -> bool:
-        """Whether no entry of any row can reach the bound, and nobody's rows are shrunk."""
+        """Whether no entry of any row can reach the bound."""
         errors, p = _largest(self._errors), _largest(self._p.value)
         largest = float(regularization) * _largest(q) + errors * p
         with np.errstate(over="ignore"):
             require_finite(np.array(largest * cohort.scale, np.float32))  # as kernels have it
-        return bool(np.isinf(cohort.clip) and largest < cohort.bound)
+        return largest < cohort.bound
 
     def _weights(self, clip: float, q: Array, regularization: Any) -> Array:
-        weights = np.ones(self._orders.n_users, np.float32)
-        if np.isfinite(clip):
-            orders = self._orders
-            arrays = (orders.by_user, orders.items, self._errors, self._p.value, q)
-            rest = (regularization, np.float32(clip), weights)
-            threads.run(lambda a, b: _length_pass(a, b, *arrays, *rest), orders.user_parts)
+        """What each user's rows are multiplied by. (n_users,) float64."""
+        orders = self._orders
+        weights = np.ones(orders.n_users)
+        arrays = (orders.by_user, orders.items, self._errors, self._p.value, q)
+        rest = (regularization, float(clip), weights)
+        threads.run(lambda a, b: _length_pass(a, b, *arrays, *rest), orders.user_parts)
         return weights
 
     @staticmethod

@@ -12,4 +12,5 @@ DP = Way(
     simulate=lazy("fedmmf.sums.dp.simulated:groups"),
     cost=lazy("fedmmf.sums.dp.simulated:cost"),
     words=words,
+    spent=lazy("fedmmf.sums.dp.spending:spent"),
 )

@@ -1,40 +1,91 @@
-"""How much privacy a run costs. The arithmetic is dp-accounting's (Google), none of it ours."""
+"""How much privacy a run costs: concentrated differential privacy of sums of discrete Gaussians.
+
+What is accounted for is what is run: integers of bounded length, to which m parties add integers of
+their own. Conversion and search are dp-accounting's (Google).
+"""
 
 import math
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from fedmmf.errors import SettingsError
 
+EXCESS = 1e-9  # what epsilon has room for in `excess`; a grid that needs more is refused
 
-def epsilon(multiplier: float, rounds: int, delta: float) -> float:
-    """Epsilon at `delta` of that many rounds of the Gaussian mechanism.
 
-    Every user takes part in every round: nothing is won by sampling.
+def excess(sigma: float, n_parties: int, n_entries: int) -> float:
+    """How far a sum of discrete Gaussians may be from one: tau sqrt(d).
+
+    Kairouz, Liu and Steinke 2021 (The distributed discrete Gaussian mechanism, proposition 14):
+    tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 sigma^2 k / (k + 1)), of which the first summand is the
+    largest, and is taken for all. A lone discrete Gaussian is exact: tau is 0.
+
+    Args:
+        sigma: of one party's noise, in steps; at least 1/2 where there are several.
+        n_parties: who add noise, at most.
+        n_entries: of the vector, d.
     """
-    accounting, pld = _tools()
-    event = accounting.SelfComposedDpEvent(accounting.GaussianDpEvent(multiplier), rounds)
-    return float(pld.PLDAccountant().compose(event).get_epsilon(delta))
+    tau = 10.0 * (n_parties - 1) * math.exp(-((math.pi * sigma) ** 2))
+    return tau * math.sqrt(n_entries)
 
 
+def concentrated(multiplier: float, beyond: float = EXCESS) -> float:
+    """Rho of one round: its Renyi divergence of order alpha is at most rho alpha.
+
+    Kairouz, Liu and Steinke 2021, proposition 14, last bound: with noise of m parties of variance
+    sigma^2 each and integers of length Delta, rho = (Delta / (sqrt(m) sigma) + tau sqrt(d))^2 / 2.
+
+    Args:
+        multiplier: sqrt(m) sigma / Delta.
+        beyond: tau sqrt(d), as `excess` has it, or a bound on it.
+    """
+    return (1.0 / multiplier + beyond) ** 2 / 2.0
+
+
+def epsilon(multiplier: float, rounds: int, delta: float, beyond: float = EXCESS) -> float:
+    """Epsilon at `delta` of that many rounds.
+
+    Rho adds up over rounds, and every user takes part in every round: nothing is won by sampling.
+    The conversion is proposition 12 of Canonne, Kamath and Steinke 2020 (The discrete Gaussian).
+    """
+    if rounds == 0:
+        return 0.0
+    accounting = _tools()
+    event = accounting.ZCDpEvent(rounds * concentrated(multiplier, beyond))
+    return float(_accountant().compose(event).get_epsilon(delta))
+
+
+@lru_cache(maxsize=64)
 def multiplier(epsilon: float, rounds: int, delta: float) -> float:
-    """The least noise, over the sensitivity, at which that many rounds cost `epsilon` at most.
+    """The least noise, over the sensitivity, at which that many rounds cost `epsilon` at most."""
+    accounting = _tools()
+    unit = math.sqrt(rounds) / epsilon  # about as large as the answer
+    found = accounting.calibrate_dp_mechanism(
+        _accountant,
+        lambda share: accounting.ZCDpEvent(rounds * concentrated(share * unit)),
+        epsilon,
+        delta,
+        accounting.LowerEndpointAndGuess(1e-6, 1.0),
+        tol=1e-7,
+    )
+    return float(found) * unit
 
-    Found for one round: T Gaussian mechanisms are together one whose noise is smaller by sqrt(T)
-    (Dong, Roth and Su 2022, Gaussian differential privacy, corollary 3.3).
-    """
-    _, pld = _tools()
-    wanted = pld.common.DifferentialPrivacyParameters(epsilon, delta)
-    loss = pld.privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(wanted)
-    return float(loss.standard_deviation) * math.sqrt(rounds)
+
+def _accountant() -> Any:
+    """One with orders so fine that epsilon is right to more digits than are shown."""
+    orders = 1.0 + np.geomspace(0.0101, 1e7, 4000)  # dp-accounting uses no order below 1.01
+    return _tools().rdp.RdpAccountant(orders)
 
 
-def _tools() -> tuple[Any, Any]:
+def _tools() -> Any:
     try:
         import dp_accounting
-        from dp_accounting import pld
+        import dp_accounting.rdp
     except ImportError:
         raise SettingsError(
             "differential privacy is accounted for by dp-accounting, which is not installed: "
             "pip install 'fedmmf[dp]'"
         ) from None
-    return dp_accounting, pld
+    return dp_accounting

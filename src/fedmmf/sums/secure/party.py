@@ -61,6 +61,9 @@ class SecureParty(PartySide):
         desk = self.desk
         sizes = sizes_of(desk.catalogue, desk.solver, desk.invitation.rank, message.for_survey)
         codec = codec_of(sizes, self._bounds(message), message.n_users, desk.solver.ring)
+        if desk.policy.noise is not None:
+            n_entries = sizes.catalogue.n_items * sizes.width
+            desk.policy.noise.grid(float(codec.rows.scale), message.n_parties, n_entries)
         identity = desk.policy.identity
         setup = agreed_setup(message, codec, desk.invitation)
         session = SessionClient(setup, message.party, identity=identity)
