@@ -335,14 +335,12 @@ def test_a_party_refuses_sums_that_may_end_with_less(small):
     party = joined(prepare(small, settings_of(DISTRIBUTED)))
     setup = SecureSetup(
         session=b"s" * 16,
-        graph_seed=b"g" * 32,
         for_survey=False,
         party=0,
         n_parties=60,
         n_users=60,
-        threshold=31,
-        neighbours=0,
         minimum=3,
+        batch=1,
         left_out=np.zeros(0, np.int32),
         identities=(),
     )

@@ -352,10 +352,10 @@ def test_a_survey_without_ratings_gives_the_counts_alone(small):
 def test_a_party_lets_no_ratings_into_a_survey_without_its_owners_say(small):
     """Counts it gives; a server that asks for ratings all the same gets no sum at all."""
     federation, side = begun(small, settings_of("secure"))
-    side.survey(with_ratings=False)
+    side.count_raters()
     assert not federation.server.roster.incidents
     with pytest.raises(BelowThresholdError):
-        side.survey(with_ratings=True)
+        side.sum("survey", Survey(with_ratings=True))
     reasons = set(federation.server.roster.refused.values())
     assert reasons == {
         "refused: this party's owner lets no ratings out, not even in a survey's sums"
