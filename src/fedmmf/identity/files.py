@@ -53,13 +53,16 @@ def read(path: Path, most: int, *, secret: bool = False) -> bytes:
     try:
         # A pipe without a writer would be waited for; whether it is a file is asked below.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
                 raise IdentityError(f"{path} must be a file; it is a folder, a pipe or a device")
             if secret:
                 _require_owner_only(path, mode)
-            data = file.read(most + 1)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(most + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise IdentityError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError:  # a null byte in the path

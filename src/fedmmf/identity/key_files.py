@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -70,7 +70,7 @@ class Identity:
             if given:
                 rule = "is not encrypted; read it without a passphrase"
             raise PassphraseError(f"{path} {rule}") from None
-        except (ValueError, UnsupportedAlgorithm):
+        except (ValueError, UnsupportedAlgorithm, InternalError):  # the last if OpenSSL is confused
             if given and b"ENCRYPTED" in data:
                 raise PassphraseError(f"{path} does not open with this passphrase") from None
             raise IdentityError(f"{path} must be a PEM file with a private key") from None

@@ -16,13 +16,8 @@ _PRIME = 2**255 - 19
 _SIGN_BIT = 1 << 255
 # y of the points whose order divides 8 (RFC 8032's curve): signatures that fit any text exist
 # under them without a secret, so that they prove nothing.
-_LOW_ORDER = {
-    0,
-    1,
-    _PRIME - 1,
-    int("05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826", 16),
-    int("7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd83d3d706a17c7", 16),
-}
+_OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD83D3D706A17C7
+_LOW_ORDER = {0, 1, _PRIME - 1, _OF_ORDER_8, _PRIME - _OF_ORDER_8}
 
 
 def is_proper(public: bytes) -> bool:
