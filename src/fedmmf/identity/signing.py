@@ -16,7 +16,7 @@ _PRIME = 2**255 - 19
 _SIGN_BIT = 1 << 255
 # y of the points whose order divides 8 (RFC 8032's curve): signatures that fit any text exist
 # under them without a secret, so that they prove nothing.
-_OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD83D3D706A17C7
+_OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _LOW_ORDER = {0, 1, _PRIME - 1, _OF_ORDER_8, _PRIME - _OF_ORDER_8}
 
 
