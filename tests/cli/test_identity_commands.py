@@ -1,4 +1,4 @@
-"""`fedmmf identity` as people and scripts use it: real files, real processes."""
+"""`fedmmf identity` as people and scripts use it, with real files."""
 
 import json
 import os
@@ -6,30 +6,32 @@ import pty
 import select
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from fedmmf.cli import main
 from fedmmf.identity import Card, Identity, TrustList, enrol
 
 WORDS = "one two three four five"
 
 
 @pytest.fixture
-def fedmmf(tmp_path):
-    """Run a command in a folder of its own."""
+def fedmmf(tmp_path, monkeypatch, capsys):
+    """Run a command in a folder of its own; what is no message but an error ends the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDMMF_PASSPHRASE", raising=False)
 
     def run(*arguments, code=0, **environment):
-        done = subprocess.run(
-            [sys.executable, "-m", "fedmmf", "identity", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": "200", **environment},
-            stdin=subprocess.DEVNULL,
-            cwd=tmp_path,
-        )
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
-        return done
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["fedmmf", "identity", *map(str, arguments)])
+            for name, value in {"COLUMNS": "200", **environment}.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        out, err = capsys.readouterr()
+        assert (ended.value.code or 0) == code, err
+        return SimpleNamespace(stdout=out, stderr=err)
 
     return run
 
@@ -223,10 +225,21 @@ def test_a_passphrase_is_asked_for_and_not_shown(tmp_path):
     assert found.fingerprint in seen
 
 
-def test_without_a_terminal_a_prompt_ends_in_a_message(fedmmf):
-    done = fedmmf("new", "a.key", "--name=a", "--site=b", "--passphrase", code=1)
+def test_without_a_terminal_a_prompt_ends_in_a_message(tmp_path):
+    arguments = ["new", "a.key", "--name=a", "--site=b", "--passphrase"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedmmf", "identity", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        start_new_session=True,  # else it would ask at the terminal of whoever runs the tests
+    )
+    assert done.returncode == 1
     assert "Aborted" in done.stderr
+    assert "Traceback" not in done.stderr
     assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_passphrase_is_taken_from_the_command_line(fedmmf, tmp_path):
