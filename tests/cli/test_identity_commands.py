@@ -96,6 +96,13 @@ def test_show_tells_of_each_kind_of_file_and_never_a_secret(fedmmf, made, tmp_pa
             assert identity.secret.hex() not in text
 
 
+def test_a_narrow_terminal_shows_the_whole_key(fedmmf, made, tmp_path):
+    key = Identity.read(tmp_path / "alice.key").public.hex()
+    shown = fedmmf("show", "alice.key", COLUMNS="60").stdout
+    assert key in "".join(character for character in shown if character in "0123456789abcdef")
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown + fedmmf("show", "t.json", COLUMNS="60").stdout
+
+
 def test_a_list_is_only_as_good_as_what_one_knows_of_its_issuer(fedmmf, made, tmp_path):
     assert "Anybody could have signed this list" in fedmmf("show", "t.json").stderr
     assert json.loads(fedmmf("show", "t.json", "--json").stdout)["issuer_known"] is False
@@ -150,6 +157,7 @@ MISTAKES = {
     "a folder that is not there": (["new", "no/x.key", "--name=a", "--site=b"], 1, "No such file"),
     "an old list": (["show", "t.json", "--at-least=2"], 1, "serial of at least 2; it has 1"),
     "an issuer of a card": (["show", "bob.key.card", "--issuer=x"], 2, "are for trust lists"),
+    "a file of another kind": (["show", "t.txt"], 1, "must be a key file, a card or a trust list"),
     "a folder": (["show", "."], 1, "must be a file"),
     "a folder as a list": (["trust", "/", "--issuer=issuer.key"], 1, "it is a folder"),
 }  # fmt: skip
@@ -160,6 +168,7 @@ def test_a_mistake_gets_a_message_and_destroys_nothing(fedmmf, made, tmp_path, m
     def files():
         return {one.name: one.read_bytes() for one in tmp_path.iterdir() if ".lock" not in one.name}
 
+    (tmp_path / "t.txt").write_text("{}")
     before = files()
     arguments, code, message = MISTAKES[mistake]
     done = fedmmf(*arguments, code=code)

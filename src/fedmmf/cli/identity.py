@@ -19,13 +19,14 @@ from fedmmf.identity import Card, Identity, TrustList, card_beside, enrol, files
 from fedmmf.identity.cards import CARD_FORMAT
 from fedmmf.identity.documents import format_of
 from fedmmf.identity.key_files import PEM_START
-from fedmmf.identity.trust_lists import LIST_BYTES
+from fedmmf.identity.trust_lists import LIST_BYTES, LIST_FORMAT
 
 app = typer.Typer(
     help="Make keys and cards, and keep the list of those who may take part.",
     no_args_is_help=True,
 )
 _ENVIRONMENT = "FEDMMF_PASSPHRASE"
+_KINDS = {CARD_FORMAT: "card", LIST_FORMAT: "list"}
 _TRUST_EXAMPLE = (
     "Example: fedmmf identity trust trust.json alice.key.card --issuer issuer.key "
     "--federation cardiology"
@@ -129,17 +130,19 @@ def show(
 ) -> None:
     """Check a key file, a card or a trust list and say what is in it; never a secret."""
     data = files.read(file, LIST_BYTES)
-    is_key = data.startswith(PEM_START)
-    if not is_key and format_of(data, str(file)) != CARD_FORMAT:
+    kind = "key" if data.startswith(PEM_START) else _KINDS.get(format_of(data, str(file)))
+    if kind is None:
+        raise IdentityError(f"{file} must be a key file, a card or a trust list; it is none")
+    if kind == "list":
         _show_list(file, common, issuer, at_least or 1)
         return
     if issuer is not None or at_least is not None:
-        raise SettingsError(f"--issuer and --at-least are for trust lists; {file} is none")
-    if is_key:
+        raise SettingsError(f"--issuer and --at-least are for trust lists; {file} is a {kind}")
+    if kind == "key":
         key = common.open(file)
-        facts = {"kind": "key", "key": key.public.hex(), "fingerprint": key.fingerprint}
+        facts = {"kind": kind, "key": key.public.hex(), "fingerprint": key.fingerprint}
     else:
-        facts = {"kind": "card", **_card_facts(Card.decode(data, str(file)))}
+        facts = {"kind": kind, **_card_facts(Card.decode(data, str(file)))}
     if common.json:
         print_json(facts)
     else:
