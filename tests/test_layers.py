@@ -29,6 +29,7 @@ ALLOWED = {
     "solvers": {"arrays", "errors", "registry"},
     "wire": {"arrays", "errors", "scale", "solvers"},
     "secagg": {"arrays", "errors"},
+    "identity": {"errors", "secagg"},  # of secagg the keys alone: see below
     "engines": {"arrays", "errors", "lists", "masks", "registry", "solvers"},
     "sums": {"arrays", "engines", "errors", "lists", "registry", "secagg", "solvers", "wire"},
     "party": {"arrays", "engines", "errors", "lists", "masks", "scale", "secagg", "solvers"}
@@ -52,7 +53,7 @@ ALLOWED = {
     | {"sums", "transports"},
     "bench": BASE
     | {"data", "engines", "evaluation", "model", "secagg", "simulation", "solvers", "sums"},
-    "cli": BASE | {"audit", "bench", "data", "masks", "model", "paper", "reports"},
+    "cli": BASE | {"audit", "bench", "data", "identity", "masks", "model", "paper", "reports"},
     "__init__": set(),  # imports lazily, by name
     "__main__": {"cli"},
 }
@@ -137,6 +138,16 @@ def test_the_server_side_knows_no_ratings_features_or_masks():
     loaded = loaded_by(f"import fedmmf.server, {', '.join(ways)}")
     rooms = {name.split(".")[1] for name in loaded if name.startswith("fedmmf.")}
     assert not rooms & KNOWING
+
+
+def test_identities_need_the_standard_library_and_cryptography_alone():
+    """Whoever keeps a list of identities needs no numbers and no part of a federation."""
+    loaded = loaded_by("import fedmmf.identity")
+    own = {name for name in loaded if name.split(".")[0] == "fedmmf"}
+    assert {name for name in own if "identity" not in name} == {
+        "fedmmf", "fedmmf.errors", "fedmmf.secagg", "fedmmf.secagg.errors", "fedmmf.secagg.keys",
+    }  # fmt: skip
+    assert "numpy" not in loaded
 
 
 SECAGG = [path for path in FILES if room_of(path) == "secagg"]

@@ -45,3 +45,11 @@ class CheckpointError(FedMMFError):
 
 class WireError(FedMMFError):
     """A message is malformed or arrived out of turn; the text names its sender."""
+
+
+class IdentityError(FedMMFError):
+    """A key file, card or trust list cannot be read or written, or breaks a rule."""
+
+
+class PassphraseError(IdentityError):
+    """A key file needs a passphrase, has none, or was made with another one."""

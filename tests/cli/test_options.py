@@ -38,6 +38,11 @@ FLAGS = {
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
         --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",
     "report": "--out/-o=report.html",
+    "identity new": "--name=None --site=None --passphrase=False",
+    "identity show": "--issuer=None --at-least=None --passphrase=False",
+    "identity trust": """
+        --issuer=None --most-per-site=None --federation=None --passphrase=False""",
+    "identity revoke": "--issuer=None --reason=None --passphrase=False",
     "reproduce table1": """
         --data=ml-100k --model=None --runs=10 --test=0.2 --solver=both --out=table1""",
     "reproduce tune": "--data=ml-100k --model=None --trials=30 --test=0.2",

@@ -32,7 +32,13 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
     """A table whose first column is text and whose others are numbers."""
     made = Table(title=title, title_justify="left", title_style="bold")
     for position, column in enumerate(columns):
-        made.add_column(column, justify="left" if position == 0 else "right", no_wrap=position == 0)
+        is_first = position == 0
+        made.add_column(
+            column,
+            justify="left" if is_first else "right",
+            no_wrap=is_first,
+            overflow="fold",  # on a narrow terminal over several lines: half a key is no key
+        )
     for row in rows:
         made.add_row(*row)
     return made
