@@ -61,3 +61,21 @@ def frame():
             "timestamp": [50, 10, 40, 30, 20],
         }
     )
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What was broken once, whether it holds, and whether it breaks without its repair."""
+    outcomes = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            if "security/test_breaks.py" in report.nodeid and report.when == "call":
+                test, name = report.nodeid.split("::")[1].rstrip("]").split("[", 1)
+                outcomes.setdefault(name, {})[test] = "yes" if outcome == "passed" else "NO"
+    if outcomes:
+        terminalreporter.section("breaks: hold now / break without their repair alone")
+    for name, found in outcomes.items():
+        holds, breaks = (found.get(f"test_it_{what}", "-") for what in COLUMNS)
+        terminalreporter.write_line(f"{name:48} {holds:>4} {breaks:>4}")
+
+
+COLUMNS = ("holds", "breaks_without_its_repair")

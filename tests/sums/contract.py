@@ -10,7 +10,7 @@ import pytest
 from federations import federation_of, settings_of
 
 from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import ROUND_STAGES
+from fedmmf.simulation.federation import ROUND_STAGES, make_parties
 from fedmmf.simulation.training import train
 from fedmmf.sums import SUMS
 from fedmmf.transports.wrappers import Faulty, Recorded
@@ -66,6 +66,37 @@ class Forgetful:
             self.n_lost += bool(publications) and is_new
             sent[name] = message if is_new else messages[name]
         return self._inner.exchange(stage, sent, timeout)
+
+
+CLOSE = 1e-4  # errors of fixed point and of ciphertexts, in the sums of rows
+
+
+class Twins:
+    """The same parties again, which say in floating point what the others will say."""
+
+    def __init__(self, ratings, settings):
+        run = prepare(ratings, settings)
+        self._parties = make_parties(ratings, settings, run.is_held_out, run.features)
+        self._collected = settings.sharing == "adaptive" and settings.collect_masked
+
+    def parts(self, parties, round_):
+        """By party: items, and its rows of the round that is to come."""
+        found = {}
+        for name, twin in self._parties.items():
+            if round_.round == 1 or not (self._collected and parties[name].in_clear):
+                twin.restore(parties[name].state())  # else its rounds are computed by the server
+            part = twin._run.contribute(round_, None, None, n_parties=len(parties))
+            found[name] = part.items, part.rows
+        return found
+
+
+def added(parts, names, shape):
+    """The obvious sum of some parties' rows."""
+    total = np.zeros(shape)
+    for name in names:
+        items, rows = parts[name]
+        total[items] += rows
+    return total
 
 
 class WayContract:
@@ -125,29 +156,44 @@ class WayContract:
         federation = federation_of(ratings, settings, lambda inner: Faulty(inner, up=fault))
         federation.prepare_sums()
         side, coordinator = federation.server.side, federation.server.coordinator
+        twins = None if self.is_noisy else Twins(ratings, settings)
         others = {party for party in federation.parties if party not in names}
         while not coordinator.is_finished:
             round_ = coordinator.next_round()
+            parts = None if self.is_noisy else twins.parts(federation.parties, round_)
             sums = side.sums(round_)
-            self.check_counts(ratings, settings, federation, sums)
+            self.check_sums(ratings, settings, side, sums, parts)
             assert others <= set(side.survivors)
             coordinator.advance(round_, sums)
         side.finish(coordinator.next_round(is_last=True))
         assert fault.happened
         assert set(federation.server.roster.refused) == names
 
-    def check_counts(self, ratings, settings, federation, sums):
-        """The counts are those of the survivors' training ratings, less items left out."""
-        side = federation.server.side
-        if self.is_noisy:
-            assert set(sums.n_raters) == {len(side.survivors)}
+    def check_sums(self, ratings, settings, side, sums, parts):
+        """The rows are those of exactly the survivors, less items left out.
+
+        Counts may be older than the sum, and say nothing of who is in it.
+        """
+        lists = prepare(ratings, settings).lists
+        if self.is_noisy:  # everybody seems to have rated everything
+            session = getattr(side, "_session", None)  # of sums of vectors: whom it was begun with
+            n_users = session.setup.n_users if session else len(side.survivors)
+            assert set(sums.n_raters) == {n_users}
             return
-        lists, names = prepare(ratings, settings).lists, sorted(federation.parties)
-        is_in = np.isin(names, list(side.survivors))
-        is_clear = np.isin(names, list(getattr(side, "in_clear", ())))
-        counts = lists.counts(ratings.n_items, is_in)
-        clear = lists.counts(ratings.n_items, is_in & is_clear)  # nothing is left out of these
-        assert np.all((sums.n_raters == counts) | (sums.n_raters == clear))
+        in_clear = set(getattr(side, "in_clear", ()))  # nothing is left out of these
+        every = added(parts, side.survivors, sums.rows.shape)
+        clear = added(parts, in_clear & set(side.survivors), sums.rows.shape)
+        is_every, is_clear = (
+            np.abs(sums.rows - rows).max(axis=1) < CLOSE for rows in (every, clear)
+        )
+        assert (is_every | is_clear).all()
+        for name in side.survivors:  # without any one of them it would be another sum
+            items, rows = parts[name]
+            seen = is_every[items] & (np.abs(rows).max(axis=1) > 2 * CLOSE)
+            assert seen.any()
+        counts = lists.counts(ratings.n_items)
+        assert (sums.n_raters <= counts).all()
+        assert sums.n_raters[is_every & ~is_clear].all()
         assert sums.n_raters.sum() > 0.5 * counts.sum()
 
     def test_a_repeated_message_gets_its_first_answer_again(self, ratings, variant):

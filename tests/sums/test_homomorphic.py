@@ -29,6 +29,7 @@ from fedmmf.sums.homomorphic.messages import (
     HomomorphicTask,
     Sealed,
 )
+from fedmmf.sums.rare import raters_needed
 from fedmmf.sums.vector import codec_of
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import (
@@ -191,34 +192,105 @@ def test_ckks_errors_are_below_a_millionth_of_a_bound_at_movielens_size():
 
 
 def test_a_survey_gives_the_item_statistics_and_leaves_rare_items_out(tiny):
-    federation, keeper = begun(tiny, weak_packed(), held_out=0.0)
-    sums, expected = keeper.survey(with_ratings=True), surveyed(tiny)
+    """Of rare items it gives neither ratings nor counts, and rounds nothing at all."""
+    federation, keeper = begun(tiny, weak_packed(), held_out=0.0, item_statistics=True)
+    settings, counts = keeper.desk.settings, np.diff(tiny.by_item.indptr)
+    sums, expected = keeper.survey(with_ratings=True), surveyed(tiny, settings)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-6)
-    rare = expected.n_raters < keeper.desk.settings.min_raters
-    sums = keeper.sums(federation.server.coordinator.next_round())
-    assert rare.any()
-    assert np.array_equal(sums.n_raters, np.where(rare, 0, expected.n_raters))
-    assert not sums.rows[rare].any()
+    rare = counts < raters_needed(settings.min_raters)
+    assert 0 < rare.sum() < len(rare)
+    assert expected.rows[~rare].any()
+    for found in (sums, keeper.sums(federation.server.coordinator.next_round())):
+        assert np.array_equal(found.n_raters, np.where(rare, 0, counts))
+        assert not found.rows[rare].any()
+
+
+def test_a_survey_without_ratings_gives_the_counts_alone(tiny):
+    _, keeper = begun(tiny, weak_packed(), held_out=0.0)
+    sums, counts = keeper.survey(with_ratings=False), np.diff(tiny.by_item.indptr)
+    assert np.array_equal(sums.n_raters, counts)
+    assert np.array_equal(sums.rows, counts[:, np.newaxis])
+
+
+def test_a_party_lets_no_ratings_into_a_survey_without_its_owners_say(tiny):
+    federation, keeper = begun(tiny, weak_packed(), held_out=0.0)
+    with pytest.raises(BelowThresholdError, match="0 parties answered"):
+        keeper.survey(with_ratings=True)
+    (reason,) = set(federation.server.roster.refused.values())
+    assert "owner lets no ratings out" in reason
 
 
 # Who is in it
 
 
-def counts_of(ratings, settings, without):
+def losing(stage, names):
+    return lambda where, name, data: None if where == stage and name in names else data
+
+
+def twin_rows(ratings, settings, round_):
+    """What each party adds, in floating point. (n_parties, n_items, width)."""
     run = prepare(ratings, settings)
-    return run.lists.counts(ratings.n_items, ~np.isin(np.arange(ratings.n_users), without))
+    parties = make_parties(ratings, settings, run.is_held_out, run.features)
+    rows = np.zeros((len(parties), *round_.item_rows.shape))
+    for number, party in enumerate(parties.values()):
+        read(party.answer(run.plan.invitation().encode()), (Joined,))
+        part = party._run.contribute(round_, None, None, n_parties=1)
+        rows[number, part.items] = part.rows
+    return rows
 
 
 @every_scheme
 def test_who_does_not_answer_is_left_out(tiny, make):
-    def losing(stage, name, data):
-        return None if stage == "round" and name in ("000003", "000007") else data
+    lost = losing("round", ("000003", "000007"))
+    federation, keeper = begun(tiny, make(), lambda inner: Faulty(inner, up=lost), min_raters=2)
+    round_ = federation.server.coordinator.next_round()
+    sums = keeper.sums(round_)
+    assert set(federation.parties) - set(keeper.survivors) == {"000003", "000007"}
+    rows = twin_rows(tiny, keeper.desk.settings, round_)
+    rows[:, sums.n_raters == 0] = 0
+    assert np.abs(rows[[3, 7]]).max(axis=(1, 2)).min() > 0.01  # with them it would be another sum
+    others = np.delete(rows, [3, 7], axis=0).sum(axis=0)
+    np.testing.assert_allclose(sums.rows, others, atol=1e-4)
 
-    federation, keeper = begun(tiny, make(), lambda inner: Faulty(inner, up=losing))
-    sums = keeper.sums(federation.server.coordinator.next_round())
-    assert np.array_equal(sums.n_raters, counts_of(tiny, keeper.desk.settings, [3, 7]))
+
+def rated_by(ratings, item, n_raters):
+    """The same ratings, but only so many users have rated an item; and who they are."""
+    users = ratings.user_codes[ratings.item_codes == item][:n_raters]
+    assert len(users) == n_raters
+    return ratings.select((ratings.item_codes != item) | np.isin(ratings.user_codes, users)), users
+
+
+@pytest.mark.parametrize("min_raters", [1, 3])
+def test_an_item_whose_only_rater_missed_the_survey_is_not_summed_when_it_returns(tiny, min_raters):
+    item = int(np.argmax(np.diff(tiny.by_item.indptr)))
+    ratings, (user,) = rated_by(tiny, item, 1)
+    lost = losing("survey", (f"{user:06}",))
+    federation, keeper = begun(
+        ratings, weak_packed(), lambda inner: Faulty(inner, up=lost),
+        held_out=0.0, min_raters=min_raters,
+    )  # fmt: skip
+    assert keeper.survey(with_ratings=False).n_raters[item] == 0
+    round_ = federation.server.coordinator.next_round()
+    sums = keeper.sums(round_)
+    assert f"{user:06}" in keeper.survivors
+    assert not sums.rows[item].any()
+    assert twin_rows(ratings, keeper.desk.settings, round_)[user, item].any()
+
+
+def test_two_of_three_raters_that_drop_out_do_not_show_the_third(tiny):
+    item = int(np.argmax(np.diff(tiny.by_item.indptr)))
+    ratings, users = rated_by(tiny, item, 3)
+    lost = losing("round", {f"{user:06}" for user in users[:2]})
+    federation, keeper = begun(
+        ratings, weak_packed(), lambda inner: Faulty(inner, up=lost), held_out=0.0
+    )
+    assert keeper.survey(with_ratings=False).n_raters[item] == 3
+    round_ = federation.server.coordinator.next_round()
+    sums = keeper.sums(round_)
     assert len(keeper.survivors) == 10
+    assert not sums.rows[item].any()
+    assert twin_rows(ratings, keeper.desk.settings, round_)[users[2], item].any()
 
 
 def test_too_few_answers_give_no_sum(tiny):
@@ -545,6 +617,7 @@ def test_the_server_sees_ciphertexts_only(tiny, make):
     """No part of what goes down or up appears among the bytes that it relays."""
     federation, keeper = begun(tiny, make(), Recorded)
     keeper.prepare()
+    summed = int(np.argmax(keeper._n_raters))  # factors of an item that is left out are zeros
     first = federation.server.coordinator.next_round()
     federation.server.run()
     last = federation.server.coordinator.next_round(is_last=True)
@@ -552,7 +625,7 @@ def test_the_server_sees_ciphertexts_only(tiny, make):
     twin = make_parties(tiny, settings, prepare(tiny, settings).is_held_out)["000000"]
     twin.answer(prepare(tiny, settings).plan.invitation().encode())
     part = twin._run.contribute(first, None, None, n_parties=1)
-    secrets = [first.item_rows[0].tobytes(), last.item_rows[0].tobytes(), keeper.key.channel]
+    secrets = [r.item_rows[summed].tobytes() for r in (first, last)] + [keeper.key.channel]
     secrets += [part.rows[0].tobytes(), part.items[:3].tobytes()]
     kinds = set()
     for seen in federation.transport.inner.seen:
@@ -624,6 +697,26 @@ def test_a_blind_sum_takes_what_is_due_and_gives_nothing_of_two(make):
     with pytest.raises(BelowThresholdError, match="2 parties answered"):
         blind.total()
     blind.receive("c", Ciphertexts(1, data))
+    total = secret.decrypt(blind.total(), made.length, made.largest)
+    assert np.array_equal(total, np.full(made.length, 3))
+
+
+@every_scheme
+def test_a_party_is_in_a_sum_once(make):
+    """Twice would make one update of three parties weigh two thirds, and two parties three."""
+    secret, made = make(), codec()
+    blind = blind_sum(secret, made)
+    one = blind._public.encrypt(np.ones(made.length, np.int64), made.largest)
+    again = blind._public.encrypt(np.ones(made.length, np.int64), made.largest)
+    for name in ("a", "b"):
+        blind.receive(name, Ciphertexts(1, one))
+    for data in (one, again):
+        with pytest.raises(WireError, match="a is in the sum already"):
+            blind.receive("a", Ciphertexts(1, data))
+    assert blind.added == ["a", "b"]
+    with pytest.raises(BelowThresholdError, match="2 parties answered"):
+        blind.total()
+    blind.receive("c", Ciphertexts(1, one))
     total = secret.decrypt(blind.total(), made.length, made.largest)
     assert np.array_equal(total, np.full(made.length, 3))
 

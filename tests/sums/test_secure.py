@@ -56,16 +56,19 @@ class Twins:
             read(party.answer(invitation), (Joined,))
         self._runs = [party._run for party in parties.values()]
 
-    def fixed_point_sums(self, round_, left_out, without=(), n_users=None):
+    def fixed_point_sums(self, round_, left_out, without=(), n_users=None, idle=()):
         """The obvious way: everybody's numbers bounded, rounded, and added as integers.
 
-        Everybody computes; those who are lost on the way are not in the sum.
+        Everybody computes but the idle ones, who were not asked; those who are lost on the way are
+        not in the sum.
         """
         n, ring = n_users or len(self._runs), ring_named(self._solver.ring)
         bounds = self._solver.bounds(self._plan.catalogue.scale.span)
         of_rows, of_totals = (FixedPoint(n, bound, ring) for bound in (bounds.row, bounds.total))
         rows, totals = np.zeros(round_.item_rows.shape, np.int64), 0
         for number, run in enumerate(self._runs):
+            if number in idle:
+                continue
             part = run.contribute(round_, None, None, n_parties=n)
             if number not in without:
                 rows[part.items] += of_rows.quantize(part.rows)
@@ -93,9 +96,9 @@ class Checked:
         """A round that everybody computed, and that gave no sum."""
         self._twins.fixed_point_sums(round_, self._rare)
 
-    def require_same(self, round_, sums, without=(), n_users=None):
-        """The sum is over exactly those who are not without, to the bit."""
-        rows, totals = self._twins.fixed_point_sums(round_, self._rare, without, n_users)
+    def require_same(self, round_, sums, **who):
+        """The sum is over exactly those who are in it, to the bit."""
+        rows, totals = self._twins.fixed_point_sums(round_, self._rare, **who)
         assert rows.any(axis=1).sum() == np.count_nonzero(self._counts) > 0
         assert np.array_equal(sums.rows, rows)
         assert np.array_equal(sums.totals, totals)

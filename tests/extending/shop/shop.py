@@ -20,11 +20,11 @@ from fedmmf.masks import MaskFamily
 from fedmmf.scale import RatingScale
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.solvers.sgd import Sgd, SgdPlan, SgdServer
-from fedmmf.sums.contract import Way, sizes_of
+from fedmmf.sums.contract import Way, bounds_of, sizes_of
 from fedmmf.sums.costs import Cost
+from fedmmf.sums.hiding import HidingServer
 from fedmmf.sums.party_side import PartySide
 from fedmmf.sums.secure.simulated import groups
-from fedmmf.sums.server_side import ServerSide
 from fedmmf.sums.vector import codec_of
 from fedmmf.wire import Ask, Message, Survey, name_of
 from fedmmf.wire.frames import BLOB, HEADER_BYTES, NAME_BYTES, fixed
@@ -137,7 +137,8 @@ class Halves(ReferenceEngine):
         return HalvesCrowd(given)
 
 
-# A way to sum: an enclave beside the server opens sealed vectors and gives out their sum alone.
+# A way to sum: an enclave beside the server opens sealed vectors and gives out their sum alone,
+# without the items that too few users rated.
 @dataclass(frozen=True)
 class SealedVector(Message):
     kind: ClassVar[int] = 128
@@ -146,8 +147,9 @@ class SealedVector(Message):
 
 
 def _codec(desk, rank, work, n_users):
-    sizes = sizes_of(desk.catalogue, desk.solver, rank, isinstance(work, Survey))
-    return codec_of(sizes, desk.solver.bounds(desk.catalogue.scale.span), n_users, "2^64")
+    for_survey = isinstance(work, Survey)
+    sizes = sizes_of(desk.catalogue, desk.solver, rank, for_survey)
+    return codec_of(sizes, bounds_of(desk.catalogue, desk.solver, for_survey), n_users, "2^64")
 
 
 class EnclaveParty(PartySide):
@@ -169,7 +171,7 @@ class EnclaveParty(PartySide):
         return SealedVector(nonce, box)
 
 
-class EnclaveServer(ServerSide):
+class EnclaveServer(HidingServer):
     def __init__(self, desk):
         super().__init__(desk)
         self._key = AESGCM.generate_key(256)
@@ -192,7 +194,9 @@ class EnclaveServer(ServerSide):
                 self.desk.roster.refuse(name, "its box cannot be opened")
         if len(self.survivors) < 3:
             raise BelowThresholdError("enclave", len(self.survivors), 3)
-        return codec.sums(total)
+        sums = codec.sums(total, self._n_raters)
+        sums.rows[self.left_out] = 0
+        return sums
 
 
 def enclave_cost(given):
@@ -201,15 +205,8 @@ def enclave_cost(given):
     return Cost(up, given.round_bytes + HEADER_BYTES + NAME_BYTES, how="by arithmetic")
 
 
-def enclave_groups(crowd):
-    from dataclasses import replace
-
-    everything = replace(crowd, settings=crowd.settings.changed(min_raters=1))
-    return groups(everything)
-
-
 ENCLAVE = Way(
-    "enclave", True, EnclaveParty, EnclaveServer, enclave_groups, enclave_cost,
+    "enclave", True, EnclaveParty, EnclaveServer, groups, enclave_cost,
     lambda settings: ("An enclave opens every update and gives out the sum.",),
 )  # fmt: skip
 

@@ -1,0 +1,388 @@
+"""Attacks on sums among real parties; each returns whether it succeeds."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+from federations import federation_of, settings_of
+from lying import (
+    BARE,
+    VICTIM,
+    everything_left_out,
+    is_victims,
+    lying_federation,
+    other_factors,
+    rows_of_the_others,
+    rows_read,
+    victims_update,
+)
+
+from fedmmf.engines.contract import Cohort
+from fedmmf.errors import FedMMFError, WireError
+from fedmmf.party import device
+from fedmmf.party.policy import Policy
+from fedmmf.party.run import PartyRun
+from fedmmf.secagg import RING32, FixedPoint, keys, public_identity
+from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.simulation.federation import make_parties
+from fedmmf.sums import hiding, rare
+from fedmmf.sums.dp import accounting, guarantee
+from fedmmf.sums.homomorphic.keeper import BlindSum
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
+from fedmmf.sums.homomorphic.schemes import generate, load_public
+from fedmmf.sums.secure import agreed
+from fedmmf.sums.secure.messages import SecureSetup
+from fedmmf.sums.secure.party import SecureParty
+from fedmmf.transports.in_process import InProcess
+from fedmmf.transports.wrappers import Faulty
+from fedmmf.wire import Survey
+from fedmmf.wire.frames import NO_NAME
+
+# 1. What is summed
+
+
+def different_factors(tiny):
+    """Pasquini et al. 2022: the others are told factors at which they have nothing to say."""
+    rows = rows_read(lying_federation(tiny, other_factors(tiny)))
+    return rows is not None and is_victims(rows - rows_of_the_others(tiny), tiny)
+
+
+def items_left_out(tiny):
+    return is_victims(rows_read(lying_federation(tiny, everything_left_out(tiny))), tiny)
+
+
+def an_empty_round(tiny):
+    """Whether the others mask zeros where they are told of nothing to sum."""
+
+    def lie(stage, questions, publication):
+        if not stage.startswith("trip"):
+            return None, b""
+        return {n: replace(q, about=NO_NAME) for n, q in questions.items() if n != VICTIM}, b""
+
+    federation = lying_federation(tiny, lie)
+    rows_read(federation)
+    reasons = federation.server.roster.refused.values()
+    return not any("say what is summed" in reason for reason in reasons)
+
+
+# 2. Rare items
+
+
+def with_raters(ratings, n_raters):
+    """Ratings in which one item of the victim has so many raters, and which item that is."""
+    mine = ratings.item_codes[ratings.user_codes == int(VICTIM)]
+    counts = np.bincount(ratings.item_codes, minlength=ratings.n_items)
+    item = int(mine[np.argmax(counts[mine])])
+    raters = ratings.user_codes[ratings.item_codes == item]
+    others = [user for user in raters.tolist() if user != int(VICTIM)][: n_raters - 1]
+    keep = (ratings.item_codes != item) | np.isin(ratings.user_codes, [int(VICTIM), *others])
+    return ratings.select(keep), item, [f"{user:06}" for user in others]
+
+
+def row_of_one(ratings, item, lost):
+    """Whether the row of an item is the victim's, where some messages of a stage are lost."""
+    settings = settings_of("secure", held_out=0.0)
+    federation = federation_of(ratings, settings, lambda inner: Faulty(inner, up=lost))
+    federation.prepare_sums()
+    rows = rows_read(federation)
+    wanted = victims_update(ratings)[item]
+    assert np.abs(wanted).max() > 0.01
+    return rows is not None and np.allclose(rows[item], wanted, atol=1e-3)
+
+
+def losing(stage, names):
+    return lambda at, name, data: None if at == stage and name in names else data
+
+
+def the_only_rater_missed_the_survey(tiny):
+    ratings, item, _ = with_raters(tiny, 1)
+    return row_of_one(ratings, item, losing("survey 1", {VICTIM}))
+
+
+def two_of_three_raters_drop_out(tiny):
+    ratings, item, others = with_raters(tiny, 3)
+    return row_of_one(ratings, item, losing("trip 1", others))
+
+
+# 3. Noise
+
+
+def noise_below_a_step(tiny):
+    """A grid so coarse that the noise of every party is zero."""
+    wanted = guarantee.Guarantee(1.0, 0.05 * math.sqrt(900), "distributed", 1)
+    try:
+        grid = wanted.grid(scale=2.0, n_parties=1000, n_entries=1)
+    except WireError:
+        return False
+    return not grid.add(np.zeros(100, np.int64)).any()
+
+
+def corrupt_parties_leave_too_little_noise(tiny):
+    wanted = guarantee.Guarantee(1.0, 3.0, "distributed", 1)
+    honest = {n: n - n // 20 - math.ceil(n / 20) for n in range(3, 400)}
+    left = {n: math.sqrt(m) * wanted.noise_std(n) for n, m in honest.items()}
+    return any(std < 3.0 * (1 - 1e-9) for std in left.values())
+
+
+# 4. The graph
+
+
+def neighbours_of_the_servers_choice(tiny):
+    """Try set-ups of 20 signing parties until two in league are all that the victim masks with."""
+    identities = tuple(public_identity(bytes([i]) * 32) for i in range(1, 21))
+    codec = SimpleNamespace(length=3, ring=RING32)
+    invitation = SimpleNamespace(encode=lambda: b"")
+    message = SecureSetup(bytes(16), False, 0, 20, 20, 3, 1, np.zeros(0, np.int32), identities)
+    for tried in range(1500):
+        message = replace(message, session=tried.to_bytes(16, "big"))
+        if agreed.agreed_setup(message, codec, invitation).peers(3) in ((7, 11),):
+            return True
+    return False
+
+
+# 5. Differences on the same data
+
+
+def the_same_round_without_the_victim(tiny):
+    federation = federation_of(tiny, settings_of("secure signed", **BARE))
+    federation.prepare_sums()
+    side, round_ = federation.server.side, federation.server.coordinator.next_round()
+    side.sums(round_)
+    side._session, side._names = None, sorted(set(federation.parties) - {VICTIM})
+    try:
+        side.sums(round_)
+    except FedMMFError:
+        return False
+    return set(federation.parties) - set(side.survivors) == {VICTIM}
+
+
+def a_second_survey_without_the_victim(tiny):
+    federation = federation_of(tiny, settings_of("secure signed", **BARE))
+    federation.server.invite()
+    side = federation.server.side
+    first = side.count_raters().n_raters
+    side._session, side._names = None, sorted(set(federation.parties) - {VICTIM})
+    try:
+        second = side.count_raters().n_raters
+    except FedMMFError:
+        return False
+    mine = tiny.item_codes[tiny.user_codes == int(VICTIM)]
+    return sorted(np.flatnonzero(first - second)) == sorted(mine)
+
+
+def a_second_run_without_the_victim(tiny):
+    """Batches of three, which a server forms anew for a run without the victim."""
+    settings = settings_of("secure signed", **BARE, batch=3)
+    run = prepare(tiny, settings)
+    parties = make_parties(run.ratings, settings, run.is_held_out, run.features)
+    rows = []
+    for names in (sorted(parties), sorted(set(parties) - {VICTIM})):
+        federation = LocalFederation.among(run.plan, parties, InProcess(parties))
+        federation.server.roster._names = names
+        try:
+            federation.prepare_sums()
+        except FedMMFError:
+            return False
+        rows.append(rows_read(federation))
+    return all(part is not None for part in rows) and is_victims(rows[0] - rows[1], tiny)
+
+
+# 6. What a refused message does
+
+
+def a_refused_message_moves_the_factors(tiny):
+    spoil = SimpleNamespace(stage="")
+
+    def down(stage, name, data):
+        is_due = stage == spoil.stage and name == VICTIM
+        return data[:-1] + bytes([data[-1] ^ 1]) if is_due else data
+
+    settings = settings_of("secure", **BARE)
+    federation = federation_of(tiny, settings, lambda inner: Faulty(inner, down=down))
+    federation.prepare_sums()
+    before = federation.parties[VICTIM].user_factors.copy()
+    spoil.stage = "trip 1"
+    rows_read(federation)
+    assert VICTIM in federation.server.roster.refused
+    return not np.array_equal(before, federation.parties[VICTIM].user_factors)
+
+
+# 8. Smaller
+
+
+def one_party_three_times(tiny):
+    """A homomorphic sum of one party's ciphertexts, three times."""
+    secret = generate("ckks")
+    codec = SimpleNamespace(length=5, largest=1000)
+    key = HomomorphicKey(secret.name, 3, bytes(32), secret.public)
+    blind = BlindSum(key, 1, codec)
+    values = np.arange(5, dtype=np.int64)
+    data = load_public(key.scheme, key.public).encrypt(values, codec.largest)
+    for _ in range(3):
+        try:
+            blind.receive("000000", Ciphertexts(1, data))
+        except WireError:
+            return False
+    return np.allclose(secret.decrypt(blind.total(), 5, 1000), 3 * values, atol=0.5)
+
+
+def a_lone_party(tiny, **policy):
+    """A party that has joined, and its run."""
+    settings = settings_of("plain", held_out=0.0)
+    run = prepare(tiny, settings)
+    party = make_parties(run.ratings, settings)[VICTIM]
+    party.policy = replace(party.policy, **policy)
+    party.answer(run.plan.invitation().encode())
+    return party._run
+
+
+def masked_ratings_in_spite_of_noise(tiny):
+    noise = guarantee.Guarantee(1.0, 3.0, "local", 5)
+    try:
+        a_lone_party(tiny, noise=noise).collect()
+    except WireError:
+        return False
+    return True
+
+
+def ratings_without_a_say(tiny):
+    run = a_lone_party(tiny)
+    rounding = SimpleNamespace(cohort=lambda left_out: _cohort(), totals=None)
+    try:
+        part = run.contribute(Survey(with_ratings=True), rounding, None, 1)
+    except WireError:
+        return False
+    return bool(part.rows.any())
+
+
+def _cohort():
+    return Cohort(bound=1.0, scale=float(FixedPoint(1, 1.0, RING32).scale))
+
+
+# What takes the repairs out
+
+
+def forget_what_is_published(patch):
+    honest = keys.pair_seed
+    patch.setattr(keys, "pair_seed", lambda s, c, one, other, about=b"": honest(s, c, one, other))
+
+
+def forget_what_was_agreed(patch):
+    patch.setattr(agreed, "name_of", lambda told: bytes(32))
+
+
+def mask_zeros_for_nothing(patch):
+    honest = SecureParty._values
+
+    def values(self, agreement, message):
+        if message.about == NO_NAME:
+            return np.zeros(agreement.codec.length, agreement.codec.ring.dtype)
+        return honest(self, agreement, message)
+
+    patch.setattr(SecureParty, "_values", values)
+
+
+def sum_what_nobody_was_seen_to_rate(patch):
+    honest = hiding.HidingServer.count_raters
+
+    def count_raters(self):
+        counts = honest(self)
+        self._n_raters = np.where(counts.n_raters == 0, 1, self._n_raters)
+        return counts
+
+    patch.setattr(hiding.HidingServer, "count_raters", count_raters)
+
+
+def leave_no_margin(patch):
+    patch.setattr(rare, "raters_needed", lambda min_raters: min_raters)
+
+
+def take_any_grid(patch):
+    patch.setattr(accounting, "EXCESS", math.inf)
+
+
+def round_shares_by_themselves(patch):
+    patch.setattr(guarantee, "counted_on", lambda n: math.ceil(0.9 * n))
+
+
+def let_two_neighbours_do(patch):
+    patch.setattr(agreed, "graph_of", lambda n, active, batch=1: (2, 3))
+
+
+def let_rounds_repeat(patch):
+    honest = PartyRun._begin_round
+
+    def begin(self, work):
+        self._last_round = 0
+        honest(self, work)
+
+    patch.setattr(PartyRun, "_begin_round", begin)
+
+
+def let_surveys_repeat(patch):
+    patch.setattr(SecureParty, "_note_survey", lambda self, message: None)
+
+
+def take_any_mates(patch):
+    patch.setattr(SecureParty, "_check_batch", lambda self, setup, party: None)
+
+
+def never_go_back(patch):
+    patch.setattr(device._Before, "go_back", lambda self, party: None)
+
+
+class Forgetful(list):
+    """A list that knows of nothing in it."""
+
+    def __contains__(self, thing):
+        return False
+
+
+def forget_whom_it_added(patch):
+    honest = BlindSum.__init__
+
+    def init(self, *given):
+        honest(self, *given)
+        self.added = Forgetful()
+
+    patch.setattr(BlindSum, "__init__", init)
+
+
+def collect_in_spite_of_noise(patch):
+    patch.setattr(
+        PartyRun, "collect", lambda self: (self.users.lists.items, self.users.masks.masked_ratings)
+    )
+
+
+def let_owners_have_no_say(patch):
+    say = property(lambda self: True, lambda self, value: None)
+    patch.setattr(Policy, "survey_ratings", say, raising=False)
+
+
+SUMS = {
+    "different factors for different parties": (different_factors, forget_what_is_published),
+    "all items left out for everybody else": (items_left_out, forget_what_was_agreed),
+    "an empty round": (an_empty_round, mask_zeros_for_nothing),
+    "the only rater missed the survey": (
+        the_only_rater_missed_the_survey,
+        sum_what_nobody_was_seen_to_rate,
+    ),
+    "two of three raters drop out": (two_of_three_raters_drop_out, leave_no_margin),
+    "noise below a step of fixed point": (noise_below_a_step, take_any_grid),
+    "corrupt parties leave too little noise": (
+        corrupt_parties_leave_too_little_noise,
+        round_shares_by_themselves,
+    ),
+    "neighbours of the server's choice": (neighbours_of_the_servers_choice, let_two_neighbours_do),
+    "the same round without the victim": (the_same_round_without_the_victim, let_rounds_repeat),
+    "a second survey without the victim": (a_second_survey_without_the_victim, let_surveys_repeat),
+    "a second run without the victim": (a_second_run_without_the_victim, take_any_mates),
+    "a refused message moves the factors": (a_refused_message_moves_the_factors, never_go_back),
+    "one party three times in a homomorphic sum": (one_party_three_times, forget_whom_it_added),
+    "masked ratings in spite of noise": (
+        masked_ratings_in_spite_of_noise,
+        collect_in_spite_of_noise,
+    ),
+    "ratings surveyed without the owner's say": (ratings_without_a_say, let_owners_have_no_say),
+}

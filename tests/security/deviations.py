@@ -1,0 +1,347 @@
+"""A server that deviates in one field of one message: `python tests/security/deviations.py 100000`.
+
+Five parties that sign. The server is honest but once: one field of one message, to one party, to
+all but one, or to all, says something else than it should. Fields are found by looking at the
+messages, and what they say instead by their type. Whatever sum the server ends with, and every
+difference of two of them, is compared with the sums of all groups of parties that are smaller than
+owners allow: none of them may be read.
+"""
+
+import os
+import struct
+import sys
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields, replace
+from functools import cache, lru_cache
+from itertools import combinations
+from multiprocessing import Pool
+from pathlib import Path
+from random import Random
+from unittest import mock
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1] / "sums"))  # where it is run as a program
+
+from federations import settings_of
+
+from fedmmf.data.synthetic import synthetic
+from fedmmf.errors import FedMMFError
+from fedmmf.secagg import SessionClient, SessionServer, keys, messages
+from fedmmf.secagg.policy import MINIMUM_COHORT
+from fedmmf.secagg.session import Trip, setup_of
+from fedmmf.secagg.setup import SERVER
+from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.simulation.federation import make_parties
+from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
+from fedmmf.sums.secure.party import SecureParty
+from fedmmf.transports.in_process import InProcess
+from fedmmf.wire import Finish, Invitation, Round, Survey, name_of, read, split_parcel
+
+N_PARTIES = 5
+WIRE = (Invitation, SecureSetup, SecureTrip, Finish, Survey, Round)
+INNER = (messages.Keys, messages.Boxes, messages.Survivors, messages.Request)
+EVERY_FIELD = {
+    f"{cls.__name__}.{part.name}" for cls in (*WIRE, Trip, *INNER) for part in fields(cls)
+}
+
+
+# Another value of the same type
+
+
+def other(value, draw):
+    """Something else than a value, of its type."""
+    kinds = (
+        (bool, _other_switch),
+        (int, _other_number),
+        (float, lambda v, d: d.choice([v + 1, -v, v * 2**21, 1e30, 0.0])),
+        (str, lambda v, d: d.choice(["plain", "dp", "secure", "vb", "sgd", "", v + "x"])),
+        (bytes, _other_bytes),
+        (np.ndarray, _other_array),
+        (frozenset, lambda v, d: v ^ {d.randrange(N_PARTIES)}),
+        (tuple, _other_tuple),
+        (dict, _other_table),
+    )
+    for kind, change in kinds:
+        if isinstance(value, kind):
+            return change(value, draw)
+    return other_field(value, draw)[0]
+
+
+def other_field(message, draw, wanted=None):
+    """A message with one field changed, and the name of the field."""
+    chosen = wanted or draw.choice([part.name for part in fields(message)])
+    changed = replace(message, **{chosen: other(getattr(message, chosen), draw)})
+    return changed, f"{type(message).__name__}.{chosen}"
+
+
+def _other_switch(value, draw):
+    return not value
+
+
+def _other_number(value, draw):
+    return max(draw.choice([value + 1, value - 1, 0, 1, 2, 3, 2 * value, 2**31 - 1]), 0)
+
+
+def _other_bytes(value, draw):
+    at = draw.randrange(len(value)) if value else 0
+    bit = 1 << draw.randrange(8)
+    flipped = value[:at] + bytes([value[at] ^ bit]) + value[at + 1 :] if value else b"x"
+    return draw.choice([flipped, flipped, bytes(len(value)), b"", value[:-1], value * 2])
+
+
+def _other_array(value, draw):
+    if value.dtype == np.int32:  # items
+        return draw.choice([np.arange(4), np.arange(3), value[:-1], np.zeros(0)]).astype(np.int32)
+    changed = value.copy()
+    changed.flat[draw.randrange(value.size)] += draw.choice([1.0, -1.0, 1e6])
+    return draw.choice([changed, value * 0, -value, value * 1e-20, value[:-1]])
+
+
+def _other_tuple(value, draw):
+    if not value:
+        return (bytes(32),)
+    at, pool = draw.randrange(len(value)), [*value, bytes(len(value[0]))]
+    swapped = (*value[:at], draw.choice(pool), *value[at + 1 :])
+    return draw.choice([swapped, value[:-1], value[::-1], ()])
+
+
+def _other_table(value, draw):
+    if not value:
+        return value
+    key, same = draw.choice(list(value)), draw.choice(list(value.values()))
+    fewer = {party: entry for party, entry in value.items() if party != key}
+    moved = fewer | {draw.randrange(N_PARTIES): value[key]}
+    return draw.choice([fewer, moved, value | {key: same}, value | {key: other(value[key], draw)}])
+
+
+# A transport that deviates once
+
+
+class Deviating:
+    """Changes one field of what some parties are sent in one exchange.
+
+    Args:
+        inner: carries the bytes.
+        draw: where chances come from.
+        at: which exchange; None: none.
+        wanted: which field, as `EVERY_FIELD` has it; None: any.
+    """
+
+    def __init__(self, inner, draw, at, wanted=None):
+        self._inner, self._draw, self._at, self._wanted = inner, draw, at, wanted
+        self.count, self.changed, self.setup = 0, None, None
+
+    def exchange(self, stage, parcels, timeout):
+        if self.count == self._at or (self._wanted and not self.changed and self._is_due(parcels)):
+            parcels = self._deviate(dict(parcels))
+        self.count += 1
+        return self._inner.exchange(stage, parcels, timeout)
+
+    def _is_due(self, parcels):
+        """Whether the wanted field is in what is sent now."""
+        _, message = split_parcel(next(iter(parcels.values())))
+        return self._wanted.split(".")[0] == type(read(message, WIRE)).__name__
+
+    def _deviate(self, parcels):
+        names, seed = sorted(parcels), self._draw.random()
+        one = self._draw.choice(names)
+        told = self._draw.choice([[one], [name for name in names if name != one], names])
+        for name in told:  # each its own message, changed in the same way
+            draw = Random(seed)  # noqa: S311
+            for _ in range(20):
+                try:
+                    changed, self.changed = self._changed(parcels[name], draw)
+                except (FedMMFError, struct.error, ValueError, KeyError, TypeError, AttributeError):
+                    continue  # nothing that could be sent
+                if changed != parcels[name]:
+                    parcels[name] = changed
+                    break
+        return parcels
+
+    def _changed(self, data, draw):
+        publications, frame = split_parcel(data)
+        message = read(frame, WIRE)
+        if publications and not self._wanted and draw.random() < 0.5:
+            work, what = other_field(read(publications[0], WIRE), draw)
+            told = replace(message, about=name_of(work.encode()))
+            return work.encode() + told.encode(), what
+        if isinstance(message, SecureTrip) and not self._wanted and draw.random() < 0.8:
+            inside, what = self._inside(message.data, draw)
+            message = replace(message, data=inside)
+        else:
+            wanted = self._wanted and self._wanted.split(".")[1]
+            message, what = other_field(message, draw, wanted)
+        return b"".join(publications) + message.encode(), what
+
+    def _inside(self, data, draw):
+        """A trip of a session with one field changed, or a message inside it."""
+        setup = self.setup()
+        trip = Trip.decode(setup, SERVER, data)
+        part = draw.choice(["current", "following"])
+        given = getattr(trip, part)
+        if not given or draw.random() < 0.2:
+            trip, what = other_field(trip, draw)
+            return trip.encode(setup), what
+        of_round = setup_of(setup, trip.number + (part == "following"))
+        cls = next(cls for cls in INNER if cls.kind == given[5])
+        inner, what = other_field(cls.decode(of_round, SERVER, given), draw)
+        changed = replace(trip, **{part: inner.encode(of_round, SERVER)})
+        return changed.encode(setup), what
+
+
+# One run, and what the server reads in it
+
+
+class Watch:
+    """What parties put into each sum, and what the server got out."""
+
+    def __init__(self):
+        self.put, self.got, self.turn = {}, {}, 0
+
+    def __enter__(self):
+        values, first, result = SecureParty._values, SessionServer.first, SessionServer.result
+
+        def put(side, agreed, message):
+            vector = values(side, agreed, message)
+            if vector.any():
+                self.put.setdefault(self.turn, {})[id(side.desk)] = vector.copy()
+            return vector
+
+        def begin(protocol, about=b""):
+            self.turn += 1
+            return first(protocol, about)
+
+        def get(protocol):
+            total = result(protocol)
+            if total is not None:
+                self.got[self.turn] = total
+            return total
+
+        self._patches = [
+            mock.patch.object(SecureParty, "_values", put),
+            mock.patch.object(SessionServer, "first", begin),
+            mock.patch.object(SessionServer, "result", get),
+        ]
+        for patch in self._patches:
+            patch.start()
+        return self
+
+    def __exit__(self, *error):
+        for patch in self._patches:
+            patch.stop()
+
+    def small_groups(self):
+        """How many parties' parts are read together, where these are too few."""
+        found = [(total, self.put.get(turn, {})) for turn, total in self.got.items()]
+        for (a, one), (b, two) in combinations(list(self.got.items()), 2):
+            if len(one) == len(two):
+                found += [(one - two, self.put.get(turn, {})) for turn in (a, b)]
+        return [size for total, parts in found if (size := _size(total, list(parts.values())))]
+
+
+def _size(total, parts):
+    """How many of the parts a total is the sum of, where these are too few; else 0."""
+    parts = [part for part in parts if part.shape == total.shape]
+    for size in range(1, MINIMUM_COHORT):
+        for group in combinations(parts, size):
+            same = np.sum(group, axis=0, dtype=total.dtype)
+            if np.array_equal(same, total) or np.array_equal(-same, total):
+                return size
+    return 0
+
+
+RATINGS = synthetic(N_PARTIES, 4, 18, min_per_user=3, seed=1)
+SETTINGS = settings_of(
+    "secure signed", held_out=0.0, min_raters=1, factors=1, rounds=2, mask="none"
+)
+EXCHANGES = 17  # of a run in which nothing goes wrong
+
+
+@cache
+def prepared():
+    return prepare(RATINGS, SETTINGS)
+
+
+def one_run(seed, wanted=None):
+    """One federation; what was changed, how many sums were got, and what is wrong with them."""
+    draw, run = Random(seed), prepared()  # noqa: S311
+    at = None if wanted else draw.randrange(EXCHANGES)
+    with the_same_secrets():
+        parties = make_parties(RATINGS, SETTINGS, run.is_held_out, run.features)
+        transport = Deviating(InProcess(parties), draw, at, wanted)
+        federation = LocalFederation.among(run.plan, parties, transport)
+        transport.setup = lambda: federation.server.side._session.protocol.setup
+        with Watch() as watch, suppress(FedMMFError):
+            federation.run()
+    return transport.changed, len(watch.got), watch.small_groups(), transport.count
+
+
+# All runs draw the same secrets, so that what OpenSSL finds for one it has found for all
+
+_agree = keys.KeyPair.agree
+is_signed, sign = lru_cache(1 << 14)(keys.is_signed), lru_cache(1 << 14)(keys.sign)
+from_secret = lru_cache(1 << 14)(keys.KeyPair.from_secret)
+
+
+@lru_cache(1 << 14)
+def agree(secret, peer):
+    return _agree(from_secret(secret), peer)
+
+
+@contextmanager
+def the_same_secrets():
+    """Secrets from one stream that begins anew, and a memory of what was computed with them."""
+    stream = Random(1)  # noqa: S311
+    patches = [
+        mock.patch("os.urandom", stream.randbytes),
+        mock.patch.dict(SessionClient.__init__.__kwdefaults__, entropy=stream.randbytes),
+        mock.patch.object(keys, "is_signed", is_signed),
+        mock.patch.object(keys, "sign", sign),
+        mock.patch.object(keys.KeyPair, "from_secret", from_secret),
+        mock.patch.object(keys.KeyPair, "agree", lambda pair, peer: agree(pair.secret, peer)),
+    ]
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
+def campaign(seeds):
+    """Many runs; how often each field was changed, how many sums were got, and what was found."""
+    changed, sums, found = Counter(), 0, []
+    for seed in seeds:
+        what, n_sums, groups, _ = one_run(seed)
+        changed[what] += 1
+        sums += n_sums
+        if groups:
+            found.append((seed, what, groups))
+    return changed, sums, found
+
+
+def say(text="", end="\n", file=None):
+    (file or sys.stdout).write(text + end)
+
+
+def main(count):
+    """Run them in as many processes as there are cores, and print what was changed."""
+    parts, every = os.cpu_count() or 1, Counter()
+    sums, found, done = 0, [], 0
+    chunks = [range(start, min(start + 200, count)) for start in range(0, count, 200)]
+    with Pool(parts) as pool:
+        for changed, n_sums, small in pool.imap_unordered(campaign, chunks):
+            every += changed
+            sums, found, done = sums + n_sums, found + small, done + sum(changed.values())
+            say(f"\r{done:,} of {count:,}, {len(found)} found", end="", file=sys.stderr)
+    say(file=sys.stderr)
+    for what, times in sorted(every.items(), key=str):
+        say(f"{what or 'nothing':28} {times:8,}")
+    missing = sorted(EVERY_FIELD - every.keys())
+    say(f"{count:,} runs, {sums:,} sums, fields never changed: {missing or 'none'}")
+    say(f"sums of fewer than {MINIMUM_COHORT} parties: {len(found)} {found[:5]}")
+    return bool(found or missing)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
