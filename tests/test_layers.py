@@ -201,6 +201,7 @@ DEVICE = [
     "fedmmf.sums.contract",
     "fedmmf.sums.party_side",
     "fedmmf.sums.secure",
+    "fedmmf.sums.secure.agreed",
     "fedmmf.sums.secure.messages",
     "fedmmf.sums.secure.party",
     "fedmmf.sums.secure.words",

@@ -9,6 +9,7 @@ from fedmmf.attacks.membership import MEMBERSHIP
 from fedmmf.attacks.ranking import RANKING
 from fedmmf.audit import readings
 from fedmmf.audit.exposure import restrict
+from fedmmf.sums.rare import raters_needed
 
 from .conftest import record_plain
 
@@ -51,7 +52,7 @@ def test_masked_vectors_name_no_item(strict_small, rated_small):
 def test_the_sum_gives_the_counts_and_that_is_all_it_names(strict_small, rated_small):
     seen, _, known = strict_small
     counts = rated_small.sum(axis=0)
-    shown = np.where(counts < 3, 0, counts)  # rare items are left out
+    shown = np.where(counts < raters_needed(3), 0, counts)  # rare items are left out
     assert np.array_equal(seen.sums[0].n_raters, shown)
     view = readings.sums_as_members(seen, known, shown / len(rated_small))
     result = MEMBERSHIP.run(view, rated_small)

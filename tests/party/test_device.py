@@ -13,7 +13,8 @@ from fedmmf.secagg.session import Trip
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties
 from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
+from fedmmf.sums.secure.agreed import graph_of
+from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.transports.wrappers import Recorded
 from fedmmf.wire import (
     Ask,
@@ -32,7 +33,7 @@ from fedmmf.wire import (
 )
 from fedmmf.wire.frames import NO_NAME
 
-ANSWERS = (Joined, Refused, Wanted, Update, Finished, Collected, SecureTrip)
+ANSWERS = (Joined, Refused, Wanted, Update, Finished, Collected, SecureAgreed, SecureTrip)
 
 
 @pytest.fixture
@@ -242,6 +243,22 @@ def test_a_trip_that_sums_has_to_say_what(small):
     assert reasons == {"refused: a trip that sums has to say what is summed"}
 
 
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_ratings_are_in_a_survey_only_if_its_owner_lets_them(small, is_allowed):
+    """Counts are, in sums; who shares in the clear is asked in the clear, and no less careful."""
+    run = prepare(small, settings_of("plain", item_statistics=is_allowed))
+    party = joined(run)
+    assert party.policy.survey_ratings == is_allowed
+    counts = asked(party, Survey(with_ratings=False).encode())
+    assert set(counts.rows.ravel().tolist()) == {1.0}
+    answer = asked(party, Survey(with_ratings=True).encode())
+    if is_allowed:
+        mine = party._users.ratings
+        assert np.array_equal(answer.rows.ravel(), (mine - 3.0) / 4.0)
+    else:
+        assert "owner lets no ratings out" in refusal(answer)
+
+
 def test_a_party_continues_from_its_own_checkpoint(run):
     messages = []
     coordinator = run.coordinator()
@@ -327,16 +344,16 @@ def test_what_leaves_a_party_is_this():
     assert [field.name for field in fields(SecureTrip)] == ["trip", "about", "data"]
 
 
+def setup_of_sixty():
+    return SecureSetup(bytes(16), False, 0, 60, 60, 3, 1, np.zeros(0, np.int32), ())
+
+
 def test_a_setup_that_claims_more_than_anybody_has_allocates_nothing(small):
     run = prepare(small, settings_of("secure"))
     party = joined(run)
-    for change in ({"n_parties": 2**32 - 1, "n_users": 2**32 - 1}, {"n_parties": 90_000}):
-        values = {
-            "session": bytes(16), "graph_seed": bytes(32), "for_survey": False, "party": 0,
-            "n_parties": 60, "n_users": 100_000, "threshold": 31, "neighbours": 0, "minimum": 3,
-            "left_out": np.zeros(0, np.int32), "identities": (),
-        }  # fmt: skip
-        message = SecureSetup(**{**values, **change}).encode()
+    changes = [{"n_parties": 2**32 - 1, "n_users": 2**32 - 1}, {"n_parties": 90_000}]
+    for change in (*changes, {"n_parties": 90_000, "batch": 11}, {"batch": 2**32 - 1}):
+        message = replace(setup_of_sixty(), **{"n_users": 100_000, **change}).encode()
         tracemalloc.start()
         party.answer(message)
         _, peak = tracemalloc.get_traced_memory()
@@ -352,10 +369,12 @@ def test_it_computes_with_no_longer_vectors_than_its_owner_allows(run):
 def test_it_shares_its_secrets_with_no_more_neighbours_than_it_has_time_for(small):
     run = prepare(small, settings_of("secure"))
     party = joined(run)
-    setup = SecureSetup(
-        bytes(16), bytes(32), False, 0, 2000, 2000, 1001, 0, 3, np.zeros(0, np.int32), ()
-    )
-    assert "600 neighbours at most" in refusal(said(party, message=setup))
+    many = replace(setup_of_sixty(), n_parties=2000, n_users=2000)
+    crowded = replace(many, batch=12)  # who drops out takes eleven along: it needs more holders
+    degree, _ = graph_of(2000, active=False, batch=12)
+    assert degree > 600
+    assert f"600 neighbours at most; got {degree}" in refusal(said(party, message=crowded))
+    assert isinstance(said(party, message=many), SecureAgreed)
 
 
 def test_one_answer_at_a_time(run):
@@ -387,8 +406,7 @@ def test_a_trip_that_sums_nothing_needs_no_vector(small):
     """At k = 256 one of `vb` has three million entries."""
     run = prepare(small, settings_of("secure vb", factors=255))
     party = joined(run)
-    setup = SecureSetup(bytes(16), bytes(32), False, 0, 60, 60, 31, 0, 3, np.zeros(0, np.int32), ())
-    party.answer(setup.encode())
+    party.answer(setup_of_sixty().encode())
     session = party._run.side._agreed.session
     data = Trip(1, 0).encode(session.setup)
     tracemalloc.start()

@@ -201,9 +201,9 @@ def test_a_box_of_another_round_does_not_open():
 @pytest.mark.parametrize("at_byte", [0, 40, 81, 82, 97, 98, 113])
 def test_a_garbage_box_costs_its_receiver_nothing_and_its_sender_is_complained_of(at_byte):
     setup, server, party, clients, sent = at(Stage.MASKED_INPUT)
-    forged = bytearray(messages.Boxes.decode(setup, SERVER, sent[party]).boxes[1].packed())
+    forged = bytearray(messages.Boxes.decode(setup, SERVER, sent[party]).boxes[1].packed)
     forged[at_byte] ^= 1
-    sent = boxes_with(setup, party, sent, of_1=messages.Box.unpacked(bytes(forged)))
+    sent = boxes_with(setup, party, sent, of_1=messages.Box(bytes(forged)))
     assert complaints_after(setup, server, sent, clients) == {1: 1}
 
 
@@ -215,7 +215,7 @@ def test_a_share_outside_the_field_is_complained_of_and_never_passed_on():
     key = keys.channel_key(sender._agreed[party], setup.context, *ends)
     text = b"\xff" * 66
     sealed = keys.seal(key, text, setup.context, 1, party)
-    box = messages.Box(sealed, sender._prints(1, party, text))
+    box = messages.Box.of(sealed, sender._prints(1, party, text))
     sent = boxes_with(setup, party, sent, of_1=box)
     assert complaints_after(setup, server, sent, clients) == {1: 1}
 
@@ -320,7 +320,7 @@ def test_shares_and_entries_out_of_range_are_refused():
 def test_boxes_and_shares_for_the_wrong_parties_are_refused_by_the_server():
     setup = make_setup()
     server, _, _ = run(setup, until=Stage.SHARE_KEYS)
-    box = messages.Box.unpacked(bytes(messages.BOX_BYTES))
+    box = messages.Box(bytes(messages.BOX_BYTES))
     wrong = messages.Shares(bytes(32), {4: box}).encode(setup, 1)
     with pytest.raises(SecAggError, match="boxes must be for its 4 neighbours"):
         server.receive(1, wrong)

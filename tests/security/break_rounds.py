@@ -35,7 +35,7 @@ def a_garbage_box(tiny):
     """Whether it puts its receiver out."""
 
     def garbage(setup, box, clients):
-        return messages.Box(bytes(len(box.sealed)), box.prints)
+        return messages.Box.of(bytes(len(box.sealed)), box.prints)
 
     setup, server, sent, clients = with_box(garbage)
     try:
@@ -53,7 +53,7 @@ def a_share_beyond_the_field(tiny):
         ends = End(1, sender._channel.public), End(4, receiver._channel.public)
         key = keys.channel_key(sender._agreed[4], setup.context, *ends)
         sealed = keys.seal(key, text, setup.context, 1, 4)
-        return messages.Box(sealed, sender._prints(1, 4, text))
+        return messages.Box.of(sealed, sender._prints(1, 4, text))
 
     setup, server, sent, clients = with_box(beyond)
     try:

@@ -20,6 +20,7 @@ from fedmmf.simulation.features import (
 from fedmmf.simulation.prepared import choose_held_out, lists_of, policy_of
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums import SUMS
+from fedmmf.sums.rare import raters_needed
 from fedmmf.sums.simulated import Simulated
 
 SETTINGS = Settings(mask="lr", factors=3, held_out=0.2)
@@ -102,20 +103,35 @@ def small_without_features(small):
 def test_item_statistics_are_two_columns_more_without_held_out_ratings(small):
     run = prepare(small, SETTINGS.changed(item_statistics=True))
     extra = run.features[:, run.content.shape[1] :]
-    assert np.array_equal(extra, statistics_features(surveyed(run.training)))
+    assert np.array_equal(extra, statistics_features(surveyed(run.training, run.settings)))
     np.testing.assert_allclose(extra.mean(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(extra.std(axis=0), 1, atol=1e-9)
 
 
 def test_a_survey_gives_item_counts_and_means(small):
-    sums = surveyed(small)
+    sums = surveyed(small, SETTINGS)
     for item in (0, 5, 44):
+        assert sums.n_raters[item] >= raters_needed(SETTINGS.min_raters)
         mine = small.values[small.item_codes == item]
         assert sums.n_raters[item] == len(mine)
         assert sums.rows[item, 0] == pytest.approx(np.sum((mine - 3.0) / 4.0), rel=1e-6)
     statistics = statistics_features(sums)
     means = [small.values[small.item_codes == i].mean() for i in (0, 5)]
     assert (statistics[0, 0] < statistics[5, 0]) == (means[0] < means[1])
+
+
+@pytest.mark.parametrize("sharing", ["strict", "adaptive", "plain"])
+def test_a_survey_gives_nothing_of_rare_items_unless_all_is_in_the_clear(small, sharing):
+    counts = lists_of(small).counts(small.n_items)
+    rare = counts < raters_needed(12)
+    assert 0 < rare.sum() < len(rare)
+    settings = SETTINGS.changed(sharing=sharing, min_raters=12)
+    sums, every = (surveyed(small, s) for s in (settings, SETTINGS.changed(sharing="plain")))
+    hidden = rare if sharing != "plain" else np.zeros(len(rare), bool)
+    assert np.array_equal(sums.n_raters, np.where(hidden, 0, counts))
+    assert np.array_equal(sums.rows[:, 0], np.where(hidden, 0.0, every.rows[:, 0]))
+    same = np.unique(statistics_features(sums)[hidden], axis=0)
+    assert len(same) == (sharing != "plain")  # they look like items that nobody rated
 
 
 def test_everybody_chooses_how_to_share(small):
@@ -143,6 +159,9 @@ def test_a_policy_is_what_the_settings_say():
     adaptive = SETTINGS.changed(sharing="adaptive", threshold_j=0.01)
     assert (policy_of(adaptive).threshold_j, policy_of(adaptive).audit) == (0.01, None)
     assert policy_of(adaptive.changed(grouping="audit")).audit is not None
+    assert (policy_of(SETTINGS).smallest_batch, policy_of(SETTINGS).survey_ratings) == (1, False)
+    chosen = policy_of(SETTINGS.changed(batch=4, item_statistics=True))
+    assert (chosen.smallest_batch, chosen.survey_ratings) == (4, True)
 
 
 def test_a_party_of_one_decides_as_the_simulation_does_for_it(small):
@@ -166,8 +185,11 @@ def test_rare_items_are_left_out_of_hidden_sums_and_stay_in_plain_ones(small):
     limit = int(np.sort(counts)[5]) + 1
     (hidden,) = groups_of(small, min_raters=limit)
     (plain,) = groups_of(small, min_raters=limit, sharing="plain")
-    assert np.array_equal(hidden.counts, np.where(counts < limit, 0, counts))
-    assert np.array_equal(hidden.cohort.left_out, counts < limit)
+    rare = counts < raters_needed(limit)
+    assert (counts < limit).sum() >= 6
+    assert not rare.all()
+    assert np.array_equal(hidden.counts, np.where(rare, 0, counts))
+    assert np.array_equal(hidden.cohort.left_out, rare)
     assert np.array_equal(plain.counts, counts)
     assert (hidden.cohort.is_fixed, plain.cohort.is_fixed) == (True, False)
 

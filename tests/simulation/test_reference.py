@@ -96,9 +96,9 @@ def test_a_real_run_is_a_simulation_with_every_message(small):
 
 @pytest.mark.parametrize("chosen", [IN_CLEAR, {"sharing": "strict"}])
 def test_a_survey_gives_item_counts_and_means(small, chosen):
-    settings = Settings(**chosen, mask="mean", held_out=0.0)
+    settings = Settings(**chosen, mask="mean", held_out=0.0, item_statistics=True)
     sums = LocalFederation.of(prepare(small, settings)).server.invite().survey(with_ratings=True)
-    expected = surveyed(small)
+    expected = surveyed(small, settings)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-5)
     np.testing.assert_allclose(statistics_features(sums), statistics_features(expected), atol=1e-4)

@@ -407,6 +407,17 @@ def test_a_survey_that_nobody_unmasked_is_made_anew(small):
     assert list(side.survivors) == sorted(federation.parties)
 
 
+def test_a_survey_that_failed_before_it_was_unmasked_is_made_anew_among_those_who_sign(tiny):
+    """The third trip still brings keys of the next round, and that is no unmasking."""
+    settings = settings_of("secure signed")
+    lost = Misbehaving("survey 2", 1, dict.fromkeys(sorted_names(7)))
+    federation, side = begun(tiny, settings, lambda inner: Faulty(inner, up=lost))
+    found = side.survey(with_ratings=False)
+    assert lost.happened
+    assert np.array_equal(found.n_raters, counts_of(tiny, settings))
+    assert list(side.survivors) == sorted(federation.parties)
+
+
 def test_a_survey_that_was_unmasked_is_over_even_if_the_server_says_that_it_heard_nothing(small):
     """It may have heard all the same, and ask for another among fewer."""
     lost = Misbehaving("survey 3", 1, dict.fromkeys(sorted_names(56)))

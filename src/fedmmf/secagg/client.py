@@ -219,7 +219,7 @@ class RoundClient:
         strangers = sorted(signatures.keys() - self.setup.around(self.party))
         require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
         holds = self._who_holds(list(signatures))  # (n_signers, n_owners)
-        signed = holds.sum(axis=0) + [self.party in self.setup.holders(o) for o in self._shares]
+        signed = holds.sum(axis=0) + 1  # itself; it holds a share of each of them
         for owner, count in zip(self._shares, signed.tolist(), strict=True):
             reason = f"{count} holders of party {owner} signed; {self.setup.threshold} are needed"
             require(count >= self.setup.threshold, _SERVER, reason)
@@ -229,12 +229,10 @@ class RoundClient:
 
     def _who_holds(self, signers: Sequence[int]) -> Array:
         """Which signers hold shares of which owner. (n_signers, n_owners) bool."""
-        place = {party: i for i, party in enumerate(signers)}
-        holds = np.zeros((len(signers), len(self._shares)), bool)
-        for column, owner in enumerate(self._shares):
-            found = [place[h] for h in self.setup.holders(owner) if h in place]
-            holds[found, column] = True
-        return holds
+        holders = self.setup.holder_rows(tuple(self._shares))  # (n_owners, K) positions
+        holds = np.zeros((self.setup.n, len(holders)), bool)
+        holds[holders, np.arange(len(holders))[:, np.newaxis]] = True
+        return holds[[self.setup.index[party] for party in signers]]
 
     def _require_signed(self, survivors: frozenset[int], signatures: Mapping[int, bytes]) -> None:
         text = bit_map(self.setup, survivors) + self._about
@@ -259,7 +257,7 @@ class RoundClient:
         context, own = self.setup.context, End(self.party, self._channel.public)
         sealing = keys.channel_key(secret, context, own, End(peer, key.channel))
         sealed = keys.seal(sealing, text, context, self.party, peer)
-        return Box(sealed, self._prints(self.party, peer, text))
+        return Box.of(sealed, self._prints(self.party, peer, text))
 
     def _open(self, peer: int, box: Box) -> bytes | None:
         """Return both shares; None if the peer did not send what it says: its shares are missing.

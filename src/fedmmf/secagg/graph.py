@@ -20,11 +20,19 @@ def neighbours(n: int, k: int, seed: bytes, position: int) -> tuple[int, ...]:
     """Return the neighbours of one position, increasing; n k must be even."""
     if k == n - 1:
         return (*range(position), *range(position + 1, n))
-    order, place = circle(n, seed)
+    near = neighbour_rows(n, k, seed, np.array([position]))[0]  # (k,)
+    return tuple(np.sort(near).tolist())
+
+
+def neighbour_rows(n: int, k: int, seed: bytes, positions: Array) -> Array:
+    """Return the neighbours of several positions, in the order of the ring. (n_positions, k)."""
     side = np.arange(1, k // 2 + 1)  # (k // 2,)
     steps = np.concatenate([side, -side, [n // 2] * (k % 2)]).astype(np.int64)  # (k,)
-    near = order[(place[position] + steps) % n]  # (k,)
-    return tuple(np.sort(near).tolist())
+    if k == n - 1:  # everybody, whatever the order
+        return (positions[:, np.newaxis] + np.arange(1, n)) % n
+    order, place = circle(n, seed)
+    near: Array = order[(place[positions][:, np.newaxis] + steps) % n]
+    return near
 
 
 @lru_cache(maxsize=_CIRCLES)

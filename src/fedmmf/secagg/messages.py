@@ -90,31 +90,39 @@ class Keys:
         return cls({party: Advertise.unpacked(record) for party, record in records.items()})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Box:
-    """A holder's shares of both secrets of an owner, sealed, and what everybody may see of them."""
+    """A holder's shares of both secrets of an owner, sealed, and what everybody may see of them.
 
-    sealed: bytes
-    prints: tuple[bytes, bytes]  # of the share of the self mask, and of the mask key
+    The server passes on very many of them: it is cut up only where it is looked into.
+    """
 
-    def packed(self) -> bytes:
-        """Write it."""
-        return self.sealed + b"".join(self.prints)
+    packed: bytes
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Self:
-        """Read it."""
+    def of(cls, sealed: bytes, prints: tuple[bytes, bytes]) -> Self:
+        """Put it together."""
+        return cls(sealed + b"".join(prints))
+
+    @property
+    def sealed(self) -> bytes:
+        """Both shares, for the holder."""
+        return self.packed[:SEALED_BYTES]
+
+    @property
+    def prints(self) -> tuple[bytes, bytes]:
+        """Of the share of the self mask, and of the mask key."""
         middle = SEALED_BYTES + PRINT_BYTES
-        return cls(data[:SEALED_BYTES], (data[SEALED_BYTES:middle], data[middle:]))
+        return self.packed[SEALED_BYTES:middle], self.packed[middle:]
 
 
 def _box_table(boxes: Mapping[int, Box]) -> bytes:
-    return framing.table({party: box.packed() for party, box in boxes.items()})
+    return framing.table({party: box.packed for party, box in boxes.items()})
 
 
 def _read_box_table(body: memoryview, setup: Setup, who: str) -> dict[int, Box]:
     records = framing.read_table(body, BOX_BYTES, setup, who)
-    return {party: Box.unpacked(record) for party, record in records.items()}
+    return {party: Box(record) for party, record in records.items()}
 
 
 @dataclass(frozen=True)

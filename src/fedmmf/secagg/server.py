@@ -244,7 +244,7 @@ class RoundServer:
         return {party: self._signed_request(party).encode(self.setup, SERVER) for party in signers}
 
     def _signed_request(self, party: int) -> messages.Request:
-        near = {holder for owner in self._holders[party] for holder in self._holders[owner]}
+        near = self.setup.around(party)
         signatures = {p: s for p, s in self._signatures.items() if p in near and p != party}
         return messages.Request(self._request.survivors, self._request.dropped, signatures)
 

@@ -1,16 +1,17 @@
 """What all sides agree on before a round; its digest is bound into every key and message."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
 
+from fedmmf.arrays import Array
 from fedmmf.secagg import policy
 from fedmmf.secagg.errors import PolicyError
-from fedmmf.secagg.graph import neighbours
+from fedmmf.secagg.graph import neighbour_rows, neighbours
 from fedmmf.secagg.keys import KEY_BYTES, digest
 from fedmmf.secagg.ring import RING32, Ring
 
@@ -117,7 +118,14 @@ class Setup:
         """Return who holds shares of the secrets that a party holds shares of; itself too."""
         if self.degree == self.n - 1:
             return frozenset(self.parties)
-        return frozenset(far for near in self.holders(party) for far in self.holders(near))
+        far = np.unique(self.holder_rows(self.holders(party)))
+        return frozenset(self.parties[i] for i in far.tolist())
+
+    def holder_rows(self, parties: Sequence[int]) -> Array:
+        """Return the positions of the holders of several parties. (n_parties, degree + 1)."""
+        own = np.array([self.index[party] for party in parties], np.int64)  # (n_parties,)
+        near = neighbour_rows(self.n, self.degree, self.graph_seed, own)
+        return np.column_stack((own, near))
 
     def mates(self, party: int) -> tuple[int, ...]:
         """Return the batch of a party, itself too."""

@@ -138,8 +138,8 @@ class SecureParty(PartySide):
             raise WireError("the trips of a round have to be about the same")
         answer = agreed.session.check if message.trip == 2 else agreed.session.second
         data = answer(message.data)
-        if message.trip == 3:
-            self._note_survey(message)
+        if message.trip == 3 and Trip.decode(agreed.session.setup, SERVER, message.data).current:
+            self._note_survey(message)  # it may also have made boxes for the next round alone
         return SecureTrip(message.trip, message.about, data)
 
     def _note_survey(self, message: SecureTrip) -> None:
