@@ -139,3 +139,5 @@ def _share_with_single_run(name: str, row: Row) -> dict[str, Any]:
 app.command("efficiency", epilog=privacy.EFFICIENCY_EXAMPLE)(privacy.efficiency)
 app.command("dp", epilog=privacy.DP_EXAMPLE)(privacy.dp)
 app.command("attacks", epilog=privacy.ATTACKS_EXAMPLE)(privacy.attacks)
+app.command("strict", epilog=privacy.STRICT_EXAMPLE)(privacy.strict)
+app.command("rounds", epilog=privacy.ROUNDS_EXAMPLE)(privacy.rounds)
