@@ -1,4 +1,4 @@
-"""`fedmmf reproduce efficiency|dp|attacks|strict|rounds`: what privacy costs, and what attacks find."""
+"""`fedmmf reproduce efficiency|dp|attacks|strict|rounds`: costs of privacy, and attacks."""
 
 from dataclasses import asdict
 from pathlib import Path
