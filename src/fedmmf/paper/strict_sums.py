@@ -3,7 +3,7 @@
 Cohorts of users are drawn at random, those of one size without a common member, and the sum of
 round 1 over each is attacked: by `calibrated` and `unmixing`, which know who rated what, and by
 `membership`, which does not. Beside each stands what public knowledge finds of the same user; the
-gain is the difference. The control is the same attack on sums of shuffled residuals.
+gain is the difference. The control is `calibrated` on sums of shuffled residuals.
 
 Weights are chosen on people who are in none of the attacked cohorts (`audit.cohorts`).
 """
@@ -27,7 +27,7 @@ from fedmmf.paper.drawing import new_figure, write_results
 from fedmmf.paper.gains import Gain, paired_gain
 from fedmmf.simulation import prepare
 
-COHORTS = {12: 24, 25: 12, 50: 8, 100: 6, 200: 3, 400: 2}  # size -> how many at most
+COHORTS = {12: 16, 25: 8, 50: 6, 100: 5, 200: 3, 400: 2}  # size -> how many at most
 ON_SUMS = ("calibrated", "unmixing")
 
 
@@ -77,31 +77,39 @@ def run(
     """Attack cohorts of each size, and everybody at once; `progress` is told (done, of)."""
     ready = prepare(ratings, settings.changed(held_out=0.0, sharing="strict"))
     first, control = FirstRound.of(ready), FirstRound.of(ready, shuffled=True)
-    rows: list[SumRow] = []
     every = [*(size for size in sorted(set(sizes)) if size < ratings.n_users), ratings.n_users]
+    rows: list[SumRow] = []
     for number, size in enumerate(every):
         progress(number, len(every))
-        cohorts = draw_cohorts(ratings.n_users, size, settings.seed)
-        rows += [_on_sums(first, first, cohorts, name) for name in ON_SUMS]
-        rows.append(replace(_on_sums(first, control, cohorts, ON_SUMS[1]), attack="control"))
-        rows.append(_members(first, cohorts))
+        rows += attack_size(first, control, draw_cohorts(ratings.n_users, size, settings.seed))
     return StrictSums(ratings.name, settings.mask, settings.factors, rows, settings.model_dump())
 
 
 def draw_cohorts(n_users: int, size: int, seed: int) -> list[Array]:
     """Cohorts without a common member; codes, increasing. (size,) each."""
     draw = rng.stream(seed, "cohorts", size).permutation(n_users)
-    wanted = next((n for least, n in sorted(COHORTS.items(), reverse=True) if size >= least), 24)
+    wanted = next((n for least, n in sorted(COHORTS.items(), reverse=True) if size >= least), 16)
     n_cohorts = max(1, min(wanted, n_users // size))
     return [np.sort(draw[n * size : (n + 1) * size]) for n in range(n_cohorts)]
 
 
-def _on_sums(first: FirstRound, made: FirstRound, cohorts: list[Array], name: str) -> SumRow:
-    """One attack on the sums that `made` makes; it was rehearsed on those of `first`."""
-    attack = ATTACKS[name]
+def attack_size(first: FirstRound, control: FirstRound, cohorts: list[Array]) -> list[SumRow]:
+    """Every attack on cohorts of one size."""
+    rows, weights = [], []
+    for name in ON_SUMS:
+        views = _weighed(first, ATTACKS[name], [first.summed(cohort)[0] for cohort in cohorts])
+        weights.append([view.weights for view in views])
+        rows.append(_on_sums(first, cohorts, weights[-1], name))
+    shuffled = _on_sums(control, cohorts, weights[0], ON_SUMS[0])
+    return [*rows, replace(shuffled, attack="control"), _members(first, cohorts)]
+
+
+def _on_sums(made: FirstRound, cohorts: list[Array], weights: list[Array], name: str) -> SumRow:
+    """One attack on the sums that `made` makes, with weights chosen before."""
     seen = [made.summed(cohort) for cohort in cohorts]
-    views = _weighed(first, attack, [view for view, _ in seen])
-    found = [attack.run(view, truth) for view, (_, truth) in zip(views, seen, strict=True)]
+    views = [replace(view, weights=mine) for (view, _), mine in zip(seen, weights, strict=True)]
+    pairs = zip(views, seen, strict=True)
+    found = [ATTACKS[name].run(view, truth) for view, (_, truth) in pairs]
     return _row(views, name, [one.success for one in found], [one.baseline for one in found])
 
 
