@@ -20,7 +20,6 @@ from fedmmf.arrays import Array
 from fedmmf.attacks import Attack
 from fedmmf.attacks.calibrated import SummedView, calibrate, trusting
 from fedmmf.audit.exposure import prior_parts, public_prior
-from fedmmf.engines.contract import Cohort
 from fedmmf.lists import UserLists
 from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.simulation import Prepared
@@ -102,11 +101,11 @@ class FirstRound:
         n_items = len(self.item_factors)
         is_kept = lists.counts(n_items)[lists.items] >= self.run.settings.min_raters
         bound = SGD.bounds(self.run.training.scale.span).row
-        scale = float(FixedPoint(lists.n_users, bound, ring_named(SGD.ring)).scale)
-        steps = Cohort(bound=bound, scale=scale).in_steps(updates[is_kept])
+        codec = FixedPoint(lists.n_users, bound, ring_named(SGD.ring))
+        steps = codec.quantize(updates[is_kept])
         total = np.zeros((n_items, updates.shape[1]), np.int64)
         np.add.at(total, lists.items[is_kept], steps)
-        return np.asarray(total / scale)
+        return np.asarray(total / codec.scale)
 
     def rehearsals(self, people: Array, size: int) -> list[tuple[SummedView, Array]]:
         """Sums over cohorts of people whose ratings the attacker knows, and these ratings.
