@@ -302,6 +302,7 @@ class AttackOutcome(_Typed):
         interval: 95 % interval of the mean.
         baseline_mean: the same measure without the attack.
         advantage_interval: 95 % interval of success minus baseline, user by user.
+        advantage: mean of that difference, the paired gain; version 0.1 did not print it.
         quantiles: of success over users, by their share of users.
         users: codes of the attacked users, in the order of success and baseline.
         success: of each user; None where there was nothing to attack.
@@ -317,6 +318,7 @@ class AttackOutcome(_Typed):
     interval: Interval
     baseline_mean: FiniteFloat
     advantage_interval: Interval
+    advantage: FiniteFloat | None = None
     quantiles: dict[str, FiniteFloat] = Field({}, repr=False)
     users: tuple[int, ...] = Field((), repr=False)
     success: tuple[FiniteFloat | None, ...] = Field((), repr=False)

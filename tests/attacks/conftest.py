@@ -1,12 +1,15 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fedmmf import rng
 from fedmmf.attacks.membership import item_matrix
 from fedmmf.audit import expose, recording
+from fedmmf.audit.cohorts import FirstRound
 from fedmmf.config import Settings
+from fedmmf.data import Ratings
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties, server_plan
 
@@ -51,3 +54,30 @@ def strict_small(small):
 @pytest.fixture(scope="session")
 def rated_small(small):
     return item_matrix(exposed(small, "none").lists, small.n_items)
+
+
+def first_rounds(ratings, mask):
+    """Round 1 of everybody, and the control: the same with residuals in other places."""
+    run = prepare(ratings, Settings(mask=mask, held_out=0.0))
+    return FirstRound.of(run), FirstRound.of(run, shuffled=True)
+
+
+@pytest.fixture(scope="session")
+def sparse():
+    """100 users with 12 ratings each, so that an item of their sum has five raters or so."""
+    draw, n_users, n_items, length = rng.stream(0, "sparse"), 100, 250, 12
+    items = np.concatenate([draw.permutation(n_items)[:length] for _ in range(n_users)])
+    users = np.repeat(np.arange(n_users), length)
+    effects = (
+        0.5 * draw.standard_normal(n_items)[items] + 0.4 * draw.standard_normal(n_users)[users]
+    )
+    values = np.clip(np.rint(3.4 + effects + 0.9 * draw.standard_normal(len(items))), 1, 5)
+    return Ratings.from_frame(pl.DataFrame({"user_id": users, "item_id": items, "rating": values}))
+
+
+@pytest.fixture(scope="session")
+def summed_sparse(sparse):
+    """(view of one sum over everybody, truth, the same sum of shuffled residuals)."""
+    first, control = first_rounds(sparse, "mean")
+    view, truth = first.summed(np.arange(sparse.n_users))
+    return view, truth, control.summed(view.users)[0]

@@ -8,6 +8,7 @@ import pytest
 
 from fedmmf import rng
 from fedmmf.attacks import ATTACKS, Attack, AttackResult, attacks_on, rating_attacks
+from fedmmf.attacks.calibrated import SummedView
 from fedmmf.attacks.gradients import Uploads
 from fedmmf.attacks.membership import CohortView, from_updates
 from fedmmf.attacks.ranking import ranking
@@ -55,6 +56,8 @@ def case(attack, request, small):
         uploads, masked, _ = request.getfixturevalue("plain_small")
         seen, _, known = request.getfixturevalue("strict_small")
         return uploads, masked, readings.vectors_as_updates(seen, known)
+    if attack.target == "sums":
+        return request.getfixturevalue("summed_sparse")
     if attack.target == "cohort":
         rated = request.getfixturevalue("rated_small")
         popularity, users = rated.mean(axis=0), np.arange(small.n_users)
@@ -90,6 +93,10 @@ def few(target, lengths, same=None):
     if target == "masked ratings":
         made = {"masked": masked, "features": features, "plan": plan, "engine": engine}
         return Exposed(**known, **made), values
+    if target == "sums":
+        q, rows = (draw.standard_normal((N_ITEMS, 3)) for _ in range(2))
+        made = {"plan": SGD_PLAN, "item_factors": q, "rows": rows, "is_centred": True}
+        return SummedView(**known, **made, weights=np.ones(len(users))), values
     q = tuple(draw.standard_normal((N_ITEMS, 3)).astype(np.float32) for _ in range(2))
     updates = tuple(1e30 * np.outer(masked, np.ones(3)) for _ in range(2))  # nothing honest
     return Uploads(**known, plan=SGD_PLAN, item_factors=q, updates=updates), masked

@@ -52,6 +52,18 @@ def test_messages_leak_in_the_clear_and_not_in_strict_mode(found):
         assert result.advantage_interval[0] <= 0, result.name
 
 
+def test_sums_are_weighed_against_the_prior_and_the_verdict_has_the_gain(found):
+    sums = {result.name: result for result in found.messages["sums of strict mode"]}
+    assert {"calibrated", "unmixing"} <= set(sums)
+    for result in sums.values():
+        assert result.advantage == pytest.approx(result.mean - result.baseline_mean)
+    helped = [result for result in sums.values() if result.advantage_interval[0] > 0]
+    assert "membership" in {result.name for result in helped}
+    for result in helped:
+        assert f"{result.name} {result.advantage:+.4f}" in found.verdicts[SUMMED]
+    assert "idden" not in found.verdicts[SUMMED]
+
+
 def test_a_small_sum_says_something_of_who_is_in_it(found):
     (taking_part,) = found.messages["sums with and without the user"]
     assert taking_part.name == "taking part"

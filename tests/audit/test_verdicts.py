@@ -1,5 +1,7 @@
 """What findings come to, on findings that are made up."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedmmf.attacks import AttackResult
@@ -38,12 +40,27 @@ def test_the_worst_attack_is_named_first_and_rankings_recover_nobody():
 def test_the_verdict_is_given_for_either_group():
     verdicts = findings().verdicts()
     assert "at least 90% of the ratings of 2 of 3 users" in verdicts[CLEAR]
-    assert verdicts[SUMMED].startswith("Hidden: to within")
-    helped = findings(in_sums=0.4).verdicts()[SUMMED]
-    assert "sums over this one help grouping" in helped
+    assert verdicts[SUMMED].startswith("No gain found: from a sum over these 4 users")
     nobody = findings(threshold_j=0.0)
     assert nobody.verdicts()[CLEAR] == "Nobody would share in the clear."
     assert nobody.sentences() == ("Nobody would share in the clear.",)
+
+
+def test_the_verdict_on_sums_is_paired_and_has_the_number():
+    """User by user the gain is plain, although the interval of the mean holds the baseline."""
+    spread = np.array([0.1, 0.4, 0.6, 0.9])
+    users = AttackResult("calibrated", "K.", "O.", "M.", USERS, spread + 0.01, spread)
+    assert users.interval[0] < users.baseline_mean
+    found = findings()
+    helped = replace(found, messages={**found.messages, STRICT[1]: [users]})
+    told = helped.verdicts()[SUMMED]
+    assert told.startswith("A sum over these 4 users says more than the public knows.")
+    assert "calibrated +0.0100 (+0.0100 to +0.0100)" in told
+    assert "idden" not in told
+
+
+def test_vectors_that_help_are_told_as_what_should_not_be():
+    assert "which should be noise" in findings(in_sums=0.4).verdicts()[SUMMED]
 
 
 def test_rules_are_counted_beside_each_other():

@@ -134,3 +134,19 @@ def test_the_attack_figures_are_drawn_with_their_data(ratings_file, tmp_path):
         found["figures"][name]["h = 1"]["mean"] for name in ("2b", "2b-tie-tolerant")
     )
     assert strict <= tolerant
+
+
+def test_what_sums_say_is_told_by_size(ratings_file, tmp_path):
+    options = ["--mask", "mean", "--factors", "4", "--out", tmp_path]
+    found = report_of("reproduce", "strict", "--data", ratings_file, "--size", "12", *options)
+    assert json.loads((tmp_path / "strict.json").read_text()) == found
+    assert {row["size"] for row in found["rows"]} == {12, 60}
+    for row in found["rows"]:
+        assert row["gain"]["low"] <= row["gain"]["mean"] <= row["gain"]["high"]
+
+
+def test_what_many_rounds_say_is_told_by_batch(ratings_file, tmp_path):
+    options = ["--mask", "mean", "--factors", "4", "--rounds", "6", "--out", tmp_path]
+    found = report_of("reproduce", "rounds", "--data", ratings_file, "--size", "12", *options)
+    assert json.loads((tmp_path / "rounds.json").read_text()) == found
+    assert {row["batch"] for row in found["rows"]} == {1, 5, 20}

@@ -321,7 +321,7 @@ def let_rounds_repeat(patch):
 
 
 def let_surveys_repeat(patch):
-    patch.setattr(SecureParty, "_note_survey", lambda self, message: None)
+    patch.setattr(SecureParty, "_check_survivors", lambda self, agreement, message: None)
 
 
 def take_any_mates(patch):

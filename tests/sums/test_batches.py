@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-import numpy as np
 import pytest
 from federations import federation_of, settings_of
 from test_secure import Checked, begun, joined, losing, said, setup_among
@@ -230,19 +229,3 @@ def test_in_a_later_run_among_the_same_parties_only_whole_old_batches_are_summed
             side.sum("survey", Survey(with_ratings=False))
     assert any("other members" in reason for reason in again.server.roster.refused.values())
     assert {name: party._users.mates for name, party in federation.parties.items()} == before
-
-
-@pytest.mark.parametrize("batch", [3, 2])
-def test_a_party_in_a_batch_to_hide_in_may_be_surveyed_again(tiny, batch):
-    """Two surveys then differ by a batch at least; in a smaller one it tells once."""
-    settings = settings_of("secure", batch=batch, held_out=0.0)
-    federation, side = begun(tiny, settings)
-    first = side.survey(with_ratings=False)
-    if batch == 2:
-        with pytest.raises(Exception, match="aborted"):
-            side.sum("survey", Survey(with_ratings=False))
-        assert "was surveyed before" in federation.server.roster.refused["000003"]
-        return
-    second = side.survey(with_ratings=False)
-    assert np.array_equal(first.n_raters, second.n_raters)
-    assert not federation.server.roster.incidents

@@ -382,19 +382,23 @@ def test_who_lets_no_ratings_out_is_missing_in_the_survey_and_not_in_the_rounds(
     assert list(side.survivors) == sorted(federation.parties)
 
 
-def test_a_party_is_surveyed_once(small):
-    """Two surveys differ by who is missing in one; the ratings are another survey."""
-    settings = settings_of("secure", held_out=0.0, item_statistics=True)
-    federation, side = begun(small, settings)
-    side.survey(with_ratings=True)
-    assert not federation.server.roster.incidents
-    for with_ratings in (False, True):
-        with pytest.raises(BelowThresholdError):
-            side.sum("survey", Survey(with_ratings))
-        (reason,) = set(federation.server.roster.refused.values())
-        assert "was surveyed before" in reason
-    round_ = federation.server.coordinator.next_round()
-    Checked(small, settings).require_same(round_, side.sums(round_))
+def test_a_second_survey_is_among_the_same_or_differs_by_a_cohort(tiny):
+    """What two surveys differ by shows: nobody, or several at once."""
+    settings = settings_of("secure signed", held_out=0.0, min_raters=1)
+    federation, side = begun(tiny, settings)
+    side.survey(with_ratings=False)
+    everybody = sorted(federation.parties)
+    for n_missing in (0, 1, 2, 3):
+        side._session, side._names = None, everybody[n_missing:]
+        if 0 < n_missing < 3:
+            with pytest.raises(BelowThresholdError):
+                side.sum("survey", Survey(with_ratings=False))
+            reasons = federation.server.roster.refused.values()
+            assert any(f"differs by {n_missing} parties" in reason for reason in reasons)
+            continue
+        found = side.sum("survey", Survey(with_ratings=False))
+        assert list(side.survivors) == everybody[n_missing:]
+        assert found.rows.sum() == (tiny.user_codes >= n_missing).sum()
 
 
 def test_a_survey_that_nobody_unmasked_is_made_anew(small):
@@ -414,19 +418,24 @@ def test_a_survey_that_failed_before_it_was_unmasked_is_made_anew_among_those_wh
     federation, side = begun(tiny, settings, lambda inner: Faulty(inner, up=lost))
     found = side.survey(with_ratings=False)
     assert lost.happened
-    assert np.array_equal(found.n_raters, counts_of(tiny, settings))
-    assert list(side.survivors) == sorted(federation.parties)
+    missing = set(federation.parties) - set(side.survivors)
+    assert len(missing) == 3
+    without = sorted(map(int, missing))
+    assert np.array_equal(found.n_raters, counts_of(tiny, settings, without=without))
 
 
-def test_a_survey_that_was_unmasked_is_over_even_if_the_server_says_that_it_heard_nothing(small):
-    """It may have heard all the same, and ask for another among fewer."""
-    lost = Misbehaving("survey 3", 1, dict.fromkeys(sorted_names(56)))
-    federation, side = begun(small, settings_of("secure"), lambda inner: Faulty(inner, up=lost))
-    with pytest.raises(BelowThresholdError):
-        side.survey(with_ratings=False)
-    (reason,) = set(federation.server.roster.refused.values())
-    assert "was surveyed before" in reason
-    assert set(federation.server.roster.refused) == set(federation.parties)
+def test_a_survey_that_was_unmasked_unheard_is_made_anew_without_several(tiny):
+    """The server may have heard all the same: what the two differ by is three parties' part."""
+    lost = Misbehaving("survey 3", 1, dict.fromkeys(sorted_names(8)))
+    settings = settings_of("secure signed")
+    federation, side = begun(tiny, settings, lambda inner: Faulty(inner, up=lost))
+    side.survey(with_ratings=False)
+    assert lost.happened
+    assert len(side.survivors) == tiny.n_users - 3
+    assert not side._resting
+    round_ = federation.server.coordinator.next_round()
+    side.sums(round_)
+    assert list(side.survivors) == sorted(federation.parties)  # all are back
 
 
 def test_items_with_too_few_raters_are_left_out_after_a_survey(small):

@@ -20,6 +20,8 @@ ATTACKS: Registry[Attack] = Registry(
         "decode": "fedmmf.attacks.decode:DECODE",
         "ranking": "fedmmf.attacks.ranking:RANKING",
         "gradients": "fedmmf.attacks.gradients:GRADIENTS",
+        "calibrated": "fedmmf.attacks.calibrated:CALIBRATED",
+        "unmixing": "fedmmf.attacks.unmixing:UNMIXING",
         "membership": "fedmmf.attacks.membership:MEMBERSHIP",
     },
 )

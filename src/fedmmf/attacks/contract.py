@@ -1,8 +1,8 @@
 """What an attack is: a view, a guess made from the view alone, and a score against the truth.
 
 The split keeps an attack honest. `guess` is given a view, which holds what left the parties and
-what is public, and nothing else; only `score` meets the truth. Views are in `view`, `gradients` and
-`membership`.
+what is public, and nothing else; only `score` meets the truth. Views are in `view`, `gradients`,
+`membership` and `calibrated`.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,13 @@ from fedmmf.attacks.view import View, nearest_level, per_user_mean
 
 RESAMPLES = 1000
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-Target = Literal["masked ratings", "uploads", "cohort"]
+Target = Literal["masked ratings", "uploads", "cohort", "sums"]
 """What is attacked, and so what a guess is given and what it is compared with.
 
 masked ratings: an `Exposed`, and the ratings (n,).
 uploads: an `Uploads`, and the masked ratings (n,).
 cohort: a `CohortView`, and who rated what (n_users, n_items) bool.
+sums: a `SummedView`, and the ratings (n,).
 """
 
 
@@ -88,6 +89,11 @@ class AttackResult:
         return self._bootstrap(self.success - self.baseline)
 
     @property
+    def advantage(self) -> float:
+        """Mean of success minus baseline, user by user: the paired gain."""
+        return _mean(self.success - self.baseline)
+
+    @property
     def quantiles(self) -> dict[float, float]:
         """Quantiles of the success over users; none where nobody is attacked."""
         if not self._is_scored.any():
@@ -103,6 +109,7 @@ class AttackResult:
             "mean": self.mean,
             "interval": list(self.interval),
             "baseline_mean": self.baseline_mean,
+            "advantage": self.advantage,
             "advantage_interval": list(self.advantage_interval),
             "quantiles": {f"{share:g}": value for share, value in self.quantiles.items()},
             "users": self.users.tolist(),

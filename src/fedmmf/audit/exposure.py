@@ -37,8 +37,7 @@ def public_prior(ratings: Ratings, seed: int = 0) -> Array:
     distribution is shrunk towards that of all items. (n, n_levels)
     """
     n_levels = len(levels_of(ratings.scale))
-    part_of_user = rng.stream(seed, "prior parts").permutation(ratings.n_users) % PRIOR_PARTS
-    parts = part_of_user[ratings.user_codes]  # (n,)
+    parts = prior_parts(ratings, seed)[ratings.user_codes]  # (n,)
     level = nearest_level(ratings.values, ratings.scale)
     cells = ratings.item_codes * np.int64(n_levels) + level
     prior = np.empty((ratings.n_ratings, n_levels))
@@ -51,6 +50,11 @@ def public_prior(ratings: Ratings, seed: int = 0) -> Array:
         here = parts == part
         prior[here] = by_item[ratings.item_codes[here]]
     return np.asarray(prior / prior.sum(axis=1, keepdims=True))
+
+
+def prior_parts(ratings: Ratings, seed: int = 0) -> Array:
+    """The part that each user is dealt into. (n_users,)."""
+    return rng.stream(seed, "prior parts").permutation(ratings.n_users) % PRIOR_PARTS
 
 
 def restrict(ratings: Ratings, users: Array) -> Ratings:

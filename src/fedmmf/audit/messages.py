@@ -13,6 +13,7 @@ from fedmmf.attacks.gradients import Uploads, to_exposed
 from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
 from fedmmf.attacks.view import Exposed
 from fedmmf.audit import readings
+from fedmmf.audit.cohorts import FirstRound, weighed
 from fedmmf.audit.exposure import restrict
 from fedmmf.audit.recording import ROUNDS, Tell, Transcript, record_plain, record_strict
 from fedmmf.config import Settings
@@ -39,18 +40,18 @@ def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Resul
     return {
         PLAIN: cohort.attack_plain(uploads),
         STRICT[0]: cohort.attack_strict(vectors, named),
-        STRICT[1]: cohort.attack_strict(sums, counted),
+        STRICT[1]: (*cohort.attack_strict(sums, counted), *cohort.attack_weighed(run)),
         TAKING_PART: (cohort.attack_taking_part(uploads),),
     }
 
 
 def n_steps(mask: str) -> int:
     """How often `attack_messages` tells that something is done."""
-    uploads, masked, cohort = (
-        len(attacks_on(target, mask)) for target in ("uploads", "masked ratings", "cohort")
+    uploads, masked, cohort, sums = (
+        len(attacks_on(target, mask)) for target in ("uploads", "masked ratings", "cohort", "sums")
     )
     recorded = 2 * (2 + ROUNDS)  # parties made, sums prepared, rounds
-    return recorded + (uploads + 1 + cohort) + 2 * (uploads + masked + cohort) + 2
+    return recorded + (uploads + 1 + cohort) + 2 * (uploads + masked + cohort) + sums + 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +117,16 @@ class AttackedCohort:
         attacks = attacks_on("masked ratings", self.settings.mask)
         found = [self._tried(attack, exposed, truth) for attack in attacks]
         return (*leaks, *found, *self._on_cohort(members))
+
+    def attack_weighed(self, run: Prepared) -> Results:
+        """What weighs the sum of round 1 against the prior; its weight comes from other people."""
+        first = FirstRound.of(run)
+        is_centred = run.masks.family.is_centred
+        seen = readings.sums_as_they_are(self.transcript, self.view, is_centred=is_centred)
+        attacks = attacks_on("sums", self.settings.mask)
+        views = [weighed(first, attack, seen) for attack in attacks]
+        pairs = zip(attacks, views, strict=True)
+        return tuple(self._tried(attack, view, self.ratings.values) for attack, view in pairs)
 
     def attack_taking_part(self, uploads: Uploads) -> AttackResult:
         """What a sum says about its users beside what it would say without each of them."""

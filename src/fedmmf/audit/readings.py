@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.attacks.calibrated import SummedView
 from fedmmf.attacks.gradients import Uploads
 from fedmmf.attacks.membership import CohortView
 from fedmmf.attacks.view import View
@@ -28,6 +29,21 @@ def vectors_as_updates(transcript: Transcript, known: View) -> Uploads:
 def sums_as_updates(transcript: Transcript, known: View) -> Uploads:
     """The sum over all parties in the place of each party's update."""
     return _uploads(transcript, known, [sums.rows[known.lists.items] for sums in transcript.sums])
+
+
+def sums_as_they_are(transcript: Transcript, known: View, *, is_centred: bool) -> SummedView:
+    """The sum of round 1, for attacks that weigh it; weights are still to be chosen."""
+    return SummedView(
+        users=known.users,
+        lists=known.lists,
+        scale=known.scale,
+        prior=known.prior,
+        plan=transcript.plan,
+        item_factors=transcript.item_factors[0],
+        rows=transcript.sums[0].rows,
+        is_centred=is_centred,
+        weights=np.ones(len(known.users)),
+    )
 
 
 def twin_sums(uploads: Uploads, *, with_own: bool) -> Uploads:

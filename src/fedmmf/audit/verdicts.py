@@ -92,15 +92,25 @@ class AuditFindings:
         return f"Some attack finds at least {RECOVERED:.0%} of the ratings of {found} of {n} users."
 
     def _verdict_in_sums(self) -> str:
-        seen = [result for name in STRICT for result in self.messages[name]]
-        better = sorted({r.name for r in seen if r.interval[0] > r.baseline_mean})
-        if better:
+        """By the paired gain: attack minus public knowledge, user by user."""
+        n_users = max((len(result.users) for result in self.messages[STRICT[1]]), default=0)
+        vectors, sums = (
+            _gains([result for result in self.messages[name] if result.advantage_interval[0] > 0])
+            for name in STRICT
+        )
+        if vectors:
             return (
-                f"Hidden in a crowd, but sums over this one help {', '.join(better)}: it is small."
+                f"Masked vectors, which should be noise, seem to help {vectors}. Chance makes one "
+                "interval in forty say so; audit again."
+            )
+        if sums:
+            return (
+                f"A sum over these {n_users} users says more than the public knows. Gain over "
+                f"public knowledge, user by user, with its 95 % interval: {sums}."
             )
         return (
-            "Hidden: to within its 95 % interval, no attack on masked vectors or sums does better "
-            "than public knowledge."
+            f"No gain found: from a sum over these {n_users} users, no attack does better than "
+            "public knowledge, user by user, to within its 95 % interval."
         )
 
     def with_recovered(self, points: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
@@ -118,6 +128,15 @@ def on_ratings(results: Sequence[AttackResult], mask: str) -> list[AttackResult]
     """Those of the attacks that find ratings."""
     names = {attack.name for attack in rating_attacks(mask)}
     return [result for result in results if result.name in names]
+
+
+def _gains(results: Sequence[AttackResult]) -> str:
+    """Attacks with what they gain, the largest gain first."""
+    ordered = sorted(results, key=lambda result: -result.advantage)
+    return "; ".join(
+        "{} {:+.4f} ({:+.4f} to {:+.4f})".format(r.name, r.advantage, *r.advantage_interval)
+        for r in ordered
+    )
 
 
 def outcome(result: AttackResult) -> AttackOutcome:

@@ -54,7 +54,7 @@ def _show(found: AuditResult) -> None:
     for title, attacks in (*found.groups.items(), *found.messages.items()):
         rows = [_row(attack) for attack in attacks if attack.n_users]
         if rows:
-            columns = ["attack", "users", "success", "95 %", "without it"]
+            columns = ["attack", "users", "success", "95 %", "without it", "gain", "95 %"]
             results.print(table(title, columns, rows))
     for sentence in found.sentences:
         results.print(sentence)
@@ -74,4 +74,6 @@ def _row(attack: AttackOutcome) -> list[str]:
         f"{attack.mean:.3f}",
         f"{attack.interval[0]:.3f} to {attack.interval[1]:.3f}",
         f"{attack.baseline_mean:.3f}",
+        f"{attack.mean - attack.baseline_mean:+.4f}",
+        "{:+.4f} to {:+.4f}".format(*attack.advantage_interval),
     ]

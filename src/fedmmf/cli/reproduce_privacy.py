@@ -1,4 +1,4 @@
-"""`fedmmf reproduce efficiency|dp|attacks`: what privacy costs, and what attacks find."""
+"""`fedmmf reproduce efficiency|dp|attacks|strict|rounds`: costs of privacy, and attacks."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -19,14 +19,18 @@ from fedmmf.cli.output import (
 )
 from fedmmf.config import Settings
 from fedmmf.data import load
-from fedmmf.paper import attack_figures, dp_curve, dp_table
+from fedmmf.paper import attack_figures, dp_curve, dp_table, many_rounds, strict_sums
 from fedmmf.paper import efficiency as experiment
 
 EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
 DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
 EPSILON_EXAMPLE = "Example: fedmmf reproduce epsilon"
 ATTACKS_EXAMPLE = "Example: fedmmf reproduce attacks --data ml-1m --mask fm --out attacks"
+STRICT_EXAMPLE = "Example: fedmmf reproduce strict --data ml-100k --out strict"
+ROUNDS_EXAMPLE = "Example: fedmmf reproduce rounds --data ml-100k --out rounds"
 THRESHOLDS = [0.03, 0.05, 0.07]
+SIZES = list(strict_sums.COHORTS)
+SOME_SIZES, MANY_ROUNDS = list(many_rounds.SIZES), list(many_rounds.ROUNDS)
 EPSILONS = [1.0, 2.0, 4.0, 8.0]
 _EPSILON_COLUMNS: Columns = {
     "noise": lambda row: row.noise,
@@ -47,6 +51,7 @@ FolderOption = Annotated[Path, typer.Option("--out", help="Folder of results.")]
 _ALL_TRAIN = Settings(held_out=0.0)
 _NOISY = Settings(aggregation="dp")
 _FM = Settings(mask="fm")
+_LR = Settings(mask="lr")
 _FIVE = Splits(runs=5)
 
 
@@ -156,3 +161,65 @@ def attacks(
     title = f"{data}, mask {settings.mask}"
     results.print(table(title, ["attack", "ratings exact", "95 %"], rows))
     errors.print(f"written to {out}: attacks.json, attacks.md, figure-2a and -2b as .png and .svg")
+
+
+@expanded
+def strict(
+    data: SetOption = "ml-100k",
+    settings: Annotated[
+        Settings, Only("mask", "mask_strength", "factors", "min_raters", "seed")
+    ] = _LR,
+    size: Annotated[
+        list[int], typer.Option(min=3, help="Of cohorts; may be given repeatedly.")
+    ] = SIZES,
+    out: FolderOption = Path("strict"),
+    json: JsonOption = False,
+) -> None:
+    """What one secure sum says of its members beyond public knowledge, by size of the cohort."""
+    with progress_bar(data) as progress:
+        report = strict_sums.run(
+            load(data), settings, size, lambda done, of: progress("sizes", done, of)
+        )
+    strict_sums.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    rows = [
+        [row.attack, f"{row.size:,}", str(row.n_cohorts), f"{row.public:.3f}", str(row.gain)]
+        for row in report.rows
+    ]
+    title = f"{data}, mask {settings.mask}, {settings.factors} factors, one sum"
+    columns = ["attack", "cohort", "cohorts", "public", "gain, 95 %"]
+    results.print(table(title, columns, rows))
+    errors.print(f"written to {out}: strict.json, strict.md, strict-sums.png and .svg")
+
+
+@expanded
+def rounds(
+    data: SetOption = "ml-100k",
+    settings: Annotated[Settings, Only("mask", "factors", "min_raters", "seed")] = _LR,
+    size: Annotated[
+        list[int], typer.Option(min=3, help="Of cohorts; may be given repeatedly.")
+    ] = SOME_SIZES,
+    rounds: Annotated[
+        list[int], typer.Option(min=2, help="Rounds seen; may be given repeatedly.")
+    ] = MANY_ROUNDS,
+    out: FolderOption = Path("rounds"),
+    json: JsonOption = False,
+) -> None:
+    """What the secure sums of many rounds say when parties stay away, with and without batches."""
+    with progress_bar(data) as progress:
+        report = many_rounds.run(
+            load(data), settings, size, rounds, lambda done, of: progress("cohorts", done, of)
+        )
+    many_rounds.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    rows = [
+        [f"{row.size:,}", str(row.batch), str(row.rounds), str(row.items), str(row.ratings)]
+        for row in report.rows
+    ]
+    title = f"{data}, mask {settings.mask}, {report.away:.0%} stay away; gain and its 95 % interval"
+    results.print(table(title, ["cohort", "batch", "rounds", "items", "ratings"], rows))
+    errors.print(f"written to {out}: rounds.json, rounds.md, many-rounds.png and .svg")

@@ -207,9 +207,26 @@ def attacks(run: Run) -> Section | None:
     known = {attack.name: attack for results in everything.values() for attack in results}
     rows = [[a.name, a.knows, a.outputs, a.measure] for a in known.values()]
     columns = ["attack", "the attacker knows", "and claims to find", "success is"]
-    tables = (PageTable("The attacks", columns, rows, is_text=True),)
+    tables = (_gains(run.audit.messages), PageTable("The attacks", columns, rows, is_text=True))
     sentences = (*words.of_mismatch(run.audit, run.best), *words.of_attacks(run.audit))
     return Section("attacks", "Attacks", sentences, charts, tables)
+
+
+def _gains(messages: Mapping[str, tuple[AttackOutcome, ...]]) -> PageTable:
+    """Attack minus public knowledge, user by user, for what leaves the parties."""
+    rows = [
+        [
+            target,
+            attack.name,
+            f"{attack.mean - attack.baseline_mean:+.4f}",
+            "{:+.4f} to {:+.4f}".format(*attack.advantage_interval),
+        ]
+        for target, results in messages.items()
+        for attack in results
+        if attack.n_users
+    ]
+    columns = ["what was attacked", "attack", "gain", "95 % interval"]
+    return PageTable("Gain over public knowledge, user by user", columns, rows)
 
 
 def _attack_chart(name: str, target: str, results: tuple[AttackOutcome, ...]) -> Chart:

@@ -152,7 +152,8 @@ def of_attacks(audit: AuditResult) -> tuple[str, ...]:
     )
     how_to_read = (
         "Success is a mean over users, with a 95 % interval. The baseline is what the same measure "
-        "gives to public knowledge alone: an attack that is no better has learned nothing new."
+        "gives to public knowledge alone. The gain is the difference, user by user: where all of "
+        "its interval is above 0, the attack has learned what the public does not know."
     )
     return (*verdicts, *audit.sentences, rules, how_to_read)
 

@@ -167,7 +167,7 @@ def _complete(n: int, n_corrupt: int, n_dropped: int, active: bool) -> tuple[int
     if n - n_dropped < least:
         raise PolicyError(
             f"{n} parties need {least} survivors; with {n_dropped} drop-outs {n - n_dropped} "
-            "are left. Invite more parties or shorten the round."
+            "are left. Invite more parties, form smaller batches, or shorten the round."
         )
     return n - 1, least
 

@@ -1,5 +1,7 @@
 """The server's side of differentially private sums; the noise is the parties' business."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedmmf.arrays import Array
@@ -30,8 +32,10 @@ class NoisySecureServer(SecureServer):
         bounds = self._guarantee.bounds(n_parties)
         return SecureOptions(bounds, least_survivors(n_parties))
 
-    def n_raters_among(self, n_users: int) -> Array:
+    def n_raters_among(self, survivors: Sequence[str]) -> Array:
         """Noise hides who rated what: everybody seems to have rated everything."""
+        joined = self.desk.roster.joined
+        n_users = sum(joined[name].n_users for name in survivors if name in joined)
         return np.full(self.desk.catalogue.n_items, n_users)
 
     def prepare(self) -> None:

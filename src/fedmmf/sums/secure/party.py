@@ -7,10 +7,11 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 from fedmmf.secagg import SessionClient, Setup, public_identity
-from fedmmf.secagg.session import Trip
+from fedmmf.secagg.messages import Survivors
+from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 from fedmmf.solvers.contract import Bounds
-from fedmmf.sums.contract import bounds_of, sizes_of
+from fedmmf.sums.contract import Work, bounds_of, sizes_of
 from fedmmf.sums.party_side import PartyDesk, PartySide
 from fedmmf.sums.secure.agreed import agreed_setup, graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
@@ -41,7 +42,8 @@ class SecureParty(PartySide):
         self._agreed: Agreement | None = None
         self._about = NO_NAME  # what the round at hand sums
         self._sessions: tuple[bytes, ...] = ()  # names of set-ups of this run
-        self._surveyed: frozenset[bool] = frozenset()  # what it has told already: counts, ratings
+        self._survivors: frozenset[bytes] = frozenset()  # identities, of the round at hand
+        self._surveyed: tuple[tuple[bool, frozenset[bytes]], ...] = ()  # with ratings? among whom?
 
     def answer(self, message: SecureSetup | SecureTrip) -> Message:
         """Agree to a series of rounds, or take a trip of one."""
@@ -136,38 +138,55 @@ class SecureParty(PartySide):
             return SecureTrip(1, message.about, data)
         if message.about != self._about:
             raise WireError("the trips of a round have to be about the same")
+        if message.trip == 2:
+            self._check_survivors(agreed, message)
         answer = agreed.session.check if message.trip == 2 else agreed.session.second
         data = answer(message.data)
         if message.trip == 3 and Trip.decode(agreed.session.setup, SERVER, message.data).current:
             self._note_survey(message)  # it may also have made boxes for the next round alone
         return SecureTrip(message.trip, message.about, data)
 
-    def _note_survey(self, message: SecureTrip) -> None:
-        """A survey is over when it is unmasked; until then it may be made anew.
+    def _check_survivors(self, agreed: Agreement, message: SecureTrip) -> None:
+        """Refuse to be surveyed again among nearly the same: what two surveys differ by shows.
 
-        Two of them differ by the parties in one alone, and show what these rated; batches are no
-        fewer than the owner wants to be among.
+        A survey that was spoilt can be made again without several parties. Who does not sign
+        believes the server anyway.
         """
-        work = None if message.about == NO_NAME else self.desk.work(message.about)
-        if isinstance(work, Survey) and not self._is_in_batch():
-            self._surveyed |= {work.with_ratings}
+        setup = agreed.session.setup
+        trip, work = Trip.decode(setup, SERVER, message.data), self._work(message)
+        if not isinstance(work, Survey) or not trip.current:
+            return
+        shown = Survivors.decode(setup_of(setup, trip.number), SERVER, trip.current).members
+        self._survivors = frozenset(map(setup.identity, shown))
+        smallest = self.desk.policy.smallest_cohort
+        for with_ratings, before in self._surveyed:
+            differ = len(before ^ self._survivors)
+            if with_ratings == work.with_ratings and 0 < differ < smallest:
+                raise WireError(
+                    f"a survey among others than before differs by {differ} parties; this party "
+                    f"takes part where that is none, or at least {smallest}"
+                )
 
-    def _is_in_batch(self) -> bool:
-        agreed = self._agreed
-        return agreed is not None and agreed.setup.batch >= self.desk.policy.smallest_cohort
+    def _note_survey(self, message: SecureTrip) -> None:
+        """A survey is over when it is unmasked."""
+        work = self._work(message)
+        if isinstance(work, Survey):
+            self._surveyed = (*self._surveyed, (work.with_ratings, self._survivors))
+
+    def _work(self, message: SecureTrip) -> Work | None:
+        """What a trip is about."""
+        return None if message.about == NO_NAME else self.desk.work(message.about)
 
     def _values(self, agreed: Agreement, message: SecureTrip) -> Array:
         """This party's part of the sum, as elements of the ring. (length,)."""
         codec, setup = agreed.codec, agreed.session.setup
-        work = None if message.about == NO_NAME else self.desk.work(message.about)
+        work = self._work(message)
         if not Trip.decode(setup, SERVER, message.data).current:
             return np.zeros(0, codec.ring.dtype)  # it only makes keys for the next round
         if work is None:
             raise WireError("a trip that sums has to say what is summed")
         if isinstance(work, Survey) != agreed.setup.for_survey:
             raise WireError("these sums were agreed on for something else than what is published")
-        if isinstance(work, Survey) and work.with_ratings in self._surveyed:
-            raise WireError("this party was surveyed before: two surveys differ by who is missing")
         n_parties = agreed.setup.n_parties
         part = self.desk.contribute(work, codec, agreed.left_out, n_parties)
         return codec.ring.lower(codec.vector(part))

@@ -88,6 +88,7 @@ class SecureServer(HidingServer):
         self._names, self._options = names, options
         self._session: _Session | None = None
         self._batches: list[list[str]] = []  # once they are formed, nobody changes
+        self._resting: set[str] = set()  # left out of a survey that is made again
         self._excluded: set[str] = set()  # who broke the protocol
         self._doubtful: set[str] = set()  # who gave no proper answers in a session that failed
 
@@ -96,13 +97,25 @@ class SecureServer(HidingServer):
         return self._options
 
     def count_raters(self) -> ItemSums:
-        """A survey that fails is made again, without those who made it fail."""
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return super().count_raters()
-            except (WireError, DataError):
-                continue
-        return super().count_raters()
+        """A survey that fails is made again, without those who made it fail, and some more.
+
+        Parties that sign and have unmasked one do not help with another that differs by one or two.
+        """
+        try:
+            for _ in range(_ATTEMPTS - 1):
+                try:
+                    return super().count_raters()
+                except (WireError, DataError):
+                    self._rest_some()
+            return super().count_raters()
+        finally:
+            self._resting = set()
+
+    def _rest_some(self) -> None:
+        settings, names = self.desk.settings, self._eligible()
+        must_differ = settings.signed and settings.batch < MINIMUM_COHORT
+        if must_differ and len(names) >= MINIMUM_COHORT + least_cohort(active=True):
+            self._resting = set(SystemRandom().sample(names, MINIMUM_COHORT))
 
     def finish(self, round_: Round) -> None:
         """Hand out the final factors."""
@@ -117,17 +130,18 @@ class SecureServer(HidingServer):
             total = self._round(session, "trip" if stage == "round" else stage, work.encode())
             if total is None:
                 raise WireError("the session gave no sum for this round")
-            n_raters = self.n_raters_among(session.setup.n_users)
+            survivors = [session.names[number] for number in session.protocol.survivors]
+            n_raters = self.n_raters_among(survivors)
             sums = session.codec.sums(session.codec.ring.lift(total), n_raters)
         except (WireError, DataError) as error:
             self._give_up(error)
             raise
-        self.survivors = [session.names[number] for number in session.protocol.survivors]
+        self.survivors = survivors
         self._end_if_guilty(session)
         return sums
 
-    def n_raters_among(self, n_users: int) -> Array | None:
-        """What is known of the raters of a sum over so many users."""
+    def n_raters_among(self, survivors: Sequence[str]) -> Array | None:
+        """What is known of the raters of a sum over these parties."""
         return self._n_raters
 
     def _fit_session(self, work: Work) -> _Session | None:
@@ -186,9 +200,8 @@ class SecureServer(HidingServer):
     def _eligible(self) -> list[str]:
         """Who may be in the next session: alive, and not to blame for the end of the last one."""
         joined, least = self.desk.roster.joined, least_cohort(active=self.desk.settings.signed)
-        names = (joined.keys() if self._names is None else joined.keys() & self._names) - (
-            self._excluded
-        )
+        asked = joined.keys() if self._names is None else joined.keys() & self._names
+        names = asked - self._excluded - self._resting
         proper = names - self._doubtful
         return self._identified(sorted(proper if len(proper) >= least else names))
 

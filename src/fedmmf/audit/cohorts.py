@@ -1,0 +1,156 @@
+"""Cohorts of a run as a server would see them summed in round 1, and rehearsals on other people.
+
+Round 1 starts from public numbers, so one computation gives the update of every user of a run, in
+whatever cohort; a secure sum is exactly the sum of these in fixed point. So many cohorts can be
+attacked without their protocols being run.
+
+A weight that an attacker chooses is chosen on people whom it does not attack, and with a prior that
+does not know the attacked either. Where a cohort leaves enough people outside, these are the ones
+on whom it rehearses, in cohorts of the same size. Where it does not, users are dealt into parts,
+and for each part the attacker rehearses on all others.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedmmf import rng
+from fedmmf.arrays import Array
+from fedmmf.attacks import Attack
+from fedmmf.attacks.calibrated import SummedView, calibrate, trusting
+from fedmmf.audit.exposure import prior_parts, public_prior
+from fedmmf.lists import UserLists
+from fedmmf.secagg import FixedPoint, ring_named
+from fedmmf.simulation import Prepared
+from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
+from fedmmf.sums.rare import are_rare
+
+REHEARSALS = 200  # users at least on whom a weight is chosen, where there are so many
+
+
+@dataclass(frozen=True, eq=False)
+class FirstRound:
+    """Everybody's update of round 1, and what goes with it.
+
+    Attributes:
+        run: masks and ratings of everybody.
+        plan: the public plan.
+        item_factors: q of round 1. (n_items, k)
+        updates: eta of every rating of the run's training part. (n, k)
+    """
+
+    run: Prepared
+    plan: SgdPlan
+    item_factors: Array
+    updates: Array
+
+    @classmethod
+    def of(cls, run: Prepared, *, shuffled: bool = False) -> "FirstRound":
+        """Round 1 of a run, as if its solver were sgd.
+
+        Args:
+            run: masks and ratings of everybody.
+            shuffled: the control: every user's masked ratings change places among its items, so
+                that sums look alike and say nothing about any one rating.
+        """
+        run = replace(run, settings=run.settings.changed(solver="sgd", aggregation="secure"))
+        public = run.coordinator().result
+        plan, q = SgdPlan.of(public), public.item_factors
+        start = start_user_factors(1, public.rank)[0]
+        masked = _shuffled(run) if shuffled else run.masks.masked_ratings
+        updates = [
+            party_update(
+                masked[mine],
+                q[run.lists.items[mine]],
+                Factors.starting_at(start.copy()),
+                plan,
+                1,
+            )
+            for mine in map(run.lists.of, range(run.lists.n_users))
+        ]
+        return cls(run, plan, q, np.concatenate(updates))
+
+    @cached_property
+    def prior(self) -> Array:
+        """Of every rating, from the users of other parts. (n, n_levels)."""
+        return public_prior(self.run.training, self.run.settings.seed)
+
+    def summed(self, users: Array, prior: Array | None = None) -> tuple[SummedView, Array]:
+        """The sum over some users (codes, increasing), with their ratings; weights are 1.
+
+        Args:
+            users: the cohort.
+            prior: of the cohort's ratings, in their order; None: the run's. (n, n_levels)
+        """
+        lists, rows = members_lists(self.run.lists, users)
+        view = SummedView(
+            users=users,
+            lists=lists,
+            scale=self.run.training.scale,
+            prior=self.prior[rows] if prior is None else prior,
+            plan=self.plan,
+            item_factors=self.item_factors,
+            rows=self.sum_of(lists, self.updates[rows]),
+            is_centred=self.run.masks.family.is_centred,
+            weights=np.ones(len(users)),
+        )
+        return view, self.run.training.values[rows]
+
+    def sum_of(self, lists: UserLists, updates: Array) -> Array:
+        """Exactly what a secure sum gives, rare items left out. (n_items, k)."""
+        n_items = len(self.item_factors)
+        is_rare = are_rare(lists.counts(n_items), self.run.settings.min_raters)
+        is_kept = ~is_rare[lists.items]
+        bound = SGD.bounds(self.run.training.scale.span).row
+        codec = FixedPoint(lists.n_users, bound, ring_named(SGD.ring))
+        steps = codec.quantize(updates[is_kept])
+        total = np.zeros((n_items, updates.shape[1]), np.int64)
+        np.add.at(total, lists.items[is_kept], steps)
+        return np.asarray(total / codec.scale)
+
+    def rehearsals(self, people: Array, size: int) -> list[tuple[SummedView, Array]]:
+        """Sums over cohorts of people whose ratings the attacker knows, and these ratings.
+
+        Args:
+            people: the codes of those whom it knows, increasing.
+            size: of a cohort; all of them, if they are fewer.
+        """
+        training, seed = self.run.training, self.run.settings.seed
+        known = np.isin(training.user_codes, people)  # (n,)
+        prior = np.zeros((training.n_ratings, self.prior.shape[1]))
+        prior[known] = public_prior(training.select(known), seed)
+        draw = rng.stream(seed, "rehearsal", size, len(people)).permutation(people)
+        size = min(size, len(people))
+        n_cohorts = max(1, min(len(people), REHEARSALS) // size)
+        cohorts = [np.sort(draw[n * size : (n + 1) * size]) for n in range(n_cohorts)]
+        return [
+            self.summed(cohort, prior[np.isin(training.user_codes, cohort)]) for cohort in cohorts
+        ]
+
+
+def _shuffled(run: Prepared) -> Array:
+    """Masked ratings in another order within each user. (n,)."""
+    draw = rng.stream(run.settings.seed, "shuffled").random(run.training.n_ratings)
+    return run.masks.masked_ratings[np.lexsort((draw, run.lists.users))]
+
+
+def members_lists(lists: UserLists, users: Array) -> tuple[UserLists, Array]:
+    """The lists of some users alone, and which rows (n,) bool of all lists they are."""
+    indptr = np.concatenate(([0], np.cumsum(lists.lengths[users])))
+    rows = np.isin(lists.users, users)
+    return UserLists(indptr, lists.items[rows]), rows
+
+
+def weighed(first: FirstRound, attack: Attack, view: SummedView) -> SummedView:
+    """The view with a weight for each user that was chosen on others; see the top of this file."""
+    everybody, size = np.arange(first.run.training.n_users), len(view.users)
+    outside = np.setdiff1d(everybody, view.users)
+    if len(outside) >= size:
+        return trusting(view, calibrate(attack, first.rehearsals(outside, size)))
+    parts = prior_parts(first.run.training, first.run.settings.seed)  # (n_users,)
+    weights = np.zeros(size)
+    for part in np.unique(parts[view.users]).tolist():
+        others = np.flatnonzero(parts != part)
+        weights[parts[view.users] == part] = calibrate(attack, first.rehearsals(others, size))
+    return replace(view, weights=weights)

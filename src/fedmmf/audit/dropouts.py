@@ -1,0 +1,111 @@
+"""A federation whose parties now and then stay away, and the sums that its server gets.
+
+Batches (So et al. 2021): parties are dealt into batches once and for all, and a sum contains whole
+batches only, so that who stays away takes its batch out of the round.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.audit.cohorts import members_lists
+from fedmmf.lists import UserLists
+from fedmmf.secagg import least_cohort
+from fedmmf.simulation import Prepared
+from fedmmf.solvers.contract import ItemSums
+from fedmmf.solvers.sgd import Factors, SgdPlan, descend, start_user_factors
+from fedmmf.sums.contract import HELD_OUT_TOTALS
+from fedmmf.sums.rare import are_rare
+
+
+@dataclass(frozen=True, eq=False)
+class DropOuts:
+    """Who takes part when. `present` is (rounds, n_users) bool."""
+
+    present: Array
+
+    @classmethod
+    def drawn(
+        cls, n_users: int, rounds: int, share: float, batch: int, stream: np.random.Generator
+    ) -> "DropOuts":
+        """Each party stays away with a probability, by itself; its batch goes with it."""
+        away = stream.random((rounds, n_users)) < share
+        batch_of = stream.permutation(n_users) // batch  # (n_users,)
+        is_in = batch_of[:, np.newaxis] == np.arange(batch_of.max() + 1)  # (n_users, n_batches)
+        lost = away.astype(np.int64) @ is_in  # (rounds, n_batches)
+        return cls(np.asarray(lost[:, batch_of] == 0))
+
+
+class PresentCrowd:
+    """The parties of `sgd` at once, of whom only some take part in a round.
+
+    Args:
+        lists: what each of them rated.
+        masked: their masked ratings. (n,)
+        rank: k.
+    """
+
+    def __init__(self, lists: UserLists, masked: Array, rank: int) -> None:
+        self._lists, self._masked = lists, masked
+        self._has_rated = np.flatnonzero(lists.lengths)
+        self.factors = Factors.starting_at(start_user_factors(lists.n_users, rank))
+
+    def updates(self, q: Array, plan: SgdPlan, t: int, present: Array) -> Array:
+        """`solvers.sgd.party_update` of everybody present; others keep their p. (n, k)."""
+        mine, users = q[self._lists.items], self._lists.users  # (n, k)
+        p, counts = self.factors, self._lists.lengths[:, np.newaxis]
+        error = self._masked - np.einsum("ij,ij->i", mine, p.value[users])
+        pull = np.zeros_like(p.value)
+        starts = self._lists.indptr[self._has_rated]
+        pull[self._has_rated] = np.add.reduceat(error[:, np.newaxis] * mine, starts)
+        gradient = np.float32(plan.regularization) * counts * (p.value - plan.prior(q.shape[1]))
+        gradient = np.asarray(gradient - pull, np.float32)
+        if plan.biases:
+            gradient[:, 0] = 0.0
+        moved = Factors.from_state(p.state())
+        descend(moved, gradient, counts, plan, t)
+        for name, value in vars(moved).items():
+            getattr(p, name)[present] = value[present]
+        error = self._masked - np.einsum("ij,ij->i", mine, p.value[users])
+        penalty = np.float32(plan.regularization) * mine
+        return np.asarray(penalty - error[:, np.newaxis] * p.value[users])
+
+
+def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array, Array]:
+    """Train with the parties that are there; rounds with too few parties give no sum.
+
+    Args:
+        run: of everybody, with the solver sgd.
+        users: the cohort; codes, increasing.
+        drops: who of the cohort takes part when.
+
+    Returns:
+        The level column of each sum (rounds, n_items), and who took part (rounds, n_users).
+    """
+    lists, rows = members_lists(run.lists, users)
+    n_items, least = run.training.n_items, least_cohort(active=False)
+    coordinator = replace(run, settings=run.settings.changed(solver="sgd")).coordinator()
+    crowd = PresentCrowd(lists, run.masks.masked_ratings[rows], coordinator.result.rank)
+    counts = lists.counts(n_items)
+    kept = ~are_rare(counts, run.settings.min_raters)  # (n_items,)
+    levels, present = [], []
+    for here in drops.present:
+        if here.sum() < least:
+            continue
+        round_ = coordinator.next_round()
+        plan, q = SgdPlan.of(round_.public), round_.public.item_factors
+        updates = crowd.updates(q, plan, round_.round, here)
+        summed = here[lists.users] & kept[lists.items]  # (n,)
+        total = _by_item(np.where(summed[:, np.newaxis], updates, 0.0), lists.items, n_items)
+        shown = np.where(kept, counts, 0)
+        coordinator.advance(round_, ItemSums(total, shown, np.zeros(HELD_OUT_TOTALS)))
+        levels.append(total[:, 0])
+        present.append(here)
+    return np.array(levels).reshape(-1, n_items), np.array(present).reshape(-1, len(users))
+
+
+def _by_item(values: Array, items: Array, n_items: int) -> Array:
+    """Rows summed over each item. (n_items, k)."""
+    columns = [np.bincount(items, column, n_items) for column in values.T]
+    return np.column_stack(columns)

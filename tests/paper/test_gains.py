@@ -1,0 +1,61 @@
+"""Paired gains, and what experiments on sums write."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedmmf import rng
+from fedmmf.config import Settings
+from fedmmf.paper import many_rounds, strict_sums
+from fedmmf.paper.gains import paired_gain
+
+
+def test_users_who_share_their_luck_make_an_interval_wider():
+    draw = rng.stream(0, "luck")
+    lucky = [draw.normal(luck, 0.01, 40) for luck in draw.normal(0, 1, 12)]
+    mixed = np.concatenate(lucky)[draw.permutation(480)]
+    by_cohort = paired_gain(lucky)
+    by_user = paired_gain([mixed])
+    assert (by_cohort.over, by_user.over) == ("cohorts", "users")
+    assert by_cohort.mean == pytest.approx(by_user.mean)
+    assert by_cohort.high - by_cohort.low > 3 * (by_user.high - by_user.low)
+
+
+def test_who_has_nothing_to_attack_does_not_count():
+    gain = paired_gain([np.array([0.5, np.nan, 0.1])])
+    assert gain.mean == pytest.approx(0.3)
+    assert gain.low <= gain.mean <= gain.high
+
+
+def test_cohorts_of_one_size_have_no_common_member():
+    cohorts = strict_sums.draw_cohorts(943, 50, seed=0)
+    users = np.concatenate(cohorts)
+    assert len(set(users)) == len(users) == 50 * strict_sums.COHORTS[50]
+    assert len(strict_sums.draw_cohorts(943, 943, seed=0)[0]) == 943
+
+
+def test_sums_are_attacked_by_size_and_written(small, tmp_path):
+    told = []
+    settings = Settings(mask="mean", factors=4)
+    report = strict_sums.run(small, settings, [12, 500], lambda *done: told.append(done))
+    assert {row.size for row in report.rows} == {12, small.n_users}
+    assert told == [(0, 2), (1, 2)]
+    for row in report.rows:
+        assert row.gain.low <= row.gain.mean <= row.gain.high
+        assert row.gain.mean == pytest.approx(row.success - row.public, abs=1e-9)
+    strict_sums.write(report, tmp_path)
+    assert json.loads((tmp_path / "strict.json").read_text())["data"] == small.name
+    assert (tmp_path / "strict.md").read_text().count("\n") == 4
+    assert (tmp_path / "strict-sums.svg").stat().st_size > 5_000
+
+
+def test_rounds_are_attacked_by_size_batch_and_number_and_written(small, tmp_path):
+    settings = Settings(mask="mean", factors=4)
+    report = many_rounds.run(small, settings, [12], [5, 10], lambda *done: None)
+    assert len(report.rows) == 2 * len(many_rounds.BATCHES) * 2
+    alone = [row for row in report.rows if row.batch == 1]
+    assert all(row.present == pytest.approx(0.95, abs=0.05) for row in alone)
+    many_rounds.write(report, tmp_path)
+    assert (tmp_path / "rounds.md").read_text().count("\n") == 2 + len(report.rows)
+    assert (tmp_path / "many-rounds.svg").stat().st_size > 5_000
