@@ -29,6 +29,7 @@ COMMANDS = [
     ["reproduce", "dp"],
     ["bench", "training"],
     ["bench", "secagg"],
+    ["bench", "session"],
     ["bench", "rounds"],
     ["bench", "growth"],
     ["bench", "strict"],

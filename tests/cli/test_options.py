@@ -28,7 +28,7 @@ FLAGS = {
         {MASK} --item-statistics/--no-item-statistics=False
         --threshold-j=0.05 --sharing=strict --grouping=indicator --audit-limit=0.5
         --aggregation=secure --signed/--no-signed=False --collect-masked/--no-collect-masked=False
-        --min-raters=3 --dp-epsilon=8.0 --dp-delta=1e-05 --dp-clip=1.0 --dp-noise=distributed
+        --batch=1 --min-raters=3 --dp-epsilon=8.0 --dp-delta=1e-05 --dp-clip=1.0 --dp-noise=distributed
         --solver=sgd --factors=20 --rounds=auto --ensemble=1 --step=adam --learning-rate=auto
         --regularization=auto --user-prior=1.0 --biases/--no-biases=False
         --item-prior/--no-item-prior=True --held-out=auto --patience=50
@@ -53,12 +53,19 @@ FLAGS = {
         --data=ml-100k --epsilon=1.0,2.0,4.0,8.0 --dp-delta=1e-05 --dp-clip=1.0
         --dp-noise=distributed --runs=5 --test=0.2 --out=dp""",
     "reproduce epsilon": "",
+    "reproduce strict": """
+        --data=ml-100k --mask=lr --mask-strength=None --factors=20 --min-raters=3
+        --size=12,25,50,100,200,400 --out=strict""",
+    "reproduce rounds": """
+        --data=ml-100k --mask=lr --factors=20 --min-raters=3 --size=12,50,200
+        --rounds=30,100,200 --out=rounds""",
     "reproduce attacks": """
         --data=ml-1m --mask=fm --mask-strength=None --cross-fit/--no-cross-fit=False
         --out=attacks""",
     "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
     "bench secagg": """
         --clients=100 --length=100000 --neighbours=None --drop=0.05 --flower/--no-flower=None""",
+    "bench session": "--parties=943 --length=33642",
     "bench rounds": """
         --data=ml-100k,ml-1m,lastfm,synthetic:ml-10m --solver=sgd --factors=20 --engine=numba
         --repeats=50""",

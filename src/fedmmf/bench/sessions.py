@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from time import process_time
 from typing import Any
@@ -18,6 +18,7 @@ from fedmmf.secagg import (
     least_threshold,
     public_identity,
 )
+from fedmmf.sums.secure.agreed import graph_of
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,15 @@ class SessionCost:
     down_bytes: float
 
 
-def measure(size: SessionSize) -> SessionCost:
-    """Run a session of real clients until it has made one sum."""
+def measure(size: SessionSize, threshold: int | None = None) -> SessionCost:
+    """Run a session of real clients until it has made one sum.
+
+    Args:
+        size: of the session.
+        threshold: how many holders recover a secret; None: the fewest that are safe.
+    """
     secrets = [os.urandom(32) if size.active else None for _ in range(size.n)]
-    setup = _setup(size, [secret for secret in secrets if secret])
+    setup = _setup(size, [secret for secret in secrets if secret], threshold)
     server = SessionServer(setup)
     clients = {
         party: SessionClient(setup, party, identity=secrets[party]) for party in range(size.n)
@@ -47,14 +53,37 @@ def measure(size: SessionSize) -> SessionCost:
     )
 
 
-def _setup(size: SessionSize, secrets: list[bytes]) -> Setup:
+@dataclass(frozen=True)
+class SessionRow(SessionCost):
+    """The same, with the graph that parties agree on."""
+
+    signed: bool
+    neighbours: int
+    threshold: int
+
+
+def both(parties: int, length: int, progress: Callable[[str, int, int], None]) -> list[SessionRow]:
+    """Measure a round without signatures, and one with them."""
+    rows = []
+    for done, signed in enumerate((False, True)):
+        progress("rounds", done, 2)
+        degree, threshold = graph_of(parties, active=signed)
+        cost = measure(SessionSize(parties, degree, length, active=signed), threshold)
+        rows.append(
+            SessionRow(**asdict(cost), signed=signed, neighbours=degree, threshold=threshold)
+        )
+    progress("rounds", 2, 2)
+    return rows
+
+
+def _setup(size: SessionSize, secrets: list[bytes], threshold: int | None) -> Setup:
     options: dict[str, Any] = {
         "neighbours": size.degree,
         "graph_seed": os.urandom(32),
         "active": size.active,
         "identities": tuple(map(public_identity, secrets)),
     }
-    threshold = least_threshold(size.degree + 1, active=size.active)
+    threshold = threshold or least_threshold(size.degree + 1, active=size.active)
     parties = tuple(range(size.n))
     return Setup(os.urandom(16), parties, threshold, size.length, size.ring, **options)
 

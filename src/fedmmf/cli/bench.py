@@ -198,4 +198,5 @@ def _label(data: str, synthetic: bool) -> str:
 
 
 app.command("secagg", epilog=bench_secagg.SECAGG_EXAMPLE)(bench_secagg.secagg)
+app.command("session", epilog=bench_secagg.SESSION_EXAMPLE)(bench_secagg.session)
 app.command("costs", epilog=bench_secagg.COSTS_EXAMPLE)(bench_secagg.costs)

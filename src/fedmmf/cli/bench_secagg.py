@@ -7,6 +7,7 @@ import typer
 
 from fedmmf.bench import costs as bench_costs
 from fedmmf.bench import secagg as bench
+from fedmmf.bench import sessions as bench_sessions
 from fedmmf.cli.choices import JsonOption
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import (
@@ -24,6 +25,7 @@ from fedmmf.errors import SettingsError
 SECAGG_EXAMPLE = (
     "Example: fedmmf bench secagg --clients 100 --length 100000 --neighbours 51 --drop 0.05"
 )
+SESSION_EXAMPLE = "Example: fedmmf bench session --parties 943 --length 33642"
 COSTS_EXAMPLE = "Example: fedmmf bench costs --write"
 SecretSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Accepted by every command; secrets take no seed.")
@@ -129,6 +131,35 @@ def _comment_on_secagg(report: dict[str, Any]) -> None:
     theirs = report["flower"]
     if theirs and theirs["max_error"] is None:
         results.print("Flower gave its round up: too few holders were left.")
+
+
+_SESSIONS: Columns = {
+    "sums": lambda row: "signed" if row.signed else "unsigned",
+    "neighbours": lambda row: str(row.neighbours),
+    "threshold": lambda row: str(row.threshold),
+    "party CPU ms": lambda row: f"{1e3 * row.party_s:.1f}",
+    "server CPU s": lambda row: f"{row.server_s:.2f}",
+    "up kB": lambda row: f"{1e-3 * row.up_bytes:,.0f}",
+    "down kB": lambda row: f"{1e-3 * row.down_bytes:,.0f}",
+}
+
+
+def session(
+    parties: Annotated[int, typer.Option(min=4, help="Parties of one user each.")] = 943,
+    length: Annotated[int, typer.Option(min=1, help="Entries of a vector.")] = 33_642,
+    seed: SecretSeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """CPU time of a round of secure sums, unsigned and signed, on the graph that parties agree on.
+
+    As is: ML-100K, 20 factors. The publication's bytes are not counted.
+    """
+    with progress_bar("session") as progress:
+        found = bench_sessions.both(parties, length, progress)
+    if json:
+        print_json([asdict(row) for row in found])
+    else:
+        print_markdown(_SESSIONS, found)
 
 
 _COSTS: Columns = {

@@ -129,7 +129,7 @@ def neighbours(n, degree, seed, party):
 def graph_of(n, batch, signs):
     """Degree and threshold."""
     share = round(1 - 0.95**batch, 9)
-    c, d, bits = ceil(n / 20), ceil(n * share), 100 if signs else 40
+    c, d, bits = ceil(n / 20), ceil(n * share), 80 if signs else 40
     k = 2
     while k < n - 1:
         wanted = Fraction(1, 2 ** (bits + 1))

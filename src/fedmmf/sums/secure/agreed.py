@@ -3,8 +3,8 @@
 A server that could choose neighbours, threshold or graph would choose them for itself. So they
 follow from the number of parties, and the graph's seed from everything that was agreed on, which
 parties sign together with their keys. A server may still try many set-ups until a graph suits it:
-where parties sign, the graph is safe but for 2^-(SECURITY_BITS + GRINDING_BITS), so that 2^60 tries
-leave 2^-40.
+where parties sign, the graph is safe but for 2^-(SECURITY_BITS + GRINDING_BITS), so that 2^40 tries
+leave 2^-40, and a bad graph takes about 2^80, of one digest for every party each.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fedmmf.sums.secure.messages import SecureSetup
 from fedmmf.sums.vector import SumCodec
 from fedmmf.wire import Invitation, name_of
 
-SECURITY_BITS, GRINDING_BITS = 40, 60
+SECURITY_BITS, GRINDING_BITS = 40, 40
 FAILURE_BITS = 10  # a round in a thousand may fail for its graph; it is made again
 
 
