@@ -15,6 +15,7 @@ from fedmmf.errors import DivergenceError
 from fedmmf.secagg import messages
 from fedmmf.secagg.client import RoundClient
 from fedmmf.sums.adaptive.messages import Collected
+from fedmmf.sums.secure.server import batches_of
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import Joined, Refused, Update
 from fedmmf.wire.frames import kind_of
@@ -230,7 +231,7 @@ def test_who_breaks_the_protocol_from_the_start_is_left_out_with_its_batch(ratin
     """Parties in batches that are large enough to hide in are surveyed again."""
     federation, member = run(ratings, variant, speaking(kind, in_surveys=True), batch=3)
     side = federation.server.side
-    (mates,) = (batch for batch in side._batches if EVIL in batch)
+    (mates,) = (batch for batch in batches_of(sorted(federation.parties), 3) if EVIL in batch)
     assert len(mates) == 3
     # Shares that nobody needs are not looked at: numbers in batches are drawn, and late ones spare.
     is_spare = kind is WrongShares and not side._excluded

@@ -12,7 +12,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup
 from fedmmf.transports.wrappers import Faulty, Recorded
-from fedmmf.wire import Joined, Refused, Survey, read
+from fedmmf.wire import Joined, Refused, read
 
 BATCH = 4
 
@@ -214,8 +214,8 @@ def test_a_party_restored_from_a_checkpoint_remembers_its_mates(tiny):
     assert "other members" in said(party, other).reason
 
 
-def test_in_a_later_run_among_the_same_parties_only_whole_old_batches_are_summed(tiny):
-    """The server draws batches anew; parties that sign will have none but those they had."""
+def test_later_runs_have_the_same_batches_and_those_who_sign_take_no_others(tiny):
+    """Runs begin with the same data: what they differ by is a batch at least."""
     settings = settings_of("secure signed", batch=3, min_raters=1, rounds=1)
     federation = federation_of(tiny, settings)
     federation.run()
@@ -223,9 +223,11 @@ def test_in_a_later_run_among_the_same_parties_only_whole_old_batches_are_summed
     assert {len(mates) for mates in before.values()} == {3}
     later = replace(prepare(tiny, settings).plan, settings=settings.changed(factors=4))
     again = LocalFederation.among(later, federation.parties)
-    side = again.server.invite()
-    for _ in range(3):  # of 15,400 ways to draw batches one is the right one
-        with pytest.raises(Exception, match="set-up"):
-            side.sum("survey", Survey(with_ratings=False))
-    assert any("other members" in reason for reason in again.server.roster.refused.values())
+    again.run()
+    assert set(again.server.side.survivors) == set(federation.parties)
+    lying = LocalFederation.among(later, federation.parties)
+    lying.server.roster._names = sorted(set(federation.parties) - {"000003"})
+    with pytest.raises(Exception, match="set-up"):
+        lying.run()
+    assert any("other members" in reason for reason in lying.server.roster.refused.values())
     assert {name: party._users.mates for name, party in federation.parties.items()} == before

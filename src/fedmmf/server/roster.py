@@ -72,6 +72,11 @@ class Roster:
         self.incidents: list[Incident] = []
 
     @property
+    def names(self) -> list[str]:
+        """Everybody who may take part, in order."""
+        return self._names
+
+    @property
     def joined(self) -> Mapping[str, Joined]:
         """What those who take part and are alive said of themselves, by name, in order."""
         return {name: said for name, said in self._joined.items() if self._is_alive(name)}

@@ -28,6 +28,10 @@ class Asking(Protocol):
     """The parties as the server knows them: by name; `server.roster.Roster`."""
 
     @property
+    def names(self) -> Sequence[str]:
+        """Everybody who may take part, in order."""
+
+    @property
     def joined(self) -> Mapping[str, Joined]:
         """What those who take part said of themselves, by name, in order."""
 

@@ -87,7 +87,6 @@ class SecureServer(HidingServer):
         super().__init__(desk)
         self._names, self._options = names, options
         self._session: _Session | None = None
-        self._batches: list[list[str]] = []  # once they are formed, nobody changes
         self._resting: set[str] = set()  # left out of a survey that is made again
         self._excluded: set[str] = set()  # who broke the protocol
         self._doubtful: set[str] = set()  # who gave no proper answers in a session that failed
@@ -210,9 +209,8 @@ class SecureServer(HidingServer):
         size = self.desk.settings.batch
         if size == 1:
             return list(names)
-        if not self._batches:
-            self._batches = _batches(names, size)
-        whole = [batch for batch in self._batches if set(batch).issubset(names)]
+        everybody = self.desk.roster.names if self._names is None else sorted(self._names)
+        whole = [batch for batch in batches_of(everybody, size) if set(batch).issubset(names)]
         return [name for batch in whole for name in batch]
 
     def _identified(self, names: list[str]) -> list[str]:
@@ -288,10 +286,11 @@ class SecureServer(HidingServer):
                 self.desk.roster.refuse(name, str(error))
 
 
-def _batches(names: Sequence[str], size: int) -> list[list[str]]:
-    """Random batches; the last, which is the only one of another size, has the rest."""
-    order = list(names)
-    SystemRandom().shuffle(order)
-    n_batches = max(1, len(order) // size)
-    cuts = [size * number for number in range(n_batches)] + [len(order)]
-    return [order[start:end] for start, end in pairwise(cuts)]
+def batches_of(names: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Batches of all who may take part, by their order: the same ones in every session and run.
+
+    The last, which is the only one of another size, has the rest.
+    """
+    n_batches = max(1, len(names) // size)
+    cuts = [*range(0, n_batches * size, size), len(names)]
+    return [names[start:end] for start, end in pairwise(cuts)]
