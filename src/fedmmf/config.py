@@ -114,10 +114,13 @@ class SumSettings(SettingsPart):
         False,
         description="secure sums that withstand a server that lies: parties sign, in a third trip",
     )
+    smallest_cohort: int = Field(
+        3, ge=3, le=100_000, description="secure sums: the fewest parties that may be in a sum"
+    )
     batch: int = Field(
         1,
         ge=1,
-        le=1000,
+        le=50,
         description="secure sums: users are summed in batches of so many, whole or not at all, so "
         "that two sums differ by a batch or more",
     )
@@ -234,6 +237,12 @@ class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSetting
             raise ValueError(misfit)
         return self
 
+    @property
+    def _sums_securely(self) -> bool:
+        """Whether there are secure sums, whose parties can sign and be in batches."""
+        is_local = self.aggregation == "dp" and self.dp_noise == "local"
+        return self.aggregation in _SIGNED and self.sharing != "plain" and not is_local
+
     def _sharing_misfits(self) -> Iterator[str]:
         if self.sharing != "strict" and self.aggregation != "secure":
             yield f"aggregation {self.aggregation!r} needs sharing 'strict'; got {self.sharing!r}"
@@ -244,10 +253,15 @@ class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSetting
             )
         if self.collect_masked and self.sharing != "adaptive":
             yield f"collect_masked needs sharing 'adaptive'; got {self.sharing!r}"
-        if self.signed and (self.aggregation not in _SIGNED or self.sharing == "plain"):
+        if self.signed and not self._sums_securely:
             yield (
                 f"signed needs secure sums; got sharing {self.sharing!r} and aggregation "
                 f"{self.aggregation!r}"
+            )
+        if self.batch > 1 and not self._sums_securely:
+            yield (
+                f"batch needs secure sums; got batch {self.batch} with sharing {self.sharing!r} "
+                f"and aggregation {self.aggregation!r}"
             )
 
     def _dp_misfits(self) -> Iterator[str]:

@@ -105,7 +105,7 @@ def gains(first, cohorts, weight, attack=CALIBRATED):
     return [result.success - result.baseline for result in results]
 
 
-@pytest.mark.parametrize("size", [12, 50])
+@pytest.mark.parametrize("size", [25, 50])
 def test_weighing_a_sum_finds_more_than_the_public_knows(first_100k, size):
     first, control = first_100k
     cohorts = draw_cohorts(first.run.training.n_users, size, seed=0)

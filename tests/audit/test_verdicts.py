@@ -40,7 +40,7 @@ def test_the_worst_attack_is_named_first_and_rankings_recover_nobody():
 def test_the_verdict_is_given_for_either_group():
     verdicts = findings().verdicts()
     assert "at least 90% of the ratings of 2 of 3 users" in verdicts[CLEAR]
-    assert verdicts[SUMMED].startswith("No gain found: from a sum over these 4 users")
+    assert verdicts[SUMMED].startswith("No gain found in the sum of round 1 over these 4 users")
     nobody = findings(threshold_j=0.0)
     assert nobody.verdicts()[CLEAR] == "Nobody would share in the clear."
     assert nobody.sentences() == ("Nobody would share in the clear.",)
@@ -54,7 +54,7 @@ def test_the_verdict_on_sums_is_paired_and_has_the_number():
     found = findings()
     helped = replace(found, messages={**found.messages, STRICT[1]: [users]})
     told = helped.verdicts()[SUMMED]
-    assert told.startswith("A sum over these 4 users says more than the public knows.")
+    assert told.startswith("The sum of round 1 over these 4 users says more than the public knows.")
     assert "calibrated +0.0100 (+0.0100 to +0.0100)" in told
     assert "idden" not in told
 

@@ -28,7 +28,7 @@ FLAGS = {
         {MASK} --item-statistics/--no-item-statistics=False
         --threshold-j=0.05 --sharing=strict --grouping=indicator --audit-limit=0.5
         --aggregation=secure --signed/--no-signed=False --collect-masked/--no-collect-masked=False
-        --batch=1 --min-raters=3
+        --smallest-cohort=3 --batch=1 --min-raters=3
         --dp-epsilon=8.0 --dp-delta=1e-05 --dp-clip=1.0 --dp-noise=distributed
         --solver=sgd --factors=20 --rounds=auto --ensemble=1 --step=adam --learning-rate=auto
         --regularization=auto --user-prior=1.0 --biases/--no-biases=False

@@ -21,11 +21,14 @@ from lying import (
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import FedMMFError, WireError
 from fedmmf.party import device
+from fedmmf.party import run as run_module
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun
 from fedmmf.secagg import RING32, FixedPoint, keys, public_identity
+from fedmmf.secagg.policy import too_many_corrupt
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import make_parties
+from fedmmf.solvers import SOLVERS
 from fedmmf.sums import hiding, rare
 from fedmmf.sums.dp import accounting, guarantee
 from fedmmf.sums.homomorphic.keeper import BlindSum
@@ -36,7 +39,7 @@ from fedmmf.sums.secure.messages import SecureSetup
 from fedmmf.sums.secure.party import SecureParty
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty
-from fedmmf.wire import Survey
+from fedmmf.wire import Joined, Refused, Survey, read
 from fedmmf.wire.frames import NO_NAME
 
 # 1. What is summed
@@ -105,6 +108,15 @@ def two_of_three_raters_drop_out(tiny):
     return row_of_one(ratings, item, losing("trip 1", others))
 
 
+def too_few_raters_stay_too_often(tiny):
+    """More than once in a hundred times, alone or in batches."""
+    return any(
+        rare.few_stay(rare.raters_needed(least, batch), least, batch) > 0.01
+        for least in range(2, 8)
+        for batch in (1, 3, 5)
+    )
+
+
 # 3. Noise
 
 
@@ -139,6 +151,34 @@ def neighbours_of_the_servers_choice(tiny):
         if agreed.agreed_setup(message, codec, invitation).peers(3) in ((7, 11),):
             return True
     return False
+
+
+def a_graph_below_its_bits(tiny):
+    """Whether, for some number of signing parties, too many neighbours may be corrupt."""
+    for n in (12, 20, 50, 100, 300, 943):
+        degree, threshold = agreed.graph_of(n, active=True)
+        bearable = min(threshold - degree // 2 - 2, 2 * threshold - degree - 2)
+        n_corrupt = math.ceil(n / 20)
+        risk = too_many_corrupt(n, degree, n_corrupt, bearable + 1) if n_corrupt > bearable else -99
+        if 3 * threshold <= 2 * (degree + 1) or risk > -80:
+            return True
+    return False
+
+
+def one_graph_for_two_setups(tiny):
+    """Whether a server can change what was agreed on, and keep a graph that suits it."""
+    codec, invitation = SimpleNamespace(length=3, ring=RING32), SimpleNamespace(encode=lambda: b"")
+    identities = tuple(public_identity(bytes([i]) * 32) for i in range(1, 13))
+    message = SecureSetup(bytes(16), False, 0, 12, 12, 3, 1, np.zeros(0, np.int32), identities)
+    others = (
+        replace(message, session=b"1" * 16),
+        replace(message, n_users=13),
+        replace(message, minimum=4),
+        replace(message, left_out=np.array([1], np.int32)),
+        replace(message, identities=identities[::-1]),
+    )
+    seed = agreed.agreed_setup(message, codec, invitation).graph_seed
+    return any(agreed.agreed_setup(m, codec, invitation).graph_seed == seed for m in others)
 
 
 # 5. Differences on the same data
@@ -208,7 +248,42 @@ def a_refused_message_moves_the_factors(tiny):
     return not np.array_equal(before, federation.parties[VICTIM].user_factors)
 
 
+def a_refused_message_spends_the_budget(tiny):
+    spoil = SimpleNamespace(stage="")
+
+    def down(stage, name, data):
+        is_due = stage == spoil.stage and name == VICTIM
+        return data[:-1] + bytes([data[-1] ^ 1]) if is_due else data
+
+    federation = federation_of(
+        tiny, settings_of("dp distributed"), lambda inner: Faulty(inner, down=down)
+    )
+    federation.prepare_sums()
+    spoil.stage = "trip 1"
+    rows_read(federation)
+    assert VICTIM in federation.server.roster.refused
+    return federation.parties[VICTIM]._users.n_noisy > 0
+
+
 # 8. Smaller
+
+
+def bounds_of_the_servers_choice(tiny):
+    """Whether a party joins a run whose rows are bounded by 1e30."""
+    settings = settings_of("secure")
+    run = prepare(tiny, settings)
+    party = make_parties(run.ratings, settings)[VICTIM]
+    said = read(
+        party.answer(replace(run.plan.invitation(), row_bound=1e30).encode()), (Joined, Refused)
+    )
+    return isinstance(said, Joined)
+
+
+def as_many_factors_as_users(tiny):
+    """Whether parties are summed where the sum of round 1 can be solved for each of them."""
+    federation = federation_of(tiny, settings_of("secure", **BARE, factors=12))
+    federation.prepare_sums()
+    return rows_read(federation) is not None
 
 
 def one_party_three_times(tiny):
@@ -295,7 +370,7 @@ def sum_what_nobody_was_seen_to_rate(patch):
 
 
 def leave_no_margin(patch):
-    patch.setattr(rare, "raters_needed", lambda min_raters: min_raters)
+    patch.setattr(rare, "raters_needed", lambda min_raters, batch=1: min_raters)
 
 
 def take_any_grid(patch):
@@ -304,6 +379,25 @@ def take_any_grid(patch):
 
 def round_shares_by_themselves(patch):
     patch.setattr(guarantee, "counted_on", lambda n: math.ceil(0.9 * n))
+
+
+def sum_however_many_factors(patch):
+    patch.setattr(SecureParty, "_check_factors", lambda self, message: None)
+
+
+def take_any_bounds(patch):
+    honest = run_module.check_agreement
+
+    def check_agreement(invitation, catalogue):
+        bounds = SOLVERS[invitation.solver].bounds(catalogue.scale.span)
+        right = {"row_bound": bounds.row, "total_bound": bounds.total}
+        honest(replace(invitation, **right), catalogue)
+
+    patch.setattr(run_module, "check_agreement", check_agreement)
+
+
+def thin_the_graph(patch):
+    patch.setattr(agreed, "graph_of", lambda n, active, batch=1: (4, 4))
 
 
 def let_two_neighbours_do(patch):
@@ -374,6 +468,12 @@ SUMS = {
         corrupt_parties_leave_too_little_noise,
         round_shares_by_themselves,
     ),
+    "too few raters stay too often": (too_few_raters_stay_too_often, leave_no_margin),
+    "a graph below its bits": (a_graph_below_its_bits, thin_the_graph),
+    "one graph for two set-ups": (one_graph_for_two_setups, forget_what_was_agreed),
+    "bounds of the server's choice": (bounds_of_the_servers_choice, take_any_bounds),
+    "as many factors as users": (as_many_factors_as_users, sum_however_many_factors),
+    "a refused message spends the budget": (a_refused_message_spends_the_budget, never_go_back),
     "neighbours of the server's choice": (neighbours_of_the_servers_choice, let_two_neighbours_do),
     "the same round without the victim": (the_same_round_without_the_victim, let_rounds_repeat),
     "a second survey without the victim": (a_second_survey_without_the_victim, let_surveys_repeat),

@@ -3,8 +3,8 @@
 Five parties that sign. The server is honest but once: one field of one message, to one party, to
 all but one, or to all, says something else than it should. Fields are found by looking at the
 messages, and what they say instead by their type. Whatever sum the server ends with, and every
-difference of two of them, is compared with the sums of all groups of parties that are smaller than
-owners allow: none of them may be read.
+difference of two of them, is compared, entry by entry, with the sums of all groups of parties that
+are smaller than owners allow: none of them may be read.
 """
 
 import os
@@ -152,11 +152,11 @@ class Deviating:
             draw = Random(seed)  # noqa: S311
             for _ in range(20):
                 try:
-                    changed, self.changed = self._changed(parcels[name], draw)
+                    changed, what = self._changed(parcels[name], draw)
                 except (FedMMFError, struct.error, ValueError, KeyError, TypeError, AttributeError):
                     continue  # nothing that could be sent
                 if changed != parcels[name]:
-                    parcels[name] = changed
+                    parcels[name], self.changed = changed, what
                     break
         return parcels
 
@@ -242,17 +242,21 @@ class Watch:
 
 
 def _size(total, parts):
-    """How many of the parts a total is the sum of, where these are too few; else 0."""
+    """How few of the parts some entry of a total is the sum of, where these are too few; else 0.
+
+    Parts are of 32 bits, and those of a survey all the same: none is another's sum by chance.
+    """
     parts = [part for part in parts if part.shape == total.shape]
     for size in range(1, MINIMUM_COHORT):
         for group in combinations(parts, size):
             same = np.sum(group, axis=0, dtype=total.dtype)
-            if np.array_equal(same, total) or np.array_equal(-same, total):
+            is_read = ((same == total) | (-same == total)) & np.all(group, axis=0)
+            if is_read.any():
                 return size
     return 0
 
 
-RATINGS = synthetic(N_PARTIES, 4, 18, min_per_user=3, seed=1)
+RATINGS = synthetic(N_PARTIES, 4, 20, min_per_user=4, seed=1)  # everybody rated everything
 SETTINGS = settings_of(
     "secure signed", held_out=0.0, min_raters=1, factors=1, rounds=2, mask="none"
 )

@@ -18,7 +18,7 @@ def test_no_deviation_shows_a_group_smaller_than_owners_allow():
 
 
 def test_the_campaign_finds_what_is_there_to_find(monkeypatch):
-    """Without the binding, a list of left-out items for all but one reads that one."""
+    """Without the binding, a list of left-out items for all but one reads that one, or a row."""
     monkeypatch.setattr(agreed, "name_of", lambda told: bytes(32))
     runs = [one_run(seed, wanted="SecureSetup.left_out") for seed in range(40)]
-    assert any(groups for _, _, groups, _ in runs)
+    assert sum(bool(groups) for _, _, groups, _ in runs) >= 10

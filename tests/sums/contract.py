@@ -176,9 +176,7 @@ class WayContract:
         """
         lists = prepare(ratings, settings).lists
         if self.is_noisy:  # everybody seems to have rated everything
-            session = getattr(side, "_session", None)  # of sums of vectors: whom it was begun with
-            n_users = session.setup.n_users if session else len(side.survivors)
-            assert set(sums.n_raters) == {n_users}
+            assert set(sums.n_raters) == {len(side.survivors)}
             return
         in_clear = set(getattr(side, "in_clear", ()))  # nothing is left out of these
         every = added(parts, side.survivors, sums.rows.shape)

@@ -89,7 +89,7 @@ class Checked:
     def __init__(self, ratings, settings, unsurveyed=()):
         self._twins = Twins(ratings, settings)
         counts = counts_of(ratings, settings, unsurveyed)
-        self._rare = are_rare(counts, settings.min_raters)
+        self._rare = are_rare(counts, settings.min_raters, settings.batch)
         self._counts = np.where(self._rare, 0, counts)
 
     def lose(self, round_):

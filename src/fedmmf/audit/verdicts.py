@@ -98,20 +98,20 @@ class AuditFindings:
             _gains([result for result in self.messages[name] if result.advantage_interval[0] > 0])
             for name in STRICT
         )
-        if vectors:
-            return (
-                f"Masked vectors, which should be noise, seem to help {vectors}. Chance makes one "
-                "interval in forty say so; audit again."
-            )
-        if sums:
-            return (
-                f"A sum over these {n_users} users says more than the public knows. Gain over "
-                f"public knowledge, user by user, with its 95 % interval: {sums}."
-            )
-        return (
-            f"No gain found: from a sum over these {n_users} users, no attack does better than "
-            "public knowledge, user by user, to within its 95 % interval."
+        noise = (
+            f"Masked vectors, which should be noise, seem to help {vectors}. Each interval says so "
+            "once in forty times by chance; audit again. "
         )
+        most = max((r.advantage_interval[1] for r in self.messages[STRICT[1]]), default=0.0)
+        nothing = (
+            f"No gain found in the sum of round 1 over these {n_users} users, user by user, to "
+            f"within 95 % intervals that end at {most:+.4f}. More rounds say more."
+        )
+        something = (
+            f"The sum of round 1 over these {n_users} users says more than the public knows. Gain "
+            f"over public knowledge, user by user, with its 95 % interval: {sums}."
+        )
+        return (noise if vectors else "") + (something if sums else nothing)
 
     def with_recovered(self, points: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
         """Thresholds, with the share of all users whom each would have exposed to some attack."""

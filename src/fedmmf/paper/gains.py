@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from fedmmf import rng
 from fedmmf.arrays import Array
 
 RESAMPLES = 2000
-LEAST_CLUSTERS = 5  # cohorts that an interval over cohorts needs; with fewer it is over users
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Gain:
     Attributes:
         mean: over all users.
         low: end of the interval, and so high.
-        over: what was resampled: whole cohorts, whose users share their luck, or users.
+        over: what it would be on other draws of: cohorts, whose users share their luck, or, where
+            there is one cohort alone, users.
     """
 
     mean: float
@@ -32,21 +33,26 @@ class Gain:
 
 
 def paired_gain(differences: Sequence[Array], seed: int = 0) -> Gain:
-    """Bootstrap over cohorts where there are enough of them, else over users.
+    """By Student's t over the means of cohorts; where there is but one, by bootstrap over users.
 
     Args:
         differences: of each cohort, each user's attack minus baseline; NaN where there is neither.
         seed: of the resampling.
     """
     kept = [values[~np.isnan(values)] for values in differences]
-    by_cohort = len(kept) >= LEAST_CLUSTERS
-    everybody = np.concatenate(kept)
-    units = (
-        kept if by_cohort else [everybody[number : number + 1] for number in range(len(everybody))]
-    )
-    sums, sizes = np.array([unit.sum() for unit in units]), np.array([len(unit) for unit in units])
-    draws = rng.stream(seed, "gains").integers(len(units), size=(RESAMPLES, len(units)))
-    means = sums[draws].sum(axis=1) / np.maximum(sizes[draws].sum(axis=1), 1)  # (RESAMPLES,)
-    low, high = np.quantile(means, (0.025, 0.975))
-    mean = float(sums.sum() / max(sizes.sum(), 1))
-    return Gain(mean, float(low), float(high), "cohorts" if by_cohort else "users")
+    kept = [values for values in kept if len(values)]
+    if len(kept) > 1:
+        return _over_cohorts(np.array([values.mean() for values in kept]))
+    return _over_users(np.concatenate(kept), seed)
+
+
+def _over_cohorts(means: Array) -> Gain:
+    mean, spread = float(means.mean()), float(means.std(ddof=1) / np.sqrt(len(means)))
+    reach = float(stats.t.ppf(0.975, len(means) - 1)) * spread
+    return Gain(mean, mean - reach, mean + reach, "cohorts")
+
+
+def _over_users(values: Array, seed: int) -> Gain:
+    draws = rng.stream(seed, "gains").integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), (0.025, 0.975))
+    return Gain(float(values.mean()), float(low), float(high), "users")

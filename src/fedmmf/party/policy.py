@@ -6,13 +6,15 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import WireError
+from fedmmf.errors import SettingsError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks
 from fedmmf.secagg.keys import public_identity
 from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.sums.contract import Way
 from fedmmf.sums.party_side import Noise
+
+SHARING = ("strict", "adaptive", "plain")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,8 @@ class Policy:
         smallest_batch: the fewest parties that it is summed with or not at all; 1: by itself.
         survey_ratings: whether its ratings, as they are, may go into a survey's sums.
         largest_rank: the longest vectors of factors that it computes with.
+        takes_thin_sums: whether it takes part in sums over no more users than there are factors,
+            which can be taken apart by themselves.
     """
 
     sharing: Literal["strict", "adaptive", "plain"] = "strict"
@@ -61,6 +65,24 @@ class Policy:
     smallest_batch: int = 1
     survey_ratings: bool = False
     largest_rank: int = 256
+    takes_thin_sums: bool = False
+
+    def __post_init__(self) -> None:
+        conditions = [
+            (self.sharing in SHARING, f"sharing must be one of {SHARING}; got {self.sharing!r}"),
+            (
+                self.smallest_cohort >= MINIMUM_COHORT,
+                f"smallest_cohort must be at least {MINIMUM_COHORT}; got {self.smallest_cohort}",
+            ),
+            (self.smallest_batch >= 1, f"smallest_batch is 1 or more; got {self.smallest_batch}"),
+            (
+                self.identity is not None or not self.trusted,
+                "trusted identities are for parties that sign; give an identity too",
+            ),
+        ]
+        for holds, rule in conditions:
+            if not holds:
+                raise SettingsError(rule)
 
     @property
     def public_identity(self) -> bytes:

@@ -7,7 +7,6 @@ from typing import Any
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.server.roster import Roster
 from fedmmf.server.rounds import Coordinator, one_round, train
 from fedmmf.solvers import SOLVERS
@@ -69,7 +68,7 @@ class ServerPlan:
             sums=settings.sums,
             row_bound=bounds.row,
             total_bound=bounds.total,
-            minimum=MINIMUM_COHORT,
+            minimum=settings.smallest_cohort,
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.results import TradeoffPoint
+from fedmmf.secagg import PolicyError
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Public
 from fedmmf.sums import SUMS
@@ -45,7 +46,10 @@ def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ..
     found = []
     for threshold in np.linspace(0.0, float(np.nanmax(j)), n).round(6).tolist():
         n_clear = int(np.count_nonzero(j <= threshold + 1e-6))
-        up = SUMS["adaptive"].cost(replace(given, n_clear=n_clear)).up_bytes
+        try:
+            up = SUMS["adaptive"].cost(replace(given, n_clear=n_clear)).up_bytes
+        except PolicyError:  # those who are left are too few for such batches
+            continue
         found.append(
             TradeoffPoint(
                 threshold_j=threshold,

@@ -33,7 +33,8 @@ def surveyed(ratings: Ratings, settings: Settings) -> ItemSums:
     rows = ratings.scale.to_unit(ratings.values) - 0.5
     sums = np.bincount(ratings.item_codes, rows, ratings.n_items)
     counts = np.diff(ratings.by_item.indptr)
-    is_left_out = are_rare(counts, settings.min_raters) & (settings.sharing != "plain")
+    is_rare = are_rare(counts, settings.min_raters, settings.batch)
+    is_left_out = is_rare & (settings.sharing != "plain")
     kept = np.where(is_left_out, 0.0, sums)[:, np.newaxis]
     return ItemSums(kept, np.where(is_left_out, 0, counts), np.zeros(0))
 

@@ -188,7 +188,7 @@ def surveyed_features(ratings: Ratings, settings: Settings, held_out: Array) -> 
 
 def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_progress) -> Trained:
     """`training.train` with a party per user, and every message that the protocols send."""
-    _require_summed(settings)
+    _require_summed(settings, ratings.n_users)
     began = time.perf_counter()
     held_out = choose_held_out(ratings, settings)
     features = surveyed_features(ratings, settings, held_out)
@@ -233,7 +233,14 @@ def counted_cost(
     )
 
 
-def _require_summed(settings: Settings) -> None:
+def _require_summed(settings: Settings, n_users: int) -> None:
+    rank = SOLVERS[settings.solver].rank(settings)
+    is_hidden = settings.sharing != "plain" and settings.sums in ("secure", "adaptive")
+    if is_hidden and n_users <= rank:
+        raise SettingsError(
+            f"real parties refuse sums over no more users than there are factors, which can be "
+            f"taken apart; got {n_users} users and {rank} factors. Use fewer factors or more users"
+        )
     if settings.sharing == "plain" and not SOLVERS[settings.solver].may_be_clear:
         raise SettingsError(
             f"solver {settings.solver!r} is always summed where real messages are sent, since one "

@@ -188,6 +188,7 @@ def policy_of(settings: Settings) -> Policy:
         settings.sharing,
         settings.threshold_j,
         audit,
+        smallest_cohort=settings.smallest_cohort,
         smallest_batch=settings.batch,
         survey_ratings=settings.item_statistics,
     )

@@ -21,6 +21,11 @@ Work = Survey | Round
 """What is summed: a publication."""
 
 
+def lost_share(batch: int) -> float:
+    """Share of the parties that a round loses where each drop-out takes its batch with it."""
+    return round(1 - (1 - DROPOUT) ** batch, 9)  # as near as a share of some parties has to be
+
+
 def sizes_of(catalogue: Catalogue, solver: Solver, rank: int, for_survey: bool) -> Expected:
     """Sizes of the answers to a survey, or to a round."""
     if for_survey:

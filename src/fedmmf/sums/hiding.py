@@ -49,6 +49,7 @@ class HidingServer(ServerSide):
         """Ask everybody what they rated, and leave the rare items out from now on."""
         self._n_raters = None
         counts = self.sum("survey", Survey(with_ratings=False))
-        is_rare = are_rare(counts.n_raters, self.desk.settings.min_raters)
+        settings = self.desk.settings
+        is_rare = are_rare(counts.n_raters, settings.min_raters, settings.batch)
         self._n_raters = np.where(is_rare, 0, counts.n_raters)
         return counts

@@ -79,6 +79,10 @@ class Permissions(Protocol):
         """The fewest parties that it is summed with or not at all."""
 
     @property
+    def takes_thin_sums(self) -> bool:
+        """Whether it takes part in sums over no more users than there are factors."""
+
+    @property
     def noise(self) -> Any:
         """A `Noise`, or None."""
 

@@ -1,8 +1,9 @@
 """Items with too few raters: a row of one rater is that rater's, whoever adds zeros to it.
 
 An item is summed if a survey has found enough raters for it. Some of them may be missing in a
-round, so that a few more are asked for than have to stay. Raters drop out independently of each
-other in the formula; where they do not, docs/limitations.md says what that means.
+round, so that a few more are asked for than have to stay; in batches, where one drop-out takes
+others with it, more of them. Raters drop out independently of each other in the formula; where they
+do not, docs/limitations.md says what that means.
 """
 
 from functools import cache
@@ -11,14 +12,14 @@ from math import exp, lgamma, log
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.sums.contract import DROPOUT
+from fedmmf.sums.contract import lost_share
 
 MOST_OFTEN = 0.01  # how often, by item and round, fewer raters may stay than have to
 
 
-def few_stay(n_raters: int, min_raters: int) -> float:
+def few_stay(n_raters: int, min_raters: int, batch: int = 1) -> float:
     """Probability that at least one of an item's raters stays in a round, but too few of them."""
-    stays, leaves = log(1 - DROPOUT), log(DROPOUT)
+    stays, leaves = log(1 - lost_share(batch)), log(lost_share(batch))
     chances = [
         exp(_log_comb(n_raters, stay) + stay * stays + (n_raters - stay) * leaves)
         for stay in range(1, min(min_raters, n_raters + 1))
@@ -32,14 +33,14 @@ def _log_comb(n: int, k: int) -> float:
 
 
 @cache
-def raters_needed(min_raters: int) -> int:
+def raters_needed(min_raters: int, batch: int = 1) -> int:
     """How many raters an item needs for `min_raters` of them to stay, nearly always."""
     needed = min_raters
-    while few_stay(needed, min_raters) > MOST_OFTEN:
+    while few_stay(needed, min_raters, batch) > MOST_OFTEN:
         needed += 1
     return needed
 
 
-def are_rare(n_raters: Array, min_raters: int) -> Array:
+def are_rare(n_raters: Array, min_raters: int, batch: int = 1) -> Array:
     """Items that are left out, those without any known rater too: one may yet come. (n_items,)."""
-    return np.asarray(n_raters < raters_needed(min_raters))
+    return np.asarray(n_raters < raters_needed(min_raters, batch))

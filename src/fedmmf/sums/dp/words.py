@@ -7,7 +7,8 @@ def words(settings: Any) -> tuple[str, ...]:
     """What epsilon covers."""
     return (
         "Updates are shortened and get noise (differential privacy): what the server sees says "
-        "little about whether a user took part. How little, dp_epsilon says; smaller is less.",
+        "little about what a user rated, and how. How little, dp_epsilon says; smaller is less. "
+        "That the user took part is not hidden.",
         "With dp_noise local the server sees single updates with much noise; with distributed it "
         "sees sums alone, made by secure aggregation.",
     )

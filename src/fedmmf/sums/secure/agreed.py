@@ -11,21 +11,20 @@ from dataclasses import replace
 from functools import lru_cache
 
 from fedmmf.secagg import Setup, parameters
-from fedmmf.sums.contract import CORRUPT, DROPOUT
+from fedmmf.sums.contract import CORRUPT, lost_share
 from fedmmf.sums.secure.messages import SecureSetup
 from fedmmf.sums.vector import SumCodec
 from fedmmf.wire import Invitation, name_of
 
 SECURITY_BITS, GRINDING_BITS = 40, 40
-FAILURE_BITS = 10  # a round in a thousand may fail for its graph; it is made again
+FAILURE_BITS = 10  # if no more than 5 % drop out, the graph fails a round in a thousand
 
 
 @lru_cache(maxsize=16)
 def graph_of(n: int, *, active: bool, batch: int = 1) -> tuple[int, int]:
     """Neighbours of each of n parties, and the threshold; one drop-out takes its batch with it."""
     bits = SECURITY_BITS + GRINDING_BITS * active
-    dropout = round(1 - (1 - DROPOUT) ** batch, 9)  # as near as a share of some parties has to be
-    return parameters(n, CORRUPT, dropout, bits, FAILURE_BITS, active=active)
+    return parameters(n, CORRUPT, lost_share(batch), bits, FAILURE_BITS, active=active)
 
 
 def agreed_setup(message: SecureSetup, codec: SumCodec, invitation: Invitation) -> Setup:

@@ -102,6 +102,7 @@ class SecureParty(PartySide):
                 f"this party takes part in sums of at least {smallest} parties; the server sums "
                 f"{message.n_parties}, and as few as {message.minimum}"
             )
+        self._check_factors(message)
         active = bool(message.identities)
         degree, _ = graph_of(message.n_parties, active=active, batch=message.batch)
         if degree > MOST_NEIGHBOURS:
@@ -110,6 +111,16 @@ class SecureParty(PartySide):
             )
         if self.desk.policy.noise is not None:
             self.desk.policy.noise.check_sum(message.n_parties, message.minimum)
+
+    def _check_factors(self, message: SecureSetup) -> None:
+        """Refuse sums with as many columns as users: they can be taken apart by themselves."""
+        rank, policy = self.desk.invitation.rank, self.desk.policy
+        is_fine = policy.takes_thin_sums or policy.noise is not None or message.for_survey
+        if message.n_users <= rank and not is_fine:
+            raise WireError(
+                f"a sum over {message.n_users} users of rows with {rank} numbers shows each of "
+                f"them; this party takes part with fewer factors, or among more than {rank} users"
+            )
 
     def _check_identities(self, message: SecureSetup) -> None:
         """Refuse strangers: a server could make up as many parties as it likes."""

@@ -112,9 +112,10 @@ class SecureServer(HidingServer):
 
     def _rest_some(self) -> None:
         settings, names = self.desk.settings, self._eligible()
-        must_differ = settings.signed and settings.batch < MINIMUM_COHORT
-        if must_differ and len(names) >= MINIMUM_COHORT + least_cohort(active=True):
-            self._resting = set(SystemRandom().sample(names, MINIMUM_COHORT))
+        fewest = settings.smallest_cohort
+        must_differ = settings.signed and settings.batch < fewest
+        if must_differ and len(names) >= fewest + max(fewest, least_cohort(active=True)):
+            self._resting = set(SystemRandom().sample(names, fewest))
 
     def finish(self, round_: Round) -> None:
         """Hand out the final factors."""
@@ -241,7 +242,7 @@ class SecureServer(HidingServer):
             party=0,
             n_parties=len(names),
             n_users=n_users,
-            minimum=options.minimum,
+            minimum=max(options.minimum, desk.settings.smallest_cohort),
             batch=desk.settings.batch,
             left_out=self.left_out,
             identities=tuple(joined[name].identity for name in names) if signed else (),

@@ -19,15 +19,20 @@ def groups(crowd: Simulated) -> list[Group]:
 
 def is_crowd(crowd: Simulated, members: Array) -> bool:
     """Whether so many users can hide one."""
-    return int(members.sum()) >= least_cohort(active=crowd.settings.signed)
+    return int(members.sum()) >= fewest_users(crowd)
+
+
+def fewest_users(crowd: Simulated) -> int:
+    """How many users it takes to hide one, at least."""
+    settings = crowd.settings
+    return max(least_cohort(active=settings.signed), int(settings.smallest_cohort))
 
 
 def require_crowd(crowd: Simulated, members: Array) -> None:
     """Refuse a crowd that is too small."""
     if not is_crowd(crowd, members):
-        least = least_cohort(active=crowd.settings.signed)
         raise SettingsError(
-            f"a sum that hides its summands needs at least {least} users; got "
+            f"a sum that hides its summands needs at least {fewest_users(crowd)} users; got "
             f"{int(members.sum())}. Add users, or simulate without protection: sharing 'plain'"
         )
 
@@ -35,7 +40,7 @@ def require_crowd(crowd: Simulated, members: Array) -> None:
 def hidden_group(crowd: Simulated, members: Array) -> Group:
     """A sum that hides its summands, without the items that too few of its members rated."""
     counts = crowd.lists.counts(crowd.n_items, None if members.all() else members)
-    is_rare = are_rare(counts, crowd.settings.min_raters)
+    is_rare = are_rare(counts, crowd.settings.min_raters, crowd.settings.batch)
     bounds, ring, n = crowd.solver.bounds(crowd.span), ring_named(crowd.solver.ring), members.sum()
     rows, totals = (FixedPoint(int(n), bound, ring) for bound in (bounds.row, bounds.total))
     cohort = Cohort(

@@ -8,12 +8,19 @@ NOT_HIDDEN = (
 )
 
 
+def _server(settings: Any) -> str:
+    if settings.signed:
+        return "A server, even one that lies to some of the users, who all sign,"
+    return "A server that follows the protocol"
+
+
 def words(settings: Any) -> tuple[str, ...]:
     """What the server sees, and what not."""
     return (
-        "Sharing is strict: every update goes into a sum, made by secure aggregation. A server "
-        "that follows the protocol learns the sum over the users who stayed. It sees no single "
-        "update, so neither a user's masked ratings nor which items that user rated.",
+        "Sharing is strict: every update goes into a sum, made by secure aggregation. "
+        f"{_server(settings)} learns the sum over the users who stayed, and, once, how many rated "
+        "each item. It sees no single update. What the sums themselves say of their users is more "
+        "the fewer they are.",
         "Other users see even less. Users who collude with the server do not change this while "
         "they are fewer than the protocol's threshold.",
         NOT_HIDDEN,
