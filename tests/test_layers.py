@@ -35,7 +35,7 @@ ALLOWED = {
     "party": {"arrays", "engines", "errors", "lists", "masks", "scale", "secagg", "solvers"}
     | {"sums", "wire"},
     "transports": {"errors", "registry"},
-    "server": {"arrays", "errors", "rng", "secagg", "solvers", "sums", "transports", "wire"},
+    "server": {"arrays", "errors", "rng", "solvers", "sums", "transports", "wire"},
     "attacks": {"arrays", "engines", "errors", "lists", "masks", "registry", "rng", "scale"}
     | {"solvers"},
     "evaluation": {"arrays", "data"},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedmmf.errors import IdentityError
-from fedmmf.identity import Identity, TrustList, read_newest, take_part
+from fedmmf.identity import Card, Identity, TrustList, read_newest, take_part
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskPlan
 from fedmmf.party import Party, PartyData, Policy
@@ -126,14 +126,12 @@ def party_of(policy):
 def setup_among(people):
     return SecureSetup(
         session=bytes(16),
-        graph_seed=bytes(32),
         for_survey=False,
         party=0,
         n_parties=len(people),
         n_users=len(people),
-        threshold=len(people),
-        neighbours=0,
         minimum=3,
+        batch=1,
         left_out=np.zeros(0, np.int32),
         identities=tuple(one.public for one in people),
     )
@@ -152,11 +150,14 @@ def test_a_party_signs_with_its_file_among_those_on_the_list_and_nobody_else(
             party_of(policy).answer(setup_among(identities).encode()), (SecureAgreed, Refused)
         )
 
-    three = list(people.values())
-    assert isinstance(answer(three), SecureAgreed)
-    assert "1 of the identities" in answer([*three[:2], Identity.new()]).reason
-    trust_list.revoking("bob", "left", issuer).save(brought)
-    assert "1 of the identities" in answer(three).reason
+    dave = Identity.new()
+    longer = trust_list.adding([Card.of(dave, "dave", "clinic-b")], issuer)
+    longer.save(brought)
+    four = [*people.values(), dave]
+    assert isinstance(answer(four), SecureAgreed)
+    assert "1 of the identities" in answer([*four[:3], Identity.new()]).reason
+    longer.revoking("bob", "left", issuer).save(brought)
+    assert "1 of the identities" in answer(four).reason
 
 
 def test_who_is_not_on_the_list_or_was_revoked_is_told(brought, kept, trust_list, issuer, people):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,7 +40,7 @@ from fedmmf.sums.secure.messages import SecureSetup
 from fedmmf.sums.secure.party import SecureParty
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty
-from fedmmf.wire import Joined, Refused, Survey, read
+from fedmmf.wire import Finish, Joined, Refused, Survey, name_of, read
 from fedmmf.wire.frames import NO_NAME
 
 # 1. What is summed
@@ -265,6 +266,28 @@ def a_refused_message_spends_the_budget(tiny):
     return federation.parties[VICTIM]._users.n_noisy > 0
 
 
+def refusals_that_name_items(tiny):
+    """Whether a party's answer to hostile factors says if it rated an item."""
+    settings = settings_of("secure", **BARE)
+    run = prepare(tiny, settings)
+    mine, answers = run.lists.items[run.lists.of(int(VICTIM))], []
+    for item in (int(mine[0]), int(np.setdiff1d(np.arange(tiny.n_items), mine)[0])):
+        party = make_parties(run.ratings, settings)[VICTIM]
+        party.answer(run.plan.invitation().encode())
+        round_ = run.coordinator().next_round()
+        rows = round_.item_rows.copy()
+        rows[item] = 3e38
+        frame = replace(round_, item_rows=rows, is_last=True).encode()
+        answers.append(party.answer(frame + Finish(name_of(frame)).encode()))
+        part_of_sum = partial(party._run.contribute, replace(round_, item_rows=rows), None, None, 1)
+        try:
+            with np.errstate(all="ignore"):  # as `Party.answer` has it
+                answers[-1] += bytes(np.isfinite(part_of_sum().rows).all())
+        except FedMMFError as error:
+            answers[-1] += str(error).encode()
+    return answers[0] != answers[1]
+
+
 # 8. Smaller
 
 
@@ -381,6 +404,15 @@ def round_shares_by_themselves(patch):
     patch.setattr(guarantee, "counted_on", lambda n: math.ceil(0.9 * n))
 
 
+def say_that_it_leads_nowhere(patch):
+    def settle(self, work):
+        self.users.settle(work.public)
+        if not np.isfinite(self.users.user_factors).all():
+            raise WireError("the server's numbers lead to an update that is not finite")
+
+    patch.setattr(PartyRun, "_settle", settle)
+
+
 def sum_however_many_factors(patch):
     patch.setattr(SecureParty, "_check_factors", lambda self, message: None)
 
@@ -473,6 +505,7 @@ SUMS = {
     "one graph for two set-ups": (one_graph_for_two_setups, forget_what_was_agreed),
     "bounds of the server's choice": (bounds_of_the_servers_choice, take_any_bounds),
     "as many factors as users": (as_many_factors_as_users, sum_however_many_factors),
+    "refusals that name items": (refusals_that_name_items, say_that_it_leads_nowhere),
     "a refused message spends the budget": (a_refused_message_spends_the_budget, never_go_back),
     "neighbours of the server's choice": (neighbours_of_the_servers_choice, let_two_neighbours_do),
     "the same round without the victim": (the_same_round_without_the_victim, let_rounds_repeat),

@@ -47,6 +47,8 @@ class Policy:
         identity: 32-byte Ed25519 secret; with it, the party takes part only in sums whose parties
             all sign.
         trusted: public keys of the parties that it knows from elsewhere than the server.
+        share_of_trusted: the least share of them that may be in a sum: a server that chose a few
+            could choose those that are in league with it.
         smallest_cohort: the fewest parties that it hides among.
         smallest_batch: the fewest parties that it is summed with or not at all; 1: by itself.
         survey_ratings: whether its ratings, as they are, may go into a survey's sums.
@@ -61,6 +63,7 @@ class Policy:
     noise: Noise | None = None
     identity: bytes | None = field(default=None, repr=False)
     trusted: frozenset[bytes] = field(default=frozenset(), repr=False)
+    share_of_trusted: float = 0.75
     smallest_cohort: int = MINIMUM_COHORT
     smallest_batch: int = 1
     survey_ratings: bool = False

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort
+from fedmmf.engines.contract import Cohort, CrowdUpdate
 from fedmmf.errors import WireError
 from fedmmf.party.policy import Policy
 from fedmmf.party.users import PartyData, Users
@@ -15,6 +15,7 @@ from fedmmf.sums.contract import Contribution, Work, sizes_of
 from fedmmf.sums.party_side import PartySide, Rounding
 from fedmmf.wire import PUBLICATIONS, Catalogue, Invitation, Round, Survey, read
 
+_FAILURES = (WireError, np.linalg.LinAlgError, ArithmeticError)  # of computing on any factors
 _HELD = 2  # publications that are kept: of this round, and of the last
 
 
@@ -79,6 +80,15 @@ class PartyRun:
     def mates(self, identities: tuple[bytes, ...]) -> None:
         self.users.mates = identities
 
+    @property
+    def surveyed(self) -> set[tuple[bool, frozenset[bytes]]]:
+        """Surveys that it has unmasked, in this run and in all before."""
+        return self.users.surveyed
+
+    @surveyed.setter
+    def surveyed(self, surveys: set[tuple[bool, frozenset[bytes]]]) -> None:
+        self.users.surveyed = surveys
+
     def take(self, name: bytes, frame: bytes) -> None:
         """Read a publication, once, and keep it."""
         if name not in self._works:
@@ -112,10 +122,9 @@ class PartyRun:
         self._begin_round(work)
         if self.policy.noise is not None:
             return self._noisy(work, rounding, n_parties)
-        found = self.users.update(work.public, work.round, cohort)
+        found = self._update(work, cohort)
         items, counts = self._counted(left_out)
         rows = found.rows[0][items]
-        self._require_finite(rows, found.totals)
         totals = found.totals if rounding is None else rounding.totals.quantize(found.totals)
         return Contribution(items, counts, rows, totals.sum(axis=0))
 
@@ -136,13 +145,44 @@ class PartyRun:
         if self._best is not None and self._best_round == work.best_round:
             self.users.user_factors = self._best
         elif work.best_round or self._last_round == 0:
-            self.users.settle(work.public)
-        self._require_finite(self.users.user_factors)
+            self._settle(work)
         return work
+
+    def _settle(self, work: Round) -> None:
+        """Find p_u; where the server's numbers lead nowhere it stays, and nothing tells."""
+        before = self.users.state()
+        try:
+            self.users.settle(work.public)
+        except _FAILURES:
+            self.users.restore(before)
+        if not np.isfinite(self.users.user_factors).all():
+            self.users.restore(before)
+
+    def _update(self, work: Round, cohort: Cohort) -> CrowdUpdate:
+        """What the users add; zeros, and p_u as before, where the server's numbers lead nowhere.
+
+        Whether they do depends on what is rated, and how: an answer that said so would tell it.
+        """
+        before = self.users.state()
+        try:
+            found = self.users.update(work.public, work.round, cohort)
+        except _FAILURES:
+            found = None
+        if found is not None:
+            every = (found.rows[0], found.totals, self.users.user_factors)
+            if all(np.isfinite(array).all() for array in every):
+                return found
+        self.users.restore(before)
+        sizes = sizes_of(self.catalogue, self.solver, self.invitation.rank, for_survey=False)
+        shape = (self.catalogue.n_items, sizes.width)
+        rows = np.zeros(shape, np.int64 if cohort.is_fixed else np.float32)
+        return CrowdUpdate([rows], np.zeros((self.n_users, sizes.n_totals)))
 
     def _begin_round(self, work: Round) -> None:
         if work.is_last or self._is_finished:
             raise WireError("training is over; the last round only hands out the result")
+        if work.round > self.invitation.rounds:
+            raise WireError(f"{self.invitation.rounds} rounds were agreed on; got {work.round}")
         if work.round <= self._last_round:
             last = self._last_round
             raise WireError(f"rounds must increase: round {last} is over; got round {work.round}")
@@ -167,9 +207,8 @@ class PartyRun:
         scale = noise.own_scale if rounding is None else rounding.cohort(None).scale
         n_entries = self.catalogue.n_items * self.solver.width(self.invitation.rank)
         grid = noise.grid(scale, n_parties, n_entries)
-        found = self.users.update(work.public, work.round, grid.cohort)
+        found = self._update(work, grid.cohort)
         steps = grid.add(found.rows[0])  # (n_items, width) int64
-        self._require_finite()
         items = np.arange(self.catalogue.n_items, dtype=np.int32)
         counts, totals = np.full(len(items), self.n_users), np.zeros(found.totals.shape[1])
         if rounding is None:
@@ -203,11 +242,6 @@ class PartyRun:
             counts = np.where(left_out, 0, counts)
         items = np.flatnonzero(counts).astype(np.int32)
         return items, counts[items]
-
-    def _require_finite(self, *arrays: Array) -> None:
-        every = (*arrays, self.users.user_factors)
-        if not all(np.isfinite(array).all() for array in every):
-            raise WireError("the server's numbers lead to an update that is not finite")
 
 
 def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:

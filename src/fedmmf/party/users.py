@@ -68,6 +68,7 @@ class Users:
         self._given: CrowdInput | None = None
         self._in_clear: bool | None = None  # once it is known
         self.n_noisy = 0  # updates with noise that have left
+        self.surveyed: set[tuple[bool, frozenset[bytes]]] = set()  # of ratings? among whom?
         self.mates: tuple[bytes, ...] = ()  # identities that its sums were made with, or not at all
 
     @property

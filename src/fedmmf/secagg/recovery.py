@@ -92,6 +92,8 @@ class Recovery:
             return secret
         kept = {h: share for h, share in shares.items() if self._is_given(owner, h, share, of_key)}
         self.wrong.update(shares.keys() - kept.keys() - {owner})
+        if len(kept) < self._setup.threshold and owner in shares:
+            kept[owner] = shares[owner]  # of its own share there is no print; it may be right
         secret = self._combine(owner, kept)
         if secret is None or not is_right(secret):
             raise SecAggError(f"party {owner}", "its shares do not give the secret it committed to")

@@ -69,7 +69,7 @@ class RoundServer:
         self._total: Array = np.zeros(setup.length, setup.ring.dtype)
         self._waiting: dict[int, dict[int, Array]] = {}  # vectors of batches, until all are there
         self.wrong: frozenset[int] = frozenset()  # who revealed other shares than it was given
-        self.complaints: dict[int, int] = {}  # how many holders miss a right box, by owner
+        self.complaints: dict[int, set[int]] = {}  # which holders miss a right box, by owner
         self._sharing: frozenset[int] = frozenset()  # U2: whose pairwise masks are in use
         self._survivors: frozenset[int] = frozenset()  # U3: whose vectors are in the sum
         self._request = messages.Request(frozenset(), frozenset())
@@ -197,7 +197,7 @@ class RoundServer:
         def keep() -> None:
             self._revealed[party] = revealed
             for owner in wanted.difference(revealed.shares):
-                self.complaints[owner] = self.complaints.get(owner, 0) + 1
+                self.complaints.setdefault(owner, set()).add(party)
 
         return keep
 

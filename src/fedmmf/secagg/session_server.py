@@ -25,7 +25,7 @@ class SessionServer:
         self.setup, self.number = setup, 0
         self.survivors: tuple[int, ...] = ()  # of the last round that ended
         self.wrong: frozenset[int] = frozenset()  # who revealed wrong shares in it
-        self.complaints: Mapping[int, int] = {}  # how many holders complain of each party in it
+        self.complaints: Mapping[int, set[int]] = {}  # which holders complain of each party in it
         self._trip = 0
         self._current: RoundServer | None = None
         self._following = RoundServer(setup_of(setup, 1))

@@ -12,7 +12,7 @@ from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.engines.contract import Engine
 from fedmmf.engines.reference import NUMPY
-from fedmmf.errors import SettingsError
+from fedmmf.errors import NotFittedError, SettingsError
 from fedmmf.lists import UserLists
 from fedmmf.masks import FittedMasks
 from fedmmf.party import Party, PartyData, Policy
@@ -90,8 +90,19 @@ class LocalFederation:
         """Train to the end; results of both sides, which one process can join."""
         self.prepare_sums()
         self.server.run(lambda server: progress("rounds", server.round, server.rounds))
-        factors = np.concatenate([party.user_factors for party in self.parties.values()])
-        return Member.of(self.server.coordinator, factors)
+        rank = self.server.coordinator.result.rank
+        factors = [_factors_of(party, rank) for party in self.parties.values()]
+        return Member.of(self.server.coordinator, np.concatenate(factors))
+
+
+def _factors_of(party: Party, rank: int) -> Array:
+    """p_u of a party's users; zeros where it has joined no such run. (n_users, rank)."""
+    try:
+        factors = party.user_factors
+    except NotFittedError:
+        factors = np.zeros((0, 0))
+    is_same = factors.shape == (party.n_users, rank)
+    return factors if is_same else np.zeros((party.n_users, rank), np.float32)
 
 
 def make_parties(

@@ -71,6 +71,10 @@ class Permissions(Protocol):
         """Whose signatures it accepts."""
 
     @property
+    def share_of_trusted(self) -> float:
+        """The least share of them that may be in a sum."""
+
+    @property
     def smallest_cohort(self) -> int:
         """The fewest parties that it hides among."""
 
@@ -96,6 +100,7 @@ class PartyDesk(Protocol):
     n_users: int
     in_clear: bool
     mates: tuple[bytes, ...]  # identities of its batch, in this run and in all before
+    surveyed: set[tuple[bool, frozenset[bytes]]]  # with ratings? among whom? in all runs
 
     @property
     def policy(self) -> Permissions:

@@ -1,6 +1,7 @@
 """A party's side of secure sums: its update, in fixed point, under masks that cancel."""
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -43,7 +44,6 @@ class SecureParty(PartySide):
         self._about = NO_NAME  # what the round at hand sums
         self._sessions: tuple[bytes, ...] = ()  # names of set-ups of this run
         self._survivors: frozenset[bytes] = frozenset()  # identities, of the round at hand
-        self._surveyed: tuple[tuple[bool, frozenset[bytes]], ...] = ()  # with ratings? among whom?
 
     def answer(self, message: SecureSetup | SecureTrip) -> Message:
         """Agree to a series of rounds, or take a trip of one."""
@@ -133,6 +133,12 @@ class SecureParty(PartySide):
             raise WireError("this party takes part only in sums whose parties all sign")
         if message.identities[message.party] != public_identity(identity):
             raise WireError("the server gives this party's number another identity")
+        needed = ceil(self.desk.policy.share_of_trusted * len(self.desk.policy.trusted))
+        if len(message.identities) < needed:
+            raise WireError(
+                f"this party takes part where at least {needed} of the "
+                f"{len(self.desk.policy.trusted)} that it trusts do; got {len(message.identities)}"
+            )
         strangers = len(set(message.identities) - self.desk.policy.trusted)
         if strangers:
             raise WireError(f"{strangers} of the identities belong to nobody that this party knows")
@@ -149,19 +155,23 @@ class SecureParty(PartySide):
             return SecureTrip(1, message.about, data)
         if message.about != self._about:
             raise WireError("the trips of a round have to be about the same")
+        if message.trip == 2 and not agreed.setup.identities:
+            raise WireError("only parties that sign have a second trip")
         if message.trip == 2:
             self._check_survivors(agreed, message)
+        work = self._work(message)  # first: where it is not here, nothing may have happened yet
         answer = agreed.session.check if message.trip == 2 else agreed.session.second
         data = answer(message.data)
         if message.trip == 3 and Trip.decode(agreed.session.setup, SERVER, message.data).current:
-            self._note_survey(message)  # it may also have made boxes for the next round alone
+            self._note_survey(work)  # it may also have made boxes for the next round alone
         return SecureTrip(message.trip, message.about, data)
 
     def _check_survivors(self, agreed: Agreement, message: SecureTrip) -> None:
-        """Refuse to be surveyed again among nearly the same: what two surveys differ by shows.
+        """Refuse to be surveyed again among nearly the same: what surveys differ by shows.
 
-        A survey that was spoilt can be made again without several parties. Who does not sign
-        believes the server anyway.
+        A survey that was spoilt can be made again, once, without several parties: of three sets
+        that differ by three each, the surveys say nothing of fewer. Any number of sets is fine in
+        batches that are large enough. Who does not sign believes the server anyway.
         """
         setup = agreed.session.setup
         trip, work = Trip.decode(setup, SERVER, message.data), self._work(message)
@@ -170,19 +180,21 @@ class SecureParty(PartySide):
         shown = Survivors.decode(setup_of(setup, trip.number), SERVER, trip.current).members
         self._survivors = frozenset(map(setup.identity, shown))
         smallest = self.desk.policy.smallest_cohort
-        for with_ratings, before in self._surveyed:
-            differ = len(before ^ self._survivors)
-            if with_ratings == work.with_ratings and 0 < differ < smallest:
-                raise WireError(
-                    f"a survey among others than before differs by {differ} parties; this party "
-                    f"takes part where that is none, or at least {smallest}"
-                )
+        before = [who for kind, who in self.desk.surveyed if kind == work.with_ratings]
+        if self._survivors in before or not before or setup.batch >= smallest:
+            return
+        differ = min(len(who ^ self._survivors) for who in before)
+        if differ < smallest or len(before) > 1:
+            raise WireError(
+                f"a survey among others than before differs by {differ} parties; this party takes "
+                f"part where that is none or, once, at least {smallest}. In batches of {smallest} "
+                "it always does"
+            )
 
-    def _note_survey(self, message: SecureTrip) -> None:
+    def _note_survey(self, work: Work | None) -> None:
         """A survey is over when it is unmasked."""
-        work = self._work(message)
         if isinstance(work, Survey):
-            self._surveyed = (*self._surveyed, (work.with_ratings, self._survivors))
+            self.desk.surveyed = {*self.desk.surveyed, (work.with_ratings, self._survivors)}
 
     def _work(self, message: SecureTrip) -> Work | None:
         """What a trip is about."""

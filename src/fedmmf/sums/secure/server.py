@@ -9,7 +9,6 @@ threshold gives no sum, and the next one begins a new session among those who ar
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -114,8 +113,9 @@ class SecureServer(HidingServer):
         settings, names = self.desk.settings, self._eligible()
         fewest = settings.smallest_cohort
         must_differ = settings.signed and settings.batch < fewest
-        if must_differ and len(names) >= fewest + max(fewest, least_cohort(active=True)):
-            self._resting = set(SystemRandom().sample(names, fewest))
+        n_more = fewest - len(self._excluded | self._doubtful)  # those were in it, and are not now
+        if must_differ and 0 < n_more <= len(names) - max(fewest, least_cohort(active=True)):
+            self._resting = set(SystemRandom().sample(names, n_more))
 
     def finish(self, round_: Round) -> None:
         """Hand out the final factors."""
@@ -187,15 +187,18 @@ class SecureServer(HidingServer):
     def _guilty(self, session: _Session) -> set[str]:
         """Who revealed wrong shares, or is blamed by more than may be in league.
 
-        A few may blame anybody, of any number of things.
+        A few may blame anybody, of any number of things: each counts once.
         """
-        reasons = [self.desk.roster.refused.get(name, "") for name in session.improper]
-        blamed = Counter(name for reason in reasons for name in session.blamed_in(reason))
-        for number, count in session.protocol.complaints.items():
-            blamed[session.names[number]] += count
+        accusers: dict[str, set[str]] = {}
+        for name in session.improper:
+            for blamed in session.blamed_in(self.desk.roster.refused.get(name, "")):
+                accusers.setdefault(blamed, set()).add(name)
+        for number, holders in session.protocol.complaints.items():
+            names = {session.names[holder] for holder in holders}
+            accusers.setdefault(session.names[number], set()).update(names)
         enough = max(2, math.ceil(CORRUPT * len(session.names)) + 1)
         wrong = {session.names[number] for number in session.protocol.wrong}
-        return wrong | {name for name, count in blamed.items() if count >= enough}
+        return wrong | {name for name, by in accusers.items() if len(by - {name}) >= enough}
 
     def _eligible(self) -> list[str]:
         """Who may be in the next session: alive, and not to blame for the end of the last one."""
