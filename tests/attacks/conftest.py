@@ -56,9 +56,9 @@ def rated_small(small):
     return item_matrix(exposed(small, "none").lists, small.n_items)
 
 
-def first_rounds(ratings, mask):
+def first_rounds(ratings, mask, **changes):
     """Round 1 of everybody, and the control: the same with residuals in other places."""
-    run = prepare(ratings, Settings(mask=mask, held_out=0.0))
+    run = prepare(ratings, Settings(mask=mask, held_out=0.0, **changes))
     return FirstRound.of(run), FirstRound.of(run, shuffled=True)
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from fedmmf.attacks import rating_attacks
-from fedmmf.attacks.calibrated import CALIBRATED, WEIGHTS, calibrate, trusting
+from fedmmf.attacks.calibrated import CALIBRATED, calibrate, trusting
 from fedmmf.attacks.gradients import GRADIENTS, to_exposed
 from fedmmf.attacks.membership import MEMBERSHIP
 from fedmmf.attacks.ranking import RANKING
 from fedmmf.attacks.unmixing import UNMIXING, unmix
 from fedmmf.audit import readings
 from fedmmf.audit.cohorts import weighed
-from fedmmf.audit.exposure import restrict
+from fedmmf.audit.exposure import prior_parts, restrict
 from fedmmf.paper.gains import paired_gain
 from fedmmf.paper.strict_sums import draw_cohorts
 from fedmmf.sums.rare import raters_needed
@@ -162,16 +162,27 @@ def test_an_attack_on_sums_needs_the_sums(summed_sparse, attack):
     assert np.array_equal(attack.guess(trusting(view, 0.0)), view.prior_guess)
 
 
-def test_a_weight_knows_nothing_of_those_whom_it_is_used_on(sparse):
-    first, _ = first_rounds(sparse, "mean")
-    for cohort in (np.arange(20), np.arange(100)):  # with people outside, and without
-        view, _ = first.summed(cohort)
-        weights = weighed(first, CALIBRATED, view).weights
-        assert set(weights) <= set(WEIGHTS)
-    cohort = np.arange(20)
-    mine = sparse.user_codes < 20
-    flipped = np.where(mine, sparse.scale.min + sparse.scale.max - sparse.values, sparse.values)
-    lied = replace(first.run, training=replace(sparse, values=flipped.astype(sparse.values.dtype)))
-    view, _ = first.summed(cohort)
-    again = weighed(replace(first, run=lied), CALIBRATED, view)
-    assert np.array_equal(again.weights, weighed(first, CALIBRATED, view).weights)
+def lied_about(first, users):
+    """The same run, in which some users rated the other way round."""
+    training = first.run.training
+    mirrored = training.scale.min + training.scale.max - training.values
+    values = np.where(np.isin(training.user_codes, users), mirrored, training.values)
+    lied = replace(training, values=values.astype(training.values.dtype))
+    return replace(first, run=replace(first.run, training=lied))
+
+
+@pytest.mark.parametrize("size", [20, 100])
+def test_a_weight_knows_nothing_of_those_whom_it_is_used_on(sparse, size):
+    """With people outside the cohort, and without: then each part's weight is from the others."""
+    first, _ = first_rounds(sparse, "mean", min_raters=1)
+    view, _ = first.summed(np.arange(size))
+    weights = weighed(first, CALIBRATED, view).weights
+    assert weights.max() > 0
+    parts = prior_parts(sparse, first.run.settings.seed) if size == 100 else np.zeros(100, int)
+    for part in np.unique(parts[:size]).tolist():
+        mine = np.flatnonzero(parts[:size] == part)
+        again = weighed(lied_about(first, mine), CALIBRATED, view).weights
+        assert np.array_equal(again[mine], weights[mine])
+    others = np.setdiff1d(np.arange(100), mine)
+    again = weighed(lied_about(first, others), CALIBRATED, view).weights
+    assert not np.array_equal(again[mine], weights[mine])  # whom it was chosen on decides
