@@ -37,7 +37,8 @@ fuzz: $(INSTALLED)
 	$(BIN)/python tests/secagg/fuzz.py 1000000
 	$(BIN)/python tests/party/siege.py 1000000
 
-# A hundred thousand runs with a server that lies in one field of one message: nobody is read.
+# A hundred thousand runs with a server that lies in one field of one message, looking for a party
+# that is read.
 deviations: $(INSTALLED)
 	$(BIN)/python tests/security/deviations.py 100000
 

@@ -105,6 +105,17 @@ def run(setup, values=None, drops=None, until=None):
     return server, sent, clients
 
 
+def finish(server, sent, clients, values):
+    """Finish a round from where it stands; return its sum."""
+    while True:
+        stage = server.stage
+        for party, data in sent.items():
+            server.receive(party, answer(clients[party], stage, data, values[party]))
+        if stage is Stage.UNMASK:
+            return server.result()
+        sent = server.next_messages()
+
+
 def slow_secret(points, shares, prime):
     """Interpolate at zero, one factor at a time, each division by Fermat's little theorem."""
     secret = 0

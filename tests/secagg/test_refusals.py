@@ -4,6 +4,7 @@ import pytest
 from oracle import (
     answer,
     checked,
+    finish,
     identity_of,
     make_clients,
     make_setup,
@@ -44,17 +45,6 @@ def at(stage, **options):
     return setup, server, party, clients, sent
 
 
-def finish(setup, server, sent, clients, values):
-    """Finish a round from where it stands."""
-    while True:
-        stage = server.stage
-        for party, data in sent.items():
-            server.receive(party, answer(clients[party], stage, data, values[party]))
-        if stage is Stage.UNMASK:
-            return server.result()
-        sent = server.next_messages()
-
-
 @pytest.mark.parametrize("stage", LATER)
 @pytest.mark.parametrize(
     ("break_it", "reason"),
@@ -76,7 +66,7 @@ def test_a_client_refuses_what_is_malformed_and_still_takes_what_is_right(stage,
     values = make_values(setup)
     with pytest.raises(SecAggError, match=f"the server refused: .*{reason}"):
         answer(clients[party], stage, break_it(sent[party]), values[party])
-    total = finish(setup, server, sent, clients, values)
+    total = finish(server, sent, clients, values)
     assert total.tolist() == plain_sum(setup, values, setup.parties)
 
 
@@ -107,7 +97,7 @@ def test_a_server_refuses_what_is_malformed_names_the_party_and_goes_on(stage, s
         server.receive(other, answer(clients[other], stage, data, values[other]))
     total = server.result() if stage is Stage.UNMASK else None
     if total is None:
-        total = finish(setup, server, server.next_messages(), clients, values)
+        total = finish(server, server.next_messages(), clients, values)
     assert total.tolist() == plain_sum(setup, values, setup.parties)
 
 
@@ -130,7 +120,7 @@ def test_duplicates_are_refused_and_late_messages_ignored(stage):
         sent = server.next_messages()
         assert server.receive(late, replies[late]) is Receipt.LATE
         sent.pop(late, None)
-        total = finish(setup, server, sent, clients, values)
+        total = finish(server, sent, clients, values)
         alive = setup.parties[:-1] if stage < Stage.CONFIRM else setup.parties
     assert total.tolist() == plain_sum(setup, values, alive)
 
@@ -184,7 +174,7 @@ def boxes_with(setup, party, sent, **changed):
 def complaints_after(setup, server, sent, clients):
     """Finish a round with these boxes; its sum is right all the same."""
     values = make_values(setup)
-    total = finish(setup, server, sent, clients, values)
+    total = finish(server, sent, clients, values)
     assert total.tolist() == plain_sum(setup, values, setup.parties)
     return {owner: len(holders) for owner, holders in server.complaints.items()}
 

@@ -1,6 +1,6 @@
 """Attacks on single rounds of secure aggregation; each returns whether it succeeds."""
 
-from oracle import answer, checked, make_setup, make_values, plain_sum, run
+from oracle import answer, checked, finish, make_setup, make_values, plain_sum, run
 
 from fedmmf.errors import FedMMFError
 from fedmmf.secagg import PolicyError, SecAggError, Stage, framing, keys, messages, policy
@@ -8,17 +8,6 @@ from fedmmf.secagg.client import RoundClient
 from fedmmf.secagg.keys import End
 from fedmmf.secagg.recovery import Recovery
 from fedmmf.secagg.setup import SERVER
-
-
-def finish(server, sent, clients, values):
-    """The rest of a round."""
-    while True:
-        stage = server.stage
-        for party, data in sent.items():
-            server.receive(party, answer(clients[party], stage, data, values[party]))
-        if stage is Stage.UNMASK:
-            return server.result()
-        sent = server.next_messages()
 
 
 def with_box(box_of):

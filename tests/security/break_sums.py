@@ -232,38 +232,33 @@ def a_second_run_without_the_victim(tiny):
 # 6. What a refused message does
 
 
-def a_refused_message_moves_the_factors(tiny):
+def with_a_spoilt_trip(ratings, variant, **changes):
+    """The victim after a first trip that it refused, and its factors before."""
     spoil = SimpleNamespace(stage="")
 
     def down(stage, name, data):
         is_due = stage == spoil.stage and name == VICTIM
         return data[:-1] + bytes([data[-1] ^ 1]) if is_due else data
 
-    settings = settings_of("secure", **BARE)
-    federation = federation_of(tiny, settings, lambda inner: Faulty(inner, down=down))
+    settings = settings_of(variant, **changes)
+    federation = federation_of(ratings, settings, lambda inner: Faulty(inner, down=down))
     federation.prepare_sums()
-    before = federation.parties[VICTIM].user_factors.copy()
+    victim = federation.parties[VICTIM]
+    before = victim.user_factors.copy()
     spoil.stage = "trip 1"
     rows_read(federation)
     assert VICTIM in federation.server.roster.refused
-    return not np.array_equal(before, federation.parties[VICTIM].user_factors)
+    return victim, before
+
+
+def a_refused_message_moves_the_factors(tiny):
+    victim, before = with_a_spoilt_trip(tiny, "secure", **BARE)
+    return not np.array_equal(before, victim.user_factors)
 
 
 def a_refused_message_spends_the_budget(tiny):
-    spoil = SimpleNamespace(stage="")
-
-    def down(stage, name, data):
-        is_due = stage == spoil.stage and name == VICTIM
-        return data[:-1] + bytes([data[-1] ^ 1]) if is_due else data
-
-    federation = federation_of(
-        tiny, settings_of("dp distributed"), lambda inner: Faulty(inner, down=down)
-    )
-    federation.prepare_sums()
-    spoil.stage = "trip 1"
-    rows_read(federation)
-    assert VICTIM in federation.server.roster.refused
-    return federation.parties[VICTIM]._users.n_noisy > 0
+    victim, _ = with_a_spoilt_trip(tiny, "dp distributed")
+    return victim._users.n_noisy > 0
 
 
 def refusals_that_name_items(tiny):

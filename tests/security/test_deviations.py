@@ -1,4 +1,4 @@
-"""A server that deviates in one field reads nobody; `make deviations` tries a hundred thousand."""
+"""A server that deviates in one field reads nobody in these runs; `make deviations` has more."""
 
 from deviations import EXCHANGES, campaign, one_run
 
