@@ -150,20 +150,23 @@ class PartyRun:
 
     def _settle(self, work: Round) -> None:
         """Find p_u; where the server's numbers lead nowhere it stays, and nothing tells."""
-        before = self.users.state()
         try:
             self.users.settle(work.public)
         except _FAILURES:
-            self.users.restore(before)
+            self._stay()
         if not np.isfinite(self.users.user_factors).all():
-            self.users.restore(before)
+            self._stay()
+
+    def _stay(self) -> None:
+        """Put p_u back to where it was before this answer."""
+        if self.undo is not None:
+            self.users.restore(self.undo)
 
     def _update(self, work: Round, cohort: Cohort) -> CrowdUpdate:
         """What the users add; zeros, and p_u as before, where the server's numbers lead nowhere.
 
         Whether they do depends on what is rated, and how: an answer that said so would tell it.
         """
-        before = self.users.state()
         try:
             found = self.users.update(work.public, work.round, cohort)
         except _FAILURES:
@@ -172,7 +175,7 @@ class PartyRun:
             every = (found.rows[0], found.totals, self.users.user_factors)
             if all(np.isfinite(array).all() for array in every):
                 return found
-        self.users.restore(before)
+        self._stay()
         sizes = sizes_of(self.catalogue, self.solver, self.invitation.rank, for_survey=False)
         shape = (self.catalogue.n_items, sizes.width)
         rows = np.zeros(shape, np.int64 if cohort.is_fixed else np.float32)

@@ -23,10 +23,11 @@ from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
 from fedmmf.secagg import RING32, FixedPoint, Ring
 from fedmmf.solvers.contract import Bounds
+from fedmmf.sums.contract import CORRUPT
 from fedmmf.sums.dp import accounting
 from fedmmf.sums.dp.sampler import discrete_gaussian
 
-ONE_IN = 20  # one party in so many may drop out of a round, and as many again may be corrupt
+ONE_IN = round(1 / CORRUPT)  # may drop out of a round, and as many again may be corrupt
 _TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
 _FLOATING = 2.0**-20  # of a length: what 64-bit arithmetic may get wrong, up to 2^32 entries
 
