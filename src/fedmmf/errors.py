@@ -47,6 +47,10 @@ class WireError(FedMMFError):
     """A message is malformed or arrived out of turn; the text names its sender."""
 
 
+class ExcludedError(WireError):
+    """A sum failed, and whoever made it fail is out from now on: another try is worth it."""
+
+
 class IdentityError(FedMMFError):
     """A key file, card or trust list cannot be read or written, or breaks a rule."""
 

@@ -100,6 +100,7 @@ class PrivacyGroups(_Typed):
     mean_j: FiniteFloat | None
     mean_j_out_of_fold: FiniteFloat | None = None
     users_in_clear: Count | None = None  # who sent updates in the clear
+    items_left_out: Count | None = None  # rated by too few for a sum that hides summands
 
     @property
     def n_users(self) -> int:
@@ -222,8 +223,10 @@ class _RunFacts(_Typed):
     @property
     def sharing(self) -> str:
         """Who shared what, how it was summed, and whether anything was sent at all."""
-        names = (self.settings.get(name) for name in ("sharing", "aggregation"))
-        return f"{', '.join(str(name) for name in names if name)} ({self.run_kind})"
+        said, batch = self.settings, self.settings.get("batch", 1)
+        words = [said.get("sharing"), said.get("aggregation")]
+        words += ["signed"] * bool(said.get("signed")) + [f"batches of {batch}"] * (batch > 1)
+        return f"{', '.join(str(word) for word in words if word)} ({self.run_kind})"
 
 
 class TrainResult(_RunFacts):

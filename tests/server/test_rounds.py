@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from federations import settings_of
 
-from fedmmf.errors import DataError, DivergenceError
+from fedmmf.errors import DataError, DivergenceError, ExcludedError
 from fedmmf.server import train
 from fedmmf.server.rounds import MOST_LOST, one_round
 from fedmmf.simulation import prepare
@@ -18,12 +18,12 @@ def run(small):
 class Losing:
     """Participants whose sums fail in some rounds."""
 
-    def __init__(self, crowd, lost):
-        self._crowd, self._lost = crowd, lost
+    def __init__(self, crowd, lost, kind=DataError):
+        self._crowd, self._lost, self._kind = crowd, lost, kind
 
     def sums(self, round_):
         if round_.round in self._lost:
-            raise DataError("some party did not bound its numbers")
+            raise self._kind("some party did not bound its numbers")
         return self._crowd.sums(round_)
 
     def finish(self, round_):
@@ -49,6 +49,12 @@ def test_rounds_that_keep_failing_end_the_run_with_their_reason(run):
     with pytest.raises(DataError, match="did not bound"):
         train(coordinator, crowd)
     assert coordinator.round == 2 + MOST_LOST - 1
+
+
+def test_rounds_that_each_put_somebody_out_do_not_end_the_run(run):
+    coordinator, lost = run.coordinator(), set(range(3, 3 + 2 * MOST_LOST))
+    train(coordinator, Losing(run.crowd(coordinator), lost, ExcludedError))
+    assert np.isnan(coordinator.history).sum() == 2 * MOST_LOST
 
 
 def test_now_and_then_a_lost_round_does_not_end_the_run(run):

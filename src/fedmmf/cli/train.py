@@ -99,6 +99,12 @@ def _spent(dp: PrivacySpent | None) -> list[list[str]]:
     ]
 
 
+def _left_out(found: TrainResult) -> str:
+    n_left_out = found.privacy.items_left_out or 0
+    all_of_them = n_left_out == found.n_items
+    return f"{n_left_out:,} of {found.n_items:,}" + "; nothing was learned" * all_of_them
+
+
 def _costs(found: TrainResult) -> list[list[str]]:
     privacy, traffic, seconds = found.privacy, found.traffic, found.seconds
     out_of_fold = shown(privacy.mean_j_out_of_fold)
@@ -107,6 +113,7 @@ def _costs(found: TrainResult) -> list[list[str]]:
         ["mean J (out of fold)", f"{shown(privacy.mean_j)} ({out_of_fold})"],
         [f"users with J <= {privacy.threshold_j:g}", f"{privacy.secure_users:,}"],
         ["sharing", found.sharing],
+        ["items in no sum: too few raters", _left_out(found)],
         *_spent(found.dp),
         ["up, per user and round", f"{traffic.up_bytes_per_user_round / 1e3:,.1f} kB"],
         ["down, per user and round", f"{traffic.down_bytes_per_user_round / 1e3:,.1f} kB"],

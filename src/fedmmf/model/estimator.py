@@ -212,6 +212,7 @@ class FedMMF:
             **privacy_groups(learned.j_train, self._settings.threshold_j),
             mean_j_out_of_fold=float(np.nanmean(learned.j_out_of_fold)),
             users_in_clear=int(learned.in_clear.sum()),
+            items_left_out=learned.n_left_out,
         )
 
     def summary(

@@ -46,6 +46,7 @@ _PLAIN = [
     "data",
     "synthetic",
     "seconds",
+    "n_left_out",
     "is_simulated",
 ]
 
@@ -86,6 +87,7 @@ class Learned:
     members: list[Member]
     seconds: dict[str, float]
     cost: Cost  # of a round
+    n_left_out: int  # items with too few raters for a sum that hides summands
     is_simulated: bool  # else every party and message was real
 
     @classmethod
@@ -116,6 +118,7 @@ class Learned:
             members=trained.members,
             seconds={"mask": trained.mask_seconds, "train": trained.train_seconds},
             cost=trained.cost,
+            n_left_out=trained.n_left_out,
             is_simulated=trained.is_simulated,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import DataError, DivergenceError, WireError
+from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server.stopping import EarlyStop
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, part_of
@@ -100,7 +100,7 @@ class Coordinator:
 
     def lose(self, round_: Round, error: Exception) -> None:
         """Go on without a sum; the factors stay. Raises `error` if that happens too often."""
-        self._n_lost += 1
+        self._n_lost += not isinstance(error, ExcludedError)  # those end: parties run out
         if self._n_lost >= MOST_LOST:
             raise error
         self._stop.observe(0.0, 0)

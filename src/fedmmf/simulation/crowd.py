@@ -10,11 +10,8 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import CrowdInput
 from fedmmf.errors import WireError
 from fedmmf.server.rounds import divergence
-from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, added, part_of
-from fedmmf.sums import SUMS
 from fedmmf.sums.contract import HELD_OUT_TOTALS
-from fedmmf.sums.simulated import Simulated
 from fedmmf.wire import Round
 
 if TYPE_CHECKING:
@@ -32,15 +29,7 @@ class SimulatedCrowd:
 
     def __init__(self, run: "Prepared", rank: int, member: int = 0) -> None:
         self._run, settings = run, run.settings
-        simulated = Simulated(
-            lists=run.lists,
-            n_items=run.training.n_items,
-            span=run.training.scale.span,
-            in_clear=run.in_clear,
-            settings=settings,
-            solver=SOLVERS[settings.solver],
-        )
-        self._groups = SUMS[settings.sums].simulate(simulated)
+        self._groups = run.groups
         cohorts = [group.cohort for group in self._groups]
         masked, n_items = run.masks.masked_ratings, run.training.n_items
         given = CrowdInput(settings.solver, rank, n_items, run.lists, masked, cohorts)

@@ -214,7 +214,8 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
     masks = FittedMasks.together([party.masks for party in parties.values()])
     in_clear = np.array([party.in_clear for party in parties.values()])
     cost = counted_cost(federations, members, len(parties))
-    return Trained(masks, features, in_clear, members, *times, cost, False)
+    n_left_out = max(len(federation.server.side.left_out) for federation in federations)
+    return Trained(masks, features, in_clear, members, *times, cost, n_left_out, False)
 
 
 def server_plan(ratings: Ratings, settings: Settings) -> ServerPlan:

@@ -20,7 +20,10 @@ from fedmmf.server import Coordinator, ServerPlan
 from fedmmf.simulation.costs import cost_input, expected_cost
 from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.features import content_features, statistics_features, surveyed
+from fedmmf.solvers import SOLVERS
+from fedmmf.sums import SUMS
 from fedmmf.sums.costs import Cost, CostInput
+from fedmmf.sums.simulated import Group, Simulated
 from fedmmf.wire import Catalogue
 
 Progress = Callable[[str, int, int], None]
@@ -109,6 +112,25 @@ class Prepared:
             regressors=self.content,
             solve=self.engine.solve,
         )
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """Who is summed with whom, and how."""
+        simulated = Simulated(
+            lists=self.lists,
+            n_items=self.training.n_items,
+            span=self.training.scale.span,
+            in_clear=self.in_clear,
+            settings=self.settings,
+            solver=SOLVERS[self.settings.solver],
+        )
+        return SUMS[self.settings.sums].simulate(simulated)
+
+    @property
+    def n_left_out(self) -> int:
+        """Items with too few raters for a sum that hides summands."""
+        rare = [group.cohort.left_out for group in self.groups]
+        return max((int(items.sum()) for items in rare if items is not None), default=0)
 
     @cached_property
     def held_out_mask(self) -> Array:

@@ -51,6 +51,7 @@ class Trained:
     mask_seconds: float
     train_seconds: float
     cost: Cost  # of a round: worked out, or counted among real parties
+    n_left_out: int  # items with too few raters for a sum that hides summands
     is_simulated: bool
 
 
@@ -70,7 +71,8 @@ def train(
     if keeper is not None:
         keeper.remove()
     times = (masked - began, time.perf_counter() - masked)
-    return Trained(run.masks, run.features, run.in_clear, members, *times, run.cost(), True)
+    found = (run.masks, run.features, run.in_clear, members)
+    return Trained(*found, *times, run.cost(), run.n_left_out, True)
 
 
 def _train_members(run: Prepared, progress: Progress, keeper: "_Keeper | None") -> list[Member]:

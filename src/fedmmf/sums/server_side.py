@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Solver
@@ -88,6 +91,11 @@ class ServerSide:
     def __init__(self, desk: ServerDesk) -> None:
         self.desk = desk
         self.survivors: Sequence[str] = ()  # whose updates are in the last sum
+
+    @property
+    def left_out(self) -> Array:
+        """Items that are not summed, once that is known. (n,) int32."""
+        return np.zeros(0, np.int32)
 
     def prepare(self) -> None:
         """Whatever comes before round 1, such as the survey that finds rare items."""

@@ -30,6 +30,11 @@ class AdaptiveServer(ServerSide):
         is_crowd = len(self.summed) >= least_cohort(active=desk.settings.signed)
         self._secure = SecureServer(desk, self.summed) if is_crowd else None
 
+    @property
+    def left_out(self) -> Array:
+        """Items of which the secure group's part is missing. (n,) int32."""
+        return super().left_out if self._secure is None else self._secure.left_out
+
     def prepare(self) -> None:
         """Let the secure sum find the items that too few of its own users rated."""
         if self._secure is not None:

@@ -18,7 +18,7 @@ from random import SystemRandom
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import DataError, WireError
+from fedmmf.errors import DataError, ExcludedError, WireError
 from fedmmf.secagg import BelowThresholdError, SessionServer, Setup, least_cohort
 from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.solvers.contract import Bounds, ItemSums
@@ -90,13 +90,16 @@ class SecureServer(HidingServer):
 
         Parties that sign and have unmasked one do not help with another that differs by one or two.
         """
+        n_failed = 0
         try:
-            for _ in range(_ATTEMPTS - 1):
+            while True:
                 try:
                     return super().count_raters()
-                except (WireError, DataError):
+                except (WireError, DataError) as error:
+                    n_failed += not isinstance(error, ExcludedError)
+                    if n_failed == _ATTEMPTS:
+                        raise
                     self._rest_some()
-            return super().count_raters()
         finally:
             self._resting = set()
 
@@ -125,7 +128,8 @@ class SecureServer(HidingServer):
             n_raters = self.n_raters_among(survivors)
             sums = session.codec.sums(session.codec.ring.lift(total), n_raters)
         except (WireError, DataError) as error:
-            self._give_up(error)
+            if self._give_up(error):
+                raise ExcludedError(str(error)) from None
             raise
         self.survivors = survivors
         self._end_if_guilty(session)
@@ -152,16 +156,17 @@ class SecureServer(HidingServer):
         self._round(session, "fill", b"")
         return session
 
-    def _give_up(self, error: Exception) -> None:
-        """End a session that failed, and remember who made it fail."""
+    def _give_up(self, error: Exception) -> bool:
+        """End a session that failed; return whether somebody is excluded for it."""
         session, self._session = self._session, None
         if session is None:
-            return
+            return False
         guilty = self._guilty(session) | session.blamed_in(str(error))
         self._exclude(guilty, f"made a session fail: {error}")
         # Where most stayed away it was the network: the crowd to hide in must not shrink for that.
         is_network = 2 * len(session.improper) > len(session.names)
         self._doubtful = set() if guilty or is_network else session.improper
+        return bool(guilty)
 
     def _end_if_guilty(self, session: _Session) -> None:
         """Go on without those who broke the protocol, though the others could make up for it."""
