@@ -36,6 +36,7 @@ ALLOWED = {
     | {"sums", "wire"},
     "transports": {"errors", "registry"},
     "server": {"arrays", "errors", "rng", "solvers", "sums", "transports", "wire"},
+    "federation": set(),
     "attacks": {"arrays", "engines", "errors", "lists", "masks", "registry", "rng", "scale"}
     | {"solvers"},
     "evaluation": {"arrays", "data"},

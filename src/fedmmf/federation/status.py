@@ -1,0 +1,149 @@
+"""What an operator may know of a federation: one typed picture, and a board on which it hangs."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from threading import Condition
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict
+
+State = Literal["waiting", "surveying", "training", "finished", "failed", "stopped"]
+Presence = Literal["here", "away", "refused", "never seen"]
+MOST_INCIDENTS = 100  # that a picture shows; the log has all
+
+
+def now() -> str:
+    """This moment, in words that sort."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class _Picture(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class IncidentLine(_Picture):
+    """What went wrong with a site or a party, when, and why."""
+
+    at: str
+    party: str
+    stage: str
+    reason: str
+
+
+class SiteStatus(_Picture):
+    """One site, as the server sees it.
+
+    Attributes:
+        name: of the site.
+        state: whether it is connected and may take part.
+        parties: behind it, in secure sums.
+        users: behind its parties, as it says.
+        rounds: whose sums have something of it.
+        drop_outs: rounds that it began, and whose sums have nothing of it.
+        reason: the last thing that went wrong; empty: nothing did.
+        up_bytes: received from it.
+        down_bytes: sent to it.
+        seen: when it was last heard of.
+    """
+
+    name: str
+    state: Presence = "never seen"
+    parties: int = 0
+    users: int = 0
+    rounds: int = 0
+    drop_outs: int = 0
+    reason: str = ""
+    up_bytes: int = 0
+    down_bytes: int = 0
+    seen: str = ""
+
+
+class Evaluated(_Picture):
+    """Errors on the sites' own test ratings; only sums over a site's users have left it."""
+
+    rmse: float
+    mae: float
+    n_ratings: int
+    sites: tuple[str, ...]
+    declined: dict[str, str] = {}  # by site, why it said nothing
+
+
+class FederationStatus(_Picture):
+    """Everything that the status command, the page and the metrics show.
+
+    Attributes:
+        federation: its name.
+        state: what the server is doing.
+        detail: the same in a sentence.
+        round: rounds that are finished.
+        rounds: that are wanted.
+        attempts: rounds that were begun, finished or not.
+        held_out: error on held-out ratings of each attempt; None where there is none.
+        sites: everybody who may take part.
+        incidents: the latest, newest first.
+        seconds_per_round: the median.
+        seconds_left: until the last round, about; None: not known.
+        smallest_cohort: parties below which no sum is made.
+        settings: of the training.
+        protection: what is hidden from whom, in sentences.
+        evaluation: once it was asked for.
+        started: when the server was started.
+        updated: when this picture was taken.
+    """
+
+    federation: str
+    version: str
+    state: State = "waiting"
+    detail: str = ""
+    round: int = 0
+    rounds: int = 0
+    attempts: int = 0
+    held_out: tuple[float | None, ...] = ()
+    sites: tuple[SiteStatus, ...] = ()
+    incidents: tuple[IncidentLine, ...] = ()
+    seconds_per_round: float | None = None
+    seconds_left: float | None = None
+    smallest_cohort: int = 0
+    settings: dict[str, Any] = {}
+    protection: tuple[str, ...] = ()
+    evaluation: Evaluated | None = None
+    started: str = ""
+    updated: str = ""
+
+    def but(self, **changes: Any) -> Self:
+        """The same with some things changed, as of now."""
+        return self.model_copy(update={**changes, "updated": now()})
+
+
+class Board:
+    """The latest picture; whoever wants to know is told of a new one."""
+
+    def __init__(self, first: FederationStatus, keep: Callable[[FederationStatus], None]) -> None:
+        self._status, self._keep, self._number = first, keep, 0
+        self._changed = Condition()
+
+    @property
+    def status(self) -> FederationStatus:
+        """The latest."""
+        return self._status
+
+    def change(self, make: Callable[[FederationStatus], FederationStatus]) -> None:
+        """Replace the picture by one made from it."""
+        with self._changed:
+            self._status = make(self._status)
+            self._number += 1
+            self._keep(self._status)
+            self._changed.notify_all()
+
+    def show(self, **changes: Any) -> None:
+        """Change some things of the picture."""
+        self.change(lambda status: status.but(**changes))
+
+    def newer(self, number: int, timeout: float) -> tuple[int, FederationStatus]:
+        """The latest picture and its number, as soon as it is newer than `number`, or in time."""
+        until = time.monotonic() + timeout
+        with self._changed:
+            while self._number <= number and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            return self._number, self._status
