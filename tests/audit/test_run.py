@@ -155,8 +155,11 @@ def test_three_parties_with_little_in_common_can_be_audited(small, seed):
 def test_two_parties_cannot(small):
     with pytest.raises(DataError, match="at least 3 users; got 2"):
         audit(restrict(small, np.array([1, 2])), ADAPTIVE)
-    with pytest.raises(DataError, match="at least 4 users; got 3"):
-        audit(restrict(small, np.array([1, 2, 3])), ADAPTIVE.changed(signed=True))
+
+
+def test_parties_that_sign_are_audited_as_well(small):
+    found = audit(small, ADAPTIVE.changed(signed=True))
+    assert found.messages["sums of strict mode"]
 
 
 def test_a_run_with_another_solver_and_another_sum_is_audited_as_well(small):

@@ -194,9 +194,13 @@ def test_small_cohorts_use_everybody_and_impossible_ones_are_refused():
 
 
 @pytest.mark.parametrize("active", [False, True])
-def test_the_least_cohort_is_the_first_with_parameters(active):
-    least = policy.least_cohort(active=active)
-    for n in range(least, 200):
+def test_from_the_minimum_on_every_cohort_has_parameters(active):
+    for n in range(policy.MINIMUM_COHORT, 200):
         policy.parameters(n, 0.05, 0.05, active=active)
     with pytest.raises(PolicyError):
-        policy.parameters(least - 1, 0.05, 0.05, active=active)
+        policy.parameters(policy.MINIMUM_COHORT - 1, 0.05, 0.05, active=active)
+
+
+def test_of_three_that_sign_all_have_to_stay():
+    assert policy.parameters(3, 0.05, 0.05, active=True) == (2, 3)
+    assert policy.parameters(4, 0.05, 0.05, active=True) == (3, 3)

@@ -46,7 +46,7 @@ def run(ratings, variant, wrap, **changes):
 
 def assert_went_on(federation, member, *, gone=(EVIL,)):
     assert np.isfinite(member.public.item_rows).all()
-    assert len(member.history) == 5
+    assert np.isfinite(member.history).sum() == 5  # those that were lost are made again
     assert np.isfinite(member.history[-1])
     assert set(federation.server.side.survivors) == set(federation.parties) - set(gone)
 

@@ -30,7 +30,7 @@ class Losing:
         self._crowd.finish(round_)
 
 
-def test_a_lost_round_leaves_the_factors_and_takes_its_number(run):
+def test_a_lost_round_leaves_the_factors_takes_its_number_and_is_made_again(run):
     coordinator = run.coordinator()
     crowd = Losing(run.crowd(coordinator), {2})
     one_round(coordinator, crowd)
@@ -61,7 +61,7 @@ def test_now_and_then_a_lost_round_does_not_end_the_run(run):
     coordinator = run.coordinator()
     train(coordinator, Losing(run.crowd(coordinator), {1, 2, 4, 6, 7, 12}))
     assert coordinator.is_finished
-    assert coordinator.round == 12
+    assert (coordinator.n_done, coordinator.round) == (12, 18)
 
 
 def test_what_is_kept_is_what_was_published_in_the_best_round(small):

@@ -11,7 +11,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.audit.cohorts import members_lists
 from fedmmf.lists import UserLists
-from fedmmf.secagg import least_cohort
+from fedmmf.secagg import MINIMUM_COHORT
 from fedmmf.simulation import Prepared
 from fedmmf.solvers.contract import ItemSums
 from fedmmf.solvers.sgd import Factors, SgdPlan, descend, start_user_factors
@@ -84,7 +84,7 @@ def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array,
         The level column of each sum (rounds, n_items), and who took part (rounds, n_users).
     """
     lists, rows = members_lists(run.lists, users)
-    n_items, least = run.training.n_items, least_cohort(active=False)
+    n_items, least = run.training.n_items, MINIMUM_COHORT
     coordinator = replace(run, settings=run.settings.changed(solver="sgd")).coordinator()
     crowd = PresentCrowd(lists, run.masks.masked_ratings[rows], coordinator.result.rank)
     counts = lists.counts(n_items)

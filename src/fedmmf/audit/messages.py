@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -87,17 +88,17 @@ class AttackedCohort:
     @cached_property
     def uploads(self) -> Uploads:
         """Two rounds in the clear."""
-        plan, parties = self._start("plain")
+        plan, parties = self._start(sharing="plain", signed=False, batch=1)
         return record_plain(plan, parties, self.view, self.tell)
 
     @cached_property
     def transcript(self) -> Transcript:
         """Two rounds of strict mode."""
-        plan, parties = self._start("strict")
+        plan, parties = self._start(sharing="strict")
         return record_strict(plan, parties, self.view, self.tell)
 
-    def _start(self, sharing: str) -> tuple[ServerPlan, dict[str, Party]]:
-        settings = self.settings.changed(sharing=sharing)
+    def _start(self, **changes: Any) -> tuple[ServerPlan, dict[str, Party]]:
+        settings = self.settings.changed(**changes)
         parties = make_parties(self.ratings, settings, features=self.view.features)
         for party in parties.values():  # an audit shows what such sums say
             party.policy = replace(party.policy, takes_thin_sums=True)

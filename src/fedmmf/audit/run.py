@@ -17,7 +17,6 @@ from fedmmf.errors import DataError
 from fedmmf.masks.indicator import histogram, privacy_groups
 from fedmmf.party.policy import Private
 from fedmmf.results import AuditResult, versions
-from fedmmf.secagg import least_cohort
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.simulation.costs import tradeoff
 from fedmmf.sums import SUMS
@@ -109,7 +108,7 @@ def _passes_audit(run: Prepared, exposed: Array) -> Array:
 
 
 def _require_crowd(n_users: int, settings: Settings) -> None:
-    least = least_cohort(active=settings.signed)
+    least = settings.smallest_cohort
     if n_users < least:
         raise DataError(
             f"an audit attacks secure sums, which need at least {least} users; got {n_users}. "

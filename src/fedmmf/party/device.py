@@ -1,6 +1,6 @@
 """A party: answers bytes with bytes, once for each message, and goes back where it refuses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -169,7 +169,9 @@ class Party:
         return {
             "invitation": np.frombuffer(run.invitation.encode(), np.uint8),
             "n_noisy": np.array(self._users.n_noisy),
-            "mates": np.frombuffer(b"".join(self._users.mates), np.uint8).reshape(-1, KEY_BYTES),
+            "mates": _as_rows(self._users.mates),
+            "runs": _as_rows(self._runs),
+            **_surveys_as_arrays(self._users.surveyed),
             **run.progress(),
             **{f"users/{name}": value for name, value in self._users.state().items()},
         }
@@ -186,9 +188,11 @@ class Party:
     def _restore(self, state: Mapping[str, Array]) -> None:
         self._runs = ()
         self._join(Invitation.decode(state["invitation"].tobytes()))
+        self._runs = _from_rows(state["runs"])
+        self._users.surveyed = _surveys_from_arrays(state)
         self._running().resume(state)
         self._users.n_noisy = max(self._users.n_noisy, int(state["n_noisy"]))
-        self._users.mates = tuple(mate.tobytes() for mate in state["mates"])
+        self._users.mates = _from_rows(state["mates"])
         factors, fresh = part_of(state, "users/"), self._users.state()
         shapes, wanted = ({n: v.shape for n, v in part.items()} for part in (factors, fresh))
         if shapes != wanted:
@@ -199,6 +203,31 @@ class Party:
         if self._run is None:
             raise WireError("this party has not joined a federation yet")
         return self._run
+
+
+def _as_rows(names: Iterable[bytes]) -> Array:
+    """Names or keys of 32 bytes as rows. (n, 32) uint8."""
+    return np.frombuffer(b"".join(names), np.uint8).reshape(-1, KEY_BYTES)
+
+
+def _from_rows(rows: Array) -> tuple[bytes, ...]:
+    return tuple(row.tobytes() for row in rows)
+
+
+def _surveys_as_arrays(surveys: Iterable[tuple[bool, frozenset[bytes]]]) -> dict[str, Array]:
+    """Surveys that were unmasked: `survey<n>` with ratings or without, among whom."""
+    return {
+        f"survey{number}/{'ratings' if with_ratings else 'counts'}": _as_rows(sorted(identities))
+        for number, (with_ratings, identities) in enumerate(surveys)
+    }
+
+
+def _surveys_from_arrays(state: Mapping[str, Array]) -> set[tuple[bool, frozenset[bytes]]]:
+    return {
+        (name.endswith("/ratings"), frozenset(_from_rows(rows)))
+        for name, rows in state.items()
+        if name.startswith("survey")
+    }
 
 
 def _refusal(error: Exception) -> bytes:

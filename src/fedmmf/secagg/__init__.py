@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedmmf.secagg.codec import FixedPoint
     from fedmmf.secagg.errors import BelowThresholdError, PolicyError, RoundError, SecAggError
     from fedmmf.secagg.keys import public_identity
-    from fedmmf.secagg.policy import LARGEST_COHORT, least_cohort, least_threshold, parameters
+    from fedmmf.secagg.policy import LARGEST_COHORT, MINIMUM_COHORT, least_threshold, parameters
     from fedmmf.secagg.ring import PRIME61, RING32, RING64, Ring, ring_named
     from fedmmf.secagg.server import Receipt, RoundServer, Stage
     from fedmmf.secagg.session import SessionClient
@@ -27,7 +27,7 @@ _MODULES = {
     "codec": ("FixedPoint",),
     "errors": ("BelowThresholdError", "PolicyError", "RoundError", "SecAggError"),
     "keys": ("public_identity",),
-    "policy": ("LARGEST_COHORT", "least_cohort", "least_threshold", "parameters"),
+    "policy": ("LARGEST_COHORT", "MINIMUM_COHORT", "least_threshold", "parameters"),
     "ring": ("PRIME61", "RING32", "RING64", "Ring", "ring_named"),
     "server": ("Receipt", "RoundServer", "Stage"),
     "session": ("SessionClient",),
@@ -39,6 +39,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "LARGEST_COHORT",
+    "MINIMUM_COHORT",
     "PRIME61",
     "RING32",
     "RING64",
@@ -56,7 +57,6 @@ __all__ = [
     "SessionSize",
     "Setup",
     "Stage",
-    "least_cohort",
     "least_threshold",
     "parameters",
     "public_identity",

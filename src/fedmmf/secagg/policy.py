@@ -61,11 +61,6 @@ def least_threshold(holders: int, *, active: bool = False) -> int:
     return 2 * holders // 3 + 1 if active else holders // 2 + 1
 
 
-def least_cohort(*, active: bool = False) -> int:
-    """Return the smallest cohort that bears one corrupt party and one drop-out."""
-    return MINIMUM_COHORT + active
-
-
 def parameters(
     n: int,
     corrupt: float,
@@ -87,7 +82,8 @@ def parameters(
     """
     if not (0 <= corrupt < 1 and 0 <= dropout < 1 and n >= MINIMUM_COHORT):
         raise PolicyError("corrupt and dropout must be in [0, 1) and n at least 3")
-    n_corrupt, n_dropped = ceil(corrupt * n), ceil(dropout * n)
+    # Below the smallest cohort there is no sum anyway, so that nobody need be spared for it.
+    n_corrupt, n_dropped = ceil(corrupt * n), min(ceil(dropout * n), n - MINIMUM_COHORT)
     k = 2
     while k < n - 1:
         least = _least_secure(n, k, n_corrupt, n_dropped, security_bits, active)

@@ -8,7 +8,7 @@ from typing import Any
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.server.roster import Roster
-from fedmmf.server.rounds import Coordinator, one_round, train
+from fedmmf.server.rounds import Coordinator, last_number, one_round, train
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Ground, Solve
 from fedmmf.sums import SUMS
@@ -64,7 +64,7 @@ class ServerPlan:
             scale_step=scale.step,
             solver=solver.name,
             rank=solver.rank(settings),
-            rounds=settings.max_rounds,
+            rounds=last_number(settings),
             sums=settings.sums,
             row_bound=bounds.row,
             total_bound=bounds.total,

@@ -18,6 +18,16 @@ from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire import Round
 
 MOST_LOST = 3  # rounds in a row that may fail before training is given up
+_SPARE = 10  # rounds, besides as many again as were asked for, that lost ones are made again with
+
+
+def last_number(settings: Any) -> int:
+    """The highest number that a round may have: each attempt takes one, and numbers only go up.
+
+    With a privacy budget there is nothing to spare: an attempt costs what a round costs.
+    """
+    wanted = int(settings.max_rounds)
+    return wanted if settings.aggregation == "dp" else 2 * wanted + _SPARE
 
 
 class Participants(Protocol):
@@ -33,18 +43,23 @@ class Participants(Protocol):
 class Coordinator:
     """Item factors, rounds, early stopping.
 
+    Attributes:
+        round: number of the last round that was begun.
+        n_done: rounds that gave a sum.
+
     Args:
         settings: of the run.
         half: the server's half of the solver.
+        most_lost: rounds in a row that may fail before training is given up.
     """
 
-    def __init__(self, settings: Any, half: ServerHalf) -> None:
-        self._settings, self._half = settings, half
+    def __init__(self, settings: Any, half: ServerHalf, most_lost: int = MOST_LOST) -> None:
+        self._settings, self._half, self._most_lost = settings, half, most_lost
         self._public = half.public()
         self._stop = EarlyStop(settings.patience)
         self._best: Public | None = None  # what was published in the best round
         self._n_lost = 0  # in a row
-        self.round = 0
+        self.round = self.n_done = 0
         self.rounds = settings.max_rounds
 
     @property
@@ -60,7 +75,8 @@ class Coordinator:
     @property
     def is_finished(self) -> bool:
         """Whether all rounds are done or early stopping has called."""
-        return self.round >= self.rounds or self._stop.is_over
+        is_spent = self.round >= last_number(self._settings)
+        return self.n_done >= self.rounds or is_spent or self._stop.is_over
 
     @property
     def result(self) -> Public:
@@ -91,6 +107,7 @@ class Coordinator:
         if self._stop.observe(float(squared_error), float(n_held_out)):
             self._best = round_.public
         self.round, self._public, self._n_lost = round_.round, public, 0
+        self.n_done += 1
 
     def _require_sound(self, public: Public) -> None:
         """What is published has to be something that parties can compute with."""
@@ -101,15 +118,20 @@ class Coordinator:
     def lose(self, round_: Round, error: Exception) -> None:
         """Go on without a sum; the factors stay. Raises `error` if that happens too often."""
         self._n_lost += not isinstance(error, ExcludedError)  # those end: parties run out
-        if self._n_lost >= MOST_LOST:
+        if self._n_lost >= self._most_lost:
             raise error
-        self._stop.observe(0.0, 0)
-        self.round = round_.round
+        self.skip_to(round_.round)
+
+    def skip_to(self, number: int) -> None:
+        """Never use the numbers up to this one again: rounds that parties know of gave no sum."""
+        while self.round < number:
+            self._stop.observe(0.0, 0)
+            self.round += 1
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round, for a checkpoint."""
         state = {f"solver/{name}": value for name, value in self._half.state().items()}
-        state["history"] = np.array(self.history)
+        state["history"], state["n_done"] = np.array(self.history), np.array(self.n_done)
         if self._best is not None:
             state["best/rows"] = self._best.item_rows
             state["best/parameters"] = self._best.parameters
@@ -125,7 +147,7 @@ class Coordinator:
         if "best/rows" in state:
             rows, parameters = state["best/rows"], state["best/parameters"]
             self._best = Public(self._public.rank, parameters, rows)
-        self.round = len(self.history)
+        self.round, self.n_done = len(self.history), int(state["n_done"])
 
 
 def divergence(settings: Any, round_: int) -> DivergenceError:

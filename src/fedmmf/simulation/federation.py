@@ -89,7 +89,7 @@ class LocalFederation:
     def run(self, progress: Progress = no_progress) -> Member:
         """Train to the end; results of both sides, which one process can join."""
         self.prepare_sums()
-        self.server.run(lambda server: progress("rounds", server.round, server.rounds))
+        self.server.run(lambda server: progress("rounds", server.n_done, server.rounds))
         rank = self.server.coordinator.result.rank
         factors = [_factors_of(party, rank) for party in self.parties.values()]
         return Member.of(self.server.coordinator, np.concatenate(factors))

@@ -87,7 +87,7 @@ def _train_members(run: Prepared, progress: Progress, keeper: "_Keeper | None") 
         ) -> None:
             if keeper is not None:
                 keeper.keep(coordinator, crowd, members)
-            progress(stage, coordinator.round, coordinator.rounds)
+            progress(stage, coordinator.n_done, coordinator.rounds)
 
         if keeper is not None:
             keeper.resume(coordinator, crowd)

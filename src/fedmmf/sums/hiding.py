@@ -1,5 +1,7 @@
 """The server's side of sums that hide their summands: first find what can be summed at all."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fedmmf.arrays import Array
@@ -25,6 +27,14 @@ class HidingServer(ServerSide):
         if self._n_raters is None:
             return np.zeros(0, np.int32)
         return np.flatnonzero(self._n_raters == 0).astype(np.int32)
+
+    def state(self) -> dict[str, Array]:
+        """The survey's counts: parties do not answer a second one."""
+        return {} if self._n_raters is None else {"n_raters": self._n_raters}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Go on from there."""
+        self._n_raters = state.get("n_raters")
 
     def prepare(self) -> None:
         """Find the items that too few users rated."""

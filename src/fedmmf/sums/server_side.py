@@ -97,6 +97,13 @@ class ServerSide:
         """Items that are not summed, once that is known. (n,) int32."""
         return np.zeros(0, np.int32)
 
+    def state(self) -> dict[str, Array]:
+        """What a server that is started again has to know, for a checkpoint."""
+        return {}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Go on from there."""
+
     def prepare(self) -> None:
         """Whatever comes before round 1, such as the survey that finds rare items."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.secagg import least_cohort
+from fedmmf.secagg import MINIMUM_COHORT
 from fedmmf.solvers.contract import ItemSums, PartyHalf, added
 from fedmmf.sums.adaptive.messages import Collect, Collected
 from fedmmf.sums.plain.server import PlainServer
@@ -27,13 +27,22 @@ class AdaptiveServer(ServerSide):
         self.summed = sorted(set(joined).difference(self.in_clear))
         self._clear = PlainServer(desk, self.in_clear)
         self._central: CollectedRatings | None = None
-        is_crowd = len(self.summed) >= least_cohort(active=desk.settings.signed)
+        is_crowd = len(self.summed) >= MINIMUM_COHORT
         self._secure = SecureServer(desk, self.summed) if is_crowd else None
 
     @property
     def left_out(self) -> Array:
         """Items of which the secure group's part is missing. (n,) int32."""
         return super().left_out if self._secure is None else self._secure.left_out
+
+    def state(self) -> dict[str, Array]:
+        """Of the secure group."""
+        return {} if self._secure is None else self._secure.state()
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Go on from there."""
+        if self._secure is not None:
+            self._secure.restore(state)
 
     def prepare(self) -> None:
         """Let the secure sum find the items that too few of its own users rated."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedmmf.engines.contract import Cohort
-from fedmmf.secagg import least_cohort
+from fedmmf.secagg import MINIMUM_COHORT
 from fedmmf.sums.costs import Cost, CostInput
 from fedmmf.sums.plain.simulated import cost as plain_cost
 from fedmmf.sums.secure.cost import cost_among
@@ -32,7 +32,7 @@ def cost(given: CostInput) -> Cost:
     """The mean over both groups; masked ratings that are collected once count as nothing."""
     n_summed, settings = given.n_users - given.n_clear, given.settings
     clear = NOTHING if settings.collect_masked else plain_cost(given)
-    is_enough = n_summed >= least_cohort(active=settings.signed)
+    is_enough = n_summed >= MINIMUM_COHORT
     summed = cost_among(given, n_summed) if is_enough else NOTHING
     share = given.n_clear / given.n_users
     return Cost(

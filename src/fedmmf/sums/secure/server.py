@@ -19,8 +19,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, ExcludedError, WireError
-from fedmmf.secagg import BelowThresholdError, SessionServer, Setup, least_cohort
-from fedmmf.secagg.policy import MINIMUM_COHORT
+from fedmmf.secagg import MINIMUM_COHORT, BelowThresholdError, SessionServer, Setup
 from fedmmf.solvers.contract import Bounds, ItemSums
 from fedmmf.sums.contract import CORRUPT, Work, bounds_of
 from fedmmf.sums.hiding import HidingServer
@@ -108,7 +107,7 @@ class SecureServer(HidingServer):
         fewest = settings.smallest_cohort
         must_differ = settings.signed and settings.batch < fewest
         n_more = fewest - len(self._excluded | self._doubtful)  # those were in it, and are not now
-        if must_differ and 0 < n_more <= len(names) - max(fewest, least_cohort(active=True)):
+        if must_differ and 0 < n_more <= len(names) - fewest:
             self._resting = set(SystemRandom().sample(names, n_more))
 
     def finish(self, round_: Round) -> None:
@@ -198,7 +197,7 @@ class SecureServer(HidingServer):
 
     def _eligible(self) -> list[str]:
         """Who may be in the next session: alive, and not to blame for the end of the last one."""
-        joined, least = self.desk.roster.joined, least_cohort(active=self.desk.settings.signed)
+        joined, least = self.desk.roster.joined, self.desk.settings.smallest_cohort
         asked = joined.keys() if self._names is None else joined.keys() & self._names
         names = asked - self._excluded - self._resting
         proper = names - self._doubtful
@@ -230,8 +229,8 @@ class SecureServer(HidingServer):
     def _propose(self, names: Sequence[str], work: Work) -> _Session:
         desk, joined = self.desk, self.desk.roster.joined
         signed = bool(desk.settings.signed)
-        if len(names) < least_cohort(active=signed):
-            raise BelowThresholdError("set-up", len(names), least_cohort(active=signed))
+        if len(names) < desk.settings.smallest_cohort:
+            raise BelowThresholdError("set-up", len(names), desk.settings.smallest_cohort)
         options, for_survey = self.options_among(len(names)), isinstance(work, Survey)
         bounds = options.bounds or bounds_of(desk.catalogue, desk.solver, for_survey)
         n_users = sum(joined[name].n_users for name in names)

@@ -5,7 +5,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import SettingsError
-from fedmmf.secagg import FixedPoint, least_cohort, ring_named
+from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.sums.rare import are_rare
 from fedmmf.sums.simulated import Group, Simulated
 
@@ -24,8 +24,7 @@ def is_crowd(crowd: Simulated, members: Array) -> bool:
 
 def fewest_users(crowd: Simulated) -> int:
     """How many users it takes to hide one, at least."""
-    settings = crowd.settings
-    return max(least_cohort(active=settings.signed), int(settings.smallest_cohort))
+    return int(crowd.settings.smallest_cohort)
 
 
 def require_crowd(crowd: Simulated, members: Array) -> None:

@@ -1,0 +1,90 @@
+"""Bytes between machines over NVFlare's cell network: mutual TLS, and nothing that it decodes.
+
+Cells are what NVFlare's own jobs talk through. They are used without jobs, since a job ends with
+its server and takes in nobody who comes later. NVFlare checks, when a cell connects, that the name
+which it claims is the one in its certificate.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell, TargetMessage
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.drivers import socket_conn
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.f3.message import Message
+
+SERVER = "server"  # what NVFlare calls the cell that others connect to
+MOST_BYTES = 256 << 20  # of one message; NVFlare would take two gigabytes from anybody it knows
+_CHANNEL = "fedmmf"
+
+Answer = Callable[[str, bytes], bytes]
+"""(who asks, what) -> the answer."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Files that say who a machine is, and whom it believes."""
+
+    authority: Path  # certificate that signed all others
+    certificate: Path
+    key: Path = Path()
+
+
+class CellLink:
+    """One machine's place in the network.
+
+    Args:
+        name: what it is called; `SERVER`, or a site's name as in its certificate.
+        url: where the server listens.
+        credentials: of this machine.
+        server_name: the name in the server's certificate.
+    """
+
+    def __init__(self, name: str, url: str, credentials: Credentials, server_name: str) -> None:
+        socket_conn.MAX_FRAME_SIZE = MOST_BYTES
+        kinds = (
+            (DriverParams.SERVER_CERT, DriverParams.SERVER_KEY)
+            if name == SERVER
+            else (DriverParams.CLIENT_CERT, DriverParams.CLIENT_KEY)
+        )
+        given = {
+            DriverParams.CA_CERT.value: str(credentials.authority),
+            kinds[0].value: str(credentials.certificate),
+            kinds[1].value: str(credentials.key),
+        }
+        self._cell = CoreCell(name, url, True, given, auth_identity_map={SERVER: server_name})
+        self._cell.set_message_interceptor(self._is_for_here)
+        self._cell.start()
+
+    def answer(self, topic: str, answer: Answer) -> None:
+        """Let questions about a topic be answered; only the server and its sites may ask."""
+
+        def reply(message: Message) -> Message:
+            who = message.get_header(MessageHeaderKey.ORIGIN)
+            return Message(payload=answer(who, bytes(message.payload or b"")))
+
+        self._cell.register_request_cb(_CHANNEL, topic, reply)
+
+    def ask(self, topic: str, questions: Mapping[str, bytes], timeout: float) -> dict[str, bytes]:
+        """Ask others; return what came in time."""
+        sent = {
+            name: TargetMessage(name, _CHANNEL, topic, Message(payload=data))
+            for name, data in questions.items()
+        }
+        replies = self._cell.broadcast_multi_requests(sent, timeout, optional=True)
+        is_good = {
+            name: reply.get_header(MessageHeaderKey.RETURN_CODE, ReturnCode.OK) == ReturnCode.OK
+            for name, reply in replies.items()
+        }
+        return {n: bytes(reply.payload or b"") for n, reply in replies.items() if is_good[n]}
+
+    def is_connected(self, name: str) -> bool:
+        """Whether there is a connection to somebody now."""
+        return bool(self._cell.is_cell_connected(name))
+
+    def close(self) -> None:
+        """Leave the network."""
+        self._cell.stop()
