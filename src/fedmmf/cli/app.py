@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from fedmmf import __version__
-from fedmmf.cli import audit, bench, data, demo, identity, recommend, report, reproduce, train
+from fedmmf.cli import (
+    audit,
+    bench,
+    data,
+    demo,
+    federation,
+    identity,
+    recommend,
+    report,
+    reproduce,
+    train,
+)
 from fedmmf.cli.output import errors
 from fedmmf.errors import FedMMFError
 
@@ -24,6 +35,7 @@ app.command("train", epilog=train.EXAMPLE)(train.train)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("report", epilog=report.EXAMPLE)(report.report)
+app.add_typer(federation.app, name="federation")
 app.add_typer(identity.app, name="identity")
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(bench.app, name="bench")

@@ -64,6 +64,16 @@ class Party:
         return self._users.n_users
 
     @property
+    def invitation(self) -> Invitation | None:
+        """To the run that it has joined last."""
+        return None if self._run is None else self._run.invitation
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has final item factors."""
+        return self._result is not None
+
+    @property
     def masks(self) -> FittedMasks:
         """The private models; they never leave."""
         return self._users.masks

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.server.roster import Roster
-from fedmmf.server.rounds import Coordinator, last_number, one_round, train
+from fedmmf.server.roster import Known, Roster
+from fedmmf.server.rounds import MOST_LOST, Coordinator, last_number, one_round, train
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Ground, Solve
 from fedmmf.sums import SUMS
@@ -38,7 +38,7 @@ class ServerPlan:
     regressors: Array
     solve: Solve | None = None
 
-    def coordinator(self, member: int = 0) -> Coordinator:
+    def coordinator(self, member: int = 0, most_lost: int = MOST_LOST) -> Coordinator:
         """The state before round 1; `member` tells the runs of an ensemble apart."""
         settings = self.settings
         ground = Ground(
@@ -50,7 +50,7 @@ class ServerPlan:
             stream=rng.stream(settings.seed, "item factors", member),
         )
         half = SOLVERS[settings.solver].server(settings, ground, self.solve)
-        return Coordinator(settings, half)
+        return Coordinator(settings, half, most_lost)
 
     def invitation(self) -> Invitation:
         """What everybody has to agree on; fresh for every run."""
@@ -80,7 +80,7 @@ class FederationServer:
         transport: carries the bytes.
         names: of the parties.
         member: number of the run in an ensemble.
-        known: identities that may take part where parties sign; None: any.
+        known: whether a party may have an identity, where parties sign; None: any.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class FederationServer:
         transport: Transport,
         names: list[str],
         member: int = 0,
-        known: frozenset[bytes] | None = None,
+        known: Known | None = None,
     ) -> None:
         self._plan = plan
         self.roster = Roster(transport, names, known=known)

@@ -4,7 +4,7 @@ Nothing that one party sends, or fails to send, ends the run of another: what is
 nonsense is noted here, and the others are summed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from fedmmf.wire import Invitation, Joined, Message, Refused, Wanted, name_of, r
 PATIENCE = 3  # exchanges in a row without a proper answer before a party counts as gone
 MOST_USERS = 100_000  # behind one party: one that claims more would leave the others no room
 TIMEOUT = 60.0
+
+Known = Callable[[str, bytes], bool]
+"""(party, identity) -> whether it is on the list of those who may take part."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Roster:
         transport: carries the bytes.
         names: of everybody who may take part.
         timeout: seconds that an exchange stays open.
-        known: identities that may take part where parties sign; None: any.
+        known: whether a party of this name may have this identity, where parties sign; None: any.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Roster:
         transport: Transport,
         names: list[str],
         timeout: float = TIMEOUT,
-        known: frozenset[bytes] | None = None,
+        known: Known | None = None,
     ) -> None:
         self._transport, self._timeout, self._known = transport, timeout, known
         self._names = sorted(names)
@@ -101,7 +104,7 @@ class Roster:
         reason = ""
         if said.n_users > MOST_USERS:
             reason = f"claims {said.n_users:,} users; {MOST_USERS:,} are the most"
-        elif said.identity and self._known is not None and said.identity not in self._known:
+        elif said.identity and self._known and not self._known(name, said.identity):
             reason = "its identity is not on the list of those who may take part"
         if reason:
             self.incidents.append(Incident("invite", name, reason))

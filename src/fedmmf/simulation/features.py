@@ -15,12 +15,20 @@ STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards 
 def content_features(ratings: Ratings) -> Array:
     """Item features as masks and priors take them; no columns where there are none. (n_items, d).
 
-    All are scaled by one number, so that a strength of regularisation means the same for a few
-    genres and for twenty components of tags: the mean squared length of a row becomes `ROW_ENERGY`.
+    See `scaled_features`.
     """
     if ratings.features is None:
         return np.zeros((ratings.n_items, 0))
-    values = np.asarray(ratings.features.values, np.float64)
+    return scaled_features(ratings.features.values)
+
+
+def scaled_features(features: Array) -> Array:
+    """Features of a catalogue, all scaled by one number. (n_items, d).
+
+    A strength of regularisation then means the same for a few genres and for twenty components of
+    tags: the mean squared length of a row becomes `ROW_ENERGY`.
+    """
+    values = np.asarray(features, np.float64)
     energy = np.square(values).sum(axis=1).mean()
     return np.ascontiguousarray(values * np.sqrt(ROW_ENERGY / max(energy, 1e-12)))
 

@@ -66,7 +66,8 @@ class LocalFederation:
         """These parties; over another transport than the plain one, if given."""
         metered = Metered(transport or InProcess(parties))
         trusted = frozenset[bytes]().union(*(party.policy.trusted for party in parties.values()))
-        server = FederationServer(plan, metered, sorted(parties), member, trusted or None)
+        known = (lambda name, identity: identity in trusted) if trusted else None
+        server = FederationServer(plan, metered, sorted(parties), member, known)
         return cls(plan, parties, metered, server)
 
     def invite(self) -> ServerSide:

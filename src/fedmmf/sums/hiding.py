@@ -62,4 +62,5 @@ class HidingServer(ServerSide):
         settings = self.desk.settings
         is_rare = are_rare(counts.n_raters, settings.min_raters, settings.batch)
         self._n_raters = np.where(is_rare, 0, counts.n_raters)
+        self.n_ratings = int(counts.n_raters.sum())
         return counts

@@ -91,6 +91,8 @@ class ServerSide:
     def __init__(self, desk: ServerDesk) -> None:
         self.desk = desk
         self.survivors: Sequence[str] = ()  # whose updates are in the last sum
+        self.n_ratings: int | None = None  # of everybody, where a survey has counted them
+        self.summed_with: Sequence[str] = ()  # whom its fixed point had room for, theirs among them
 
     @property
     def left_out(self) -> Array:

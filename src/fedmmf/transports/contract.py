@@ -1,6 +1,8 @@
 """What a transport is."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 
@@ -24,6 +26,15 @@ class Transport(Protocol):
             messages: by party; an entry is made when it is read, so read each once.
             timeout: seconds.
         """
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Files that say who a machine is, and whom it believes."""
+
+    authority: Path  # certificate that signed all others
+    certificate: Path
+    key: Path
 
 
 MakeTransport = Callable[[Mapping[str, Answers]], Transport]

@@ -7,30 +7,31 @@ which it claims is the one in its certificate.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell, TargetMessage
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.defs import (
+    CellChannel,
+    CellChannelTopic,
+    Encoding,
+    MessagePropKey,
+    ReturnCode,
+)
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey as Key
+from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.drivers import socket_conn
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 
+from fedmmf.transports.contract import Credentials
+
 SERVER = "server"  # what NVFlare calls the cell that others connect to
 MOST_BYTES = 256 << 20  # of one message; NVFlare would take two gigabytes from anybody it knows
 _CHANNEL = "fedmmf"
+_RAW = (None, Encoding.BYTES, Encoding.NONE)  # payloads that nobody decodes
+_log = logging.getLogger(__name__)
 
 Answer = Callable[[str, bytes], bytes]
 """(who asks, what) -> the answer."""
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """Files that say who a machine is, and whom it believes."""
-
-    authority: Path  # certificate that signed all others
-    certificate: Path
-    key: Path = Path()
 
 
 class CellLink:
@@ -55,15 +56,31 @@ class CellLink:
             kinds[0].value: str(credentials.certificate),
             kinds[1].value: str(credentials.key),
         }
+        self._name = name
         self._cell = CoreCell(name, url, True, given, auth_identity_map={SERVER: server_name})
-        self._cell.set_message_interceptor(self._is_for_here)
+        self._cell.add_incoming_filter("*", "*", self._refusal)
         self._cell.start()
 
+    def _refusal(self, message: Message) -> Message | None:
+        """Stop whatever NVFlare would forward, believe, decode or answer by itself.
+
+        Headers are their sender's word; the end of a connection is what its certificate says.
+        """
+        header = message.get_header
+        sender, kind = message.get_prop(MessagePropKey.ENDPOINT).name, header(Key.PAYLOAD_ENCODING)
+        topic = (header(Key.CHANNEL), header(Key.TOPIC))
+        is_ours = topic[0] == _CHANNEL or topic == (CellChannel.CELLNET, CellChannelTopic.Bye)
+        is_direct = (header(Key.ORIGIN), header(Key.DESTINATION)) == (sender, self._name)
+        if is_ours and is_direct and kind in _RAW and not header(Key.SECURE):
+            return None
+        _log.warning("a message of %s about %s was dropped", sender, topic)
+        return make_reply(ReturnCode.AUTHENTICATION_ERROR)
+
     def answer(self, topic: str, answer: Answer) -> None:
-        """Let questions about a topic be answered; only the server and its sites may ask."""
+        """Let questions about a topic be answered."""
 
         def reply(message: Message) -> Message:
-            who = message.get_header(MessageHeaderKey.ORIGIN)
+            who = message.get_prop(MessagePropKey.ENDPOINT).name
             return Message(payload=answer(who, bytes(message.payload or b"")))
 
         self._cell.register_request_cb(_CHANNEL, topic, reply)
@@ -76,7 +93,7 @@ class CellLink:
         }
         replies = self._cell.broadcast_multi_requests(sent, timeout, optional=True)
         is_good = {
-            name: reply.get_header(MessageHeaderKey.RETURN_CODE, ReturnCode.OK) == ReturnCode.OK
+            name: reply.get_header(Key.RETURN_CODE, ReturnCode.OK) == ReturnCode.OK
             for name, reply in replies.items()
         }
         return {n: bytes(reply.payload or b"") for n, reply in replies.items() if is_good[n]}

@@ -130,7 +130,7 @@ class SecureServer(HidingServer):
             if self._give_up(error):
                 raise ExcludedError(str(error)) from None
             raise
-        self.survivors = survivors
+        self.survivors, self.summed_with = survivors, session.names
         self._end_if_guilty(session)
         return sums
 

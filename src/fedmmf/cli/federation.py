@@ -1,0 +1,274 @@
+"""`fedmmf federation`: a real one, across machines."""
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedmmf.cli.choices import JsonOption, UnusedSeedOption, parse_scale
+from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.output import errors, print_json, results, shown, table
+from fedmmf.config import Settings
+from fedmmf.errors import FedMMFError, SettingsError
+from fedmmf.federation.agreement import Agreement, Network
+from fedmmf.federation.operator import Operator
+from fedmmf.federation.folder import Folder
+from fedmmf.federation.provision import Handout, add_site, provision
+from fedmmf.federation.status import FederationStatus
+
+app = typer.Typer(
+    help="Run a real federation across machines: init, server, site, run, status.",
+    no_args_is_help=True,
+)
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation.")]
+SiteOption = Annotated[str, typer.Option("--site", help="Name of the site.")]
+
+
+@dataclass(frozen=True)
+class Making:
+    """What a new federation is."""
+
+    sites: Annotated[
+        str, typer.Option(help="Names of the sites, with commas between: a,b,c,d.")
+    ] = ""
+    items: Annotated[
+        str | None,
+        typer.Option(help="File with item_id, title and features, or a data set's name."),
+    ] = None
+    add: Annotated[str, typer.Option(help="Add one site to the federation in DIR.")] = ""
+    name: Annotated[str, typer.Option(help="Name of the federation.")] = "federation"
+    host: Annotated[str, typer.Option(help="Name or address of the server.")] = Network().host
+    port: Annotated[int, typer.Option(help="Where it listens for sites.")] = Network().port
+    page_port: Annotated[int, typer.Option(help="Where its page is.")] = Network().page_port
+    party: Annotated[
+        Literal["site", "user"],
+        typer.Option(help="Who is a party of secure sums: a site for its users, or every user."),
+    ] = "site"
+    scale: Annotated[
+        Any, typer.Option(help="Rating scale.", metavar="MIN:MAX[:STEP]", parser=parse_scale)
+    ] = None
+
+
+_TRAINING = ("solver", "mask", "factors", "rounds", "sharing", "smallest_cohort", "seed")
+
+
+@expanded
+def init(
+    folder: FolderArgument,
+    making: Making,
+    settings: Annotated[Settings, Only(*_TRAINING)] = Settings.checked(solver="vb"),
+    json: JsonOption = False,
+) -> None:
+    """Make a federation: settings, catalogue, certificates, identities; or add a site to it."""
+    place = Folder(folder)
+    if making.add:
+        handed = add_site(place, making.add)
+    else:
+        handed = _made(place, making, settings)
+    if json:
+        print_json({"folder": str(folder), "handouts": {h.machine: h.files for h in handed}})
+    else:
+        _show_handouts(place, handed)
+
+
+def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
+    from fedmmf.site.items import item_list
+
+    if not making.sites or not making.items:
+        raise SettingsError("a new federation needs --sites a,b,c and --items FILE")
+    items = item_list(making.items, making.scale)
+    is_signed = making.party == "site" and settings.sharing == "strict"
+    agreement = Agreement.checked(
+        name=making.name,
+        sites=tuple(name.strip() for name in making.sites.split(",")),
+        party=making.party,
+        scale=(items.scale.min, items.scale.max, items.scale.step),
+        network=Network(host=making.host, port=making.port, page_port=making.page_port),
+        training=settings.changed(signed=is_signed),
+    )
+    return provision(place, agreement, items)
+
+
+def _show_handouts(place: Folder, handed: list[Handout]) -> None:
+    rows = [[h.machine, ", ".join(h.files)] for h in handed]
+    results.print(table(f"Hand these files of {place.root} to", ["machine", "files"], rows))
+    results.print(
+        f"Read {place.agreement_file} and change what you like, before you hand it out.\n"
+        f"Each machine's own folder has its secret keys: over a safe way, and to nobody else.\n"
+        f"{place.keeper} stays here: whoever has it can let anybody in."
+    )
+
+
+def server(folder: FolderArgument, seed: UnusedSeedOption = 0) -> None:
+    """Run the server: let sites in, train when told to, show a page."""
+    from fedmmf.federation.server import Server
+    from fedmmf.masks import FAMILIES
+
+    place = Folder(folder)
+    _log_to(place.machine("server").state() / "server.log")
+    family = FAMILIES[place.agreement().training.mask]
+    running = Server(place, is_centred=family.is_centred)
+    _until_stopped(running.stop)
+    errors.print(f"server of {place.agreement().name}: {running.page_url}", highlight=False)
+    running.serve()
+
+
+def site(
+    folder: FolderArgument,
+    site: SiteOption,
+    ratings: Annotated[
+        Path | None, typer.Option(help="Ratings of the site's users; kept, so once is enough.")
+    ] = None,
+    test: Annotated[
+        float, typer.Option(help="Share of each user's ratings kept for `federation evaluate`.")
+    ] = 0.1,
+    seed: UnusedSeedOption = 0,
+) -> None:
+    """Run a site: its users' ratings take part, and stay here."""
+    from fedmmf.site.process import SiteProcess
+
+    place = Folder(folder)
+    _log_to(place.machine(site).state() / "site.log")
+    running = SiteProcess(place, site, ratings, test)
+    _until_stopped(running.stop)
+    running.serve()
+
+
+def run(
+    folder: FolderArgument,
+    wait: Annotated[bool, typer.Option(help="Wait for the end of the training.")] = True,
+    json: JsonOption = False,
+    seed: UnusedSeedOption = 0,
+) -> None:
+    """Train, and show how far it is; Ctrl-C leaves the server training."""
+    operator = Operator(Folder(folder))
+    operator.order("run")
+    status = _followed(operator, is_quiet=json) if wait else operator.status()
+    if json:
+        print_json(status.model_dump())
+    else:
+        _show(status)
+    if status.state == "failed":
+        raise FedMMFError(status.detail)
+
+
+def _followed(operator: Operator, *, is_quiet: bool) -> FederationStatus:
+    """Wait until training is over, with a line for every round."""
+    shown_round = -1
+    while True:
+        status = operator.status()
+        if status.round != shown_round and not is_quiet:
+            left = "" if status.seconds_left is None else f", about {status.seconds_left:.0f} s left"
+            here = sum(site.state == "here" for site in status.sites)
+            errors.print(f"round {status.round} of {status.rounds}, {here} sites here{left}")
+            shown_round = status.round
+        if status.state in ("finished", "failed", "stopped"):
+            return status
+        time.sleep(0.2)
+
+
+def status(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedOption = 0) -> None:
+    """Show round, sites, drop-outs and refusals, traffic, time left, and what the server sees."""
+    found = Operator(Folder(folder)).status()
+    if json:
+        print_json(found.model_dump())
+    else:
+        _show(found)
+
+
+def _show(found: FederationStatus) -> None:
+    rows = [
+        [
+            site.name,
+            site.state,
+            f"{site.users:,}",
+            str(site.rounds),
+            str(site.drop_outs),
+            f"{site.up_bytes / 1e6:,.1f}",
+            f"{site.down_bytes / 1e6:,.1f}",
+            site.reason,
+        ]
+        for site in found.sites
+    ]
+    titles = ["site", "is", "users", "rounds", "dropped", "up, MB", "down, MB", "last trouble"]
+    results.print(f"[bold]{found.federation}[/]: {found.state}. {found.detail}")
+    results.print(table(f"round {found.round} of {found.rounds}", titles, rows))
+    held_out = [value for value in found.held_out if value is not None]
+    if held_out:
+        results.print(f"held-out RMSE {shown(held_out[-1])}")
+    if found.evaluation is not None:
+        results.print(f"test RMSE {shown(found.evaluation.rmse)} over all sites")
+    for line in found.protection:
+        results.print(line, highlight=False)
+
+
+def evaluate(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedOption = 0) -> None:
+    """Test the model on every site's own test ratings; only sums over a site's users leave it."""
+    found = Operator(Folder(folder)).order("evaluate")
+    if json:
+        print_json(found)
+        return
+    rows = [["RMSE", shown(found["rmse"])], ["MAE", shown(found["mae"])]]
+    rows += [["ratings", f"{found['n_ratings']:,}"], ["sites", ", ".join(found["sites"])]]
+    rows += [[f"{name} said nothing", reason] for name, reason in found["declined"].items()]
+    results.print(table("Errors on the sites' own test ratings", ["", "value"], rows))
+
+
+def recommend(
+    folder: FolderArgument,
+    site: SiteOption,
+    user: Annotated[str, typer.Option("--user", help="One of the site's users.")],
+    n: Annotated[int, typer.Option("-n", min=1, help="How many items.")] = 10,
+    json: JsonOption = False,
+    seed: UnusedSeedOption = 0,
+) -> None:
+    """Recommend items to a user of a site, on that site; nothing is sent."""
+    from fedmmf.site.serving import recommend as recommended
+
+    found = recommended(Folder(folder), site, user, n)
+    if json:
+        print_json(found.to_json_dict())
+        return
+    rows = [
+        [str(item.item_id), item.title or "", shown(item.prediction, ".2f")]
+        for item in found.recommendations
+    ]
+    results.print(table(f"For user {user} of {site}", ["item", "title", "prediction"], rows))
+
+
+def _until_stopped(stop: Callable[[], None]) -> None:
+    """Let Ctrl-C and the machine's shutdown end a process in order."""
+
+    def ended(number: int, frame: FrameType | None) -> None:
+        stop()
+
+    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGINT, ended)
+
+
+def _log_to(path: Path) -> None:
+    """Write the log to a file and to standard error; of NVFlare's, what went wrong alone."""
+    form = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handlers: list[logging.Handler] = [logging.StreamHandler(), logging.FileHandler(path)]
+    for handler in handlers:
+        handler.setFormatter(form)
+    logging.basicConfig(level=logging.WARNING, handlers=handlers, force=True)
+    logging.getLogger("fedmmf").setLevel(logging.INFO)
+
+
+for command, example in (
+    (init, "fedmmf federation init demo --sites a,b,c,d --items items.csv"),
+    (server, "fedmmf federation server demo"),
+    (site, "fedmmf federation site demo --site a --ratings a.parquet"),
+    (run, "fedmmf federation run demo"),
+    (status, "fedmmf federation status demo --json"),
+    (evaluate, "fedmmf federation evaluate demo"),
+    (recommend, "fedmmf federation recommend demo --site a --user 42 -n 10"),
+):
+    app.command(command.__name__, epilog=f"Example: {example}")(command)

@@ -1,0 +1,186 @@
+"""What all machines of a federation agree on: one commented file, and its digest."""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedmmf.config import Settings
+from fedmmf.errors import FedMMFError, SettingsError
+from fedmmf.scale import RatingScale
+
+FEWEST_SITES = 3
+NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")  # fits a certificate, a folder and NVFlare
+_RESERVED = ("server",)
+_WAYS = ("secure", "adaptive", "plain", "dp")  # others need a channel that the server cannot read
+_Port = Annotated[int, Field(ge=1, le=65535)]
+_Seconds = Annotated[float, Field(gt=0, le=86_400)]
+# What is of no use, or not done yet, where machines are real
+_UNUSED = {"engine", "ensemble", "item_statistics", "collect_masked"}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Network(_Part):
+    """Where the server is."""
+
+    host: str = Field("127.0.0.1", description="name or address of the server, for the sites")
+    port: _Port = Field(8102, description="where the server listens for sites")
+    page_host: str = Field("127.0.0.1", description="where the page and the metrics are shown")
+    page_port: _Port = Field(8103, description="their port; the operator's commands use it too")
+
+
+class Deadlines(_Part):
+    """How long the server waits, in seconds, and how often it tries."""
+
+    answer: _Seconds = Field(60.0, description="for an answer; who is later has dropped out")
+    heartbeat: _Seconds = Field(2.0, description="between signs of life of a site")
+    gathering: _Seconds = Field(10.0, description="for sites that are still away, before a start")
+    patience: _Seconds = Field(600.0, description="for enough sites to be here at once")
+    retries: Annotated[int, Field(ge=1, le=1000)] = Field(
+        5, description="attempts in a row that may give no sum before training stops"
+    )
+
+
+class Agreement(_Part):
+    """Everything that sites and server must have in common.
+
+    Attributes:
+        name: of the federation.
+        sites: who may take part.
+        party: site: each sums its users, who trust it; user: every user is a party of secure sums.
+        reproducible: masks start and ratings are held out as the seed says, not by chance.
+        scale: of the ratings.
+        network: where the server is.
+        deadlines: how long it waits.
+        training: what is trained, and how it is summed.
+    """
+
+    name: str
+    sites: tuple[str, ...]
+    party: Literal["site", "user"] = "site"
+    reproducible: bool = False
+    scale: tuple[float, float, float] = (1.0, 5.0, 1.0)
+    network: Network = Network()
+    deadlines: Deadlines = Deadlines()
+    training: Settings = Settings.checked(solver="vb", signed=True)
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        misfit = next(self._misfits(), None)
+        if misfit is not None:
+            raise ValueError(misfit)
+        return self
+
+    def _misfits(self) -> Iterator[str]:
+        for name in (self.name, *self.sites):
+            if not NAME.fullmatch(name) or name in _RESERVED:
+                yield f"names are a-z, 0-9 and -, and not 'server'; got {name!r}"
+        if len(set(self.sites)) != len(self.sites):
+            yield f"each site has a name of its own; got {', '.join(self.sites)}"
+        if len(self.sites) < FEWEST_SITES:
+            yield f"a federation has at least {FEWEST_SITES} sites; got {len(self.sites)}"
+        if self.party == "user" and self.training.signed:
+            yield "signed sums need party 'site': users have no identities on the list"
+        if self.party == "site" and self.training.smallest_cohort > len(self.sites):
+            yield (
+                f"smallest_cohort is at most the number of sites, {len(self.sites)}; got "
+                f"{self.training.smallest_cohort}"
+            )
+        if self.training.sums not in _WAYS:
+            yield f"sums across machines are {', '.join(_WAYS)}; got {self.training.sums}"
+        yield from self._unused()
+
+    def _unused(self) -> Iterator[str]:
+        defaults = Settings()
+        for name in sorted(_UNUSED):
+            if getattr(self.training, name) != getattr(defaults, name):
+                yield f"training.{name} has no meaning in a federation across machines"
+
+    @property
+    def rating_scale(self) -> RatingScale:
+        """Of the ratings."""
+        return RatingScale(*self.scale)
+
+    @property
+    def url(self) -> str:
+        """Where sites find the server."""
+        return f"stcp://{self.network.host}:{self.network.port}"
+
+    @property
+    def digest(self) -> bytes:
+        """32 bytes; equal where everything that matters to others is equal."""
+        said = self.model_dump(mode="json", exclude={"network": {"page_host", "page_port"}})
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(b"fedmmf agreement 1" + text.encode()).digest()
+
+    @classmethod
+    def checked(cls, **values: Any) -> Self:
+        """Build one; a mistake raises `SettingsError`."""
+        training = values.get("training")
+        if isinstance(training, Mapping):
+            values["training"] = Settings.checked(**training)
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            rule = first["msg"].removeprefix("Value error, ")
+            raise SettingsError(f"{where}: {rule}" if where else rule) from None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the file that `text` wrote, and people may have changed."""
+        try:
+            values = tomllib.loads(path.read_text())
+            return cls.checked(**values.pop("federation", {}), **values)
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
+            raise SettingsError(f"{path} must be as `federation init` writes it: {error}") from None
+        except FedMMFError as error:
+            raise SettingsError(f"{path}: {error}") from None
+
+    def text(self) -> str:
+        """The file, with a comment for everything."""
+        return "\n".join([*_HEAD, *self._lines(), ""])
+
+    def _lines(self) -> Iterator[str]:
+        yield "[federation]"
+        yield f"name = {_toml(self.name)}"
+        yield f"sites = {_toml(list(self.sites))}  # who may take part"
+        yield f"party = {_toml(self.party)}  # site: each sums its users, who trust it"
+        yield "# user: every user is a party of the secure sum, as in the paper"
+        yield f"reproducible = {_toml(self.reproducible)}  # start masks by the seed, not by chance"
+        yield f"scale = {_toml(list(self.scale))}  # of the ratings: lowest, highest, step"
+        for title, part in (("network", self.network), ("deadlines", self.deadlines)):
+            yield from ("", f"[{title}]", *_fields(part, type(part).model_fields))
+        used = [name for name in Settings.model_fields if name not in _UNUSED]
+        yield from ("", "[training]", *_fields(self.training, used))
+
+
+_HEAD = (
+    "# What all machines of this federation agree on. Every site has a copy; if one differs in",
+    "# anything but the page's address, the server refuses it, and says so by name.",
+    "",
+)
+
+
+def _fields(part: BaseModel, names: Any) -> Iterator[str]:
+    for name in names:
+        value, about = getattr(part, name), type(part).model_fields[name].description
+        line = f"{name} = {_toml(value)}"
+        yield f"# {about}"
+        yield line if value is not None else f"# {name} ="
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it; JSON's texts, numbers, switches and lists are TOML's too."""
+    return json.dumps(value)

@@ -1,0 +1,58 @@
+"""The items of a federation as a file: ids, titles, public features, scale."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fedmmf import checkpoint
+from fedmmf.arrays import Array
+from fedmmf.errors import CheckpointError
+from fedmmf.scale import RatingScale
+from fedmmf.wire import Catalogue
+
+
+@dataclass(frozen=True, eq=False)
+class ItemList:
+    """What everybody knows of the items.
+
+    Attributes:
+        ids: as text, in the order of their codes. (n_items,)
+        titles: for people; the ids where there are none. (n_items,)
+        features: as masks and priors take them. (n_items, d)
+        scale: of the ratings.
+    """
+
+    ids: Array
+    titles: Array
+    features: Array
+    scale: RatingScale
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The same for messages, with its digest."""
+        return Catalogue.of(self.ids, self.scale, self.features)
+
+    @cached_property
+    def codes(self) -> dict[str, int]:
+        """Code of each id."""
+        return {str(item): code for code, item in enumerate(self.ids)}
+
+    def save(self, path: Path) -> None:
+        """Write it."""
+        arrays = {"ids": self.ids, "titles": self.titles, "features": self.features}
+        scale = [self.scale.min, self.scale.max, self.scale.step]
+        checkpoint.save(path, arrays, {"kind": "catalogue", "scale": scale})
+
+    @classmethod
+    def load(cls, path: Path) -> "ItemList":
+        """Read it."""
+        arrays, meta = checkpoint.load(path, "catalogue")
+        try:
+            parts = (arrays["ids"].astype(np.str_), arrays["titles"].astype(np.str_))
+            return cls(
+                *parts, np.asarray(arrays["features"], np.float64), RatingScale(*meta["scale"])
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path} is no catalogue: {error}") from None

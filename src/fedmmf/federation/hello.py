@@ -1,0 +1,65 @@
+"""What a site and the server tell each other before anything else, and every few seconds."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedmmf.errors import WireError
+
+PROTOCOL = 1  # of hellos and bundles; messages inside have a version of their own
+MOST_BYTES = 4096
+_Hex = Annotated[str, Field(pattern=r"^[0-9a-f]*$", max_length=64)]
+
+
+class _Words(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read it; whatever is wrong is a `WireError`."""
+        if len(data) > MOST_BYTES:
+            raise WireError(f"a {cls.__name__} has at most {MOST_BYTES} bytes; got {len(data)}")
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise WireError(f"malformed {cls.__name__}: {first['loc']}: {first['msg']}") from None
+
+
+class Hello(_Words):
+    """Site to server: here I am, and this is what I take for agreed."""
+
+    protocol: int
+    version: Annotated[str, Field(max_length=40)]  # of fedmmf
+    agreement: _Hex
+    catalogue: _Hex
+    identity: _Hex  # public key; empty: it does not sign
+    instance: _Hex  # of this process, so that another of the same name is noticed
+    parties: Annotated[int, Field(ge=1, le=100_000)]
+    users: Annotated[int, Field(ge=1, le=10_000_000)]
+    model: _Hex  # name of the finished model that it holds; empty: none
+
+
+class Welcome(_Words):
+    """Server to site: come in, or why not."""
+
+    is_welcome: bool
+    reason: Annotated[str, Field(max_length=1000)] = ""
+    model: _Hex = ""  # name of the finished model, once there is one
+    run: _Hex = ""  # name of the invitation of the run
+
+
+class TestSums(_Words):
+    """Site to server: errors on its own test ratings, summed over its users."""
+
+    n_ratings: Annotated[int, Field(ge=0)]
+    squared: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    absolute: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    declined: Annotated[str, Field(max_length=1000)] = ""  # why it says nothing
+
+
+Topic = Literal["hello", "ask", "model", "evaluate"]

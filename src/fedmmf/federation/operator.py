@@ -1,0 +1,45 @@
+"""What an operator's commands know: where the server's page is, and what it last showed."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedmmf.errors import SettingsError
+from fedmmf.federation.control import ControlError, get_status, post
+from fedmmf.federation.folder import Folder
+from fedmmf.federation.server import token_in
+from fedmmf.federation.status import FederationStatus
+
+
+class Operator:
+    """Speaks to the server of a federation, on its machine.
+
+    Args:
+        folder: of the federation.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        network = folder.agreement().network
+        self._state = folder.machine("server").state()
+        self._url = f"http://{network.page_host}:{network.page_port}/"
+
+    def status(self) -> FederationStatus:
+        """The latest picture; where no server runs, the last that there was."""
+        try:
+            return get_status(self._url, token_in(self._state))
+        except ControlError:
+            return self._last()
+
+    def _last(self) -> FederationStatus:
+        path = self._state / "status.json"
+        try:
+            found = FederationStatus.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            raise SettingsError(
+                "no server runs, and none has run yet; start one with `fedmmf federation server`"
+            ) from None
+        return found.but(state="stopped", detail=f"no server runs; it last said: {found.detail}")
+
+    def order(self, action: str) -> dict[str, Any]:
+        """Ask the server to do something."""
+        return post(self._url, token_in(self._state), action, {})

@@ -1,0 +1,138 @@
+"""Make a federation: certificates by NVFlare's provisioning, identities, and who gets what."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmmf.errors import SettingsError
+from fedmmf.federation.agreement import Agreement
+from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.folder import Folder, private_folder
+from fedmmf.federation.needs import needs_nvflare
+from fedmmf.identity import TrustList, enrol
+from fedmmf.identity.files import OWNER_ONLY, PUBLIC, create
+from fedmmf.identity.key_files import Identity
+
+_VALID_DAYS = 825  # what browsers and OpenSSL take without a word
+_ORGANISATION = "fedmmf"
+
+
+@dataclass(frozen=True)
+class Handout:
+    """What one machine needs, as paths in the federation's folder."""
+
+    machine: str
+    files: tuple[str, ...]
+
+
+def provision(folder: Folder, agreement: Agreement, items: ItemList) -> list[Handout]:
+    """Write everything that machines need; nothing that is there is overwritten."""
+    if folder.agreement_file.exists():
+        raise SettingsError(
+            f"{folder.root} has a federation already; choose another folder, or add a site to it "
+            "with `fedmmf federation init --add SITE`"
+        )
+    try:
+        folder.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"{folder.root} cannot be made: {error.strerror}") from None
+    private_folder(folder.keeper)
+    authority = _Authority.new(folder, agreement.name)
+    for machine in ("server", *agreement.sites):
+        authority.issue(machine, agreement)
+    if agreement.training.signed:
+        _identities(folder, agreement)
+    items.save(folder.catalogue_file)
+    create(folder.agreement_file, agreement.text().encode(), PUBLIC)
+    return handouts(agreement, ("server", *agreement.sites))
+
+
+def add_site(folder: Folder, site: str) -> list[Handout]:
+    """Let one more site take part: its certificate, its identity, and the next list."""
+    old = folder.agreement()
+    agreement = Agreement.checked(**{**dict(old), "sites": (*old.sites, site)})
+    _Authority.read(folder, old.name).issue(site, agreement)
+    if agreement.training.signed:
+        issuer = Identity.read(folder.keeper / "issuer.key")
+        card = enrol(folder.root / "sites" / site / "identity.key", site, site)
+        known = TrustList.read(folder.trust_file, issuer=issuer.public)
+        known.adding([card], issuer).save(folder.trust_file)
+    folder.agreement_file.write_text(agreement.text())
+    return handouts(agreement, (site,))
+
+
+def handouts(agreement: Agreement, machines: Iterable[str]) -> list[Handout]:
+    """What to hand to whom."""
+    common = ["federation.toml", "catalogue.npz", "authority.pem"]
+    if agreement.training.signed:
+        common += ["trust.json", "issuer.pub"]
+    return [
+        Handout(name, (*common, "server/" if name == "server" else f"sites/{name}/"))
+        for name in machines
+    ]
+
+
+def _identities(folder: Folder, agreement: Agreement) -> None:
+    issuer = Identity.new()
+    issuer.save(folder.keeper / "issuer.key")
+    create(folder.issuer_file, issuer.public.hex().encode() + b"\n", PUBLIC)
+    cards = [
+        enrol(folder.root / "sites" / site / "identity.key", site, site) for site in agreement.sites
+    ]
+    TrustList.first(agreement.name, cards, issuer).save(folder.trust_file)
+
+
+class _Authority:
+    """Signs certificates, with NVFlare's own provisioning."""
+
+    def __init__(self, folder: Folder, name: str, key: Any) -> None:
+        self._folder, self._key = folder, key
+        self._lighter = needs_nvflare("nvflare.lighter.utils")
+        self._subject = self._lighter.Identity(f"{name} authority", _ORGANISATION)
+
+    @classmethod
+    def new(cls, folder: Folder, name: str) -> "_Authority":
+        """A new one, whose key stays with the keeper."""
+        lighter = needs_nvflare("nvflare.lighter.utils")
+        key, public = lighter.generate_keys()
+        made = cls(folder, name, key)
+        certificate = lighter.generate_cert(
+            made._subject, made._subject, key, public, valid_days=_VALID_DAYS, ca=True
+        )
+        create(folder.authority_file, lighter.serialize_cert(certificate), PUBLIC)
+        secret = lighter.serialize_pri_key(key)
+        create(folder.keeper / "authority.key", secret, OWNER_ONLY)
+        return made
+
+    @classmethod
+    def read(cls, folder: Folder, name: str) -> "_Authority":
+        """The one that made this federation."""
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        path = folder.keeper / "authority.key"
+        if not path.exists():
+            raise SettingsError(f"only the federation's keeper can do that: {path} is not here")
+        return cls(folder, name, load_pem_private_key(path.read_bytes(), None))
+
+    def issue(self, machine: str, agreement: Agreement) -> None:
+        """A key and a certificate for one machine."""
+        is_server = machine == "server"
+        place = self._folder.root / ("server" if is_server else Path("sites") / machine)
+        private_folder(place)
+        key, public = self._lighter.generate_keys()
+        certificate = self._lighter.generate_cert(
+            self._lighter.Identity(server_name(agreement) if is_server else machine, _ORGANISATION),
+            self._subject,
+            self._key,
+            public,
+            valid_days=_VALID_DAYS,
+            server_default_host=agreement.network.host if is_server else None,
+        )
+        create(place / "tls.key", self._lighter.serialize_pri_key(key), OWNER_ONLY)
+        create(place / "tls.crt", self._lighter.serialize_cert(certificate), PUBLIC)
+
+
+def server_name(agreement: Agreement) -> str:
+    """The name in the server's certificate, which no site's can have."""
+    return f"{agreement.name}.server"

@@ -1,0 +1,272 @@
+"""The server process: lets sites in, trains when it is told to, and shows how far it is."""
+
+import logging
+import math
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from fedmmf import __version__
+from fedmmf.errors import FedMMFError, SettingsError, WireError
+from fedmmf.federation.agreement import Agreement
+from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.folder import Folder
+from fedmmf.federation.hello import TestSums, Welcome
+from fedmmf.federation.needs import needs_nvflare
+from fedmmf.federation.page import StatusPage
+from fedmmf.federation.provision import server_name
+from fedmmf.federation.sites import Admission, Sites
+from fedmmf.federation.status import Board, Evaluated, FederationStatus, now
+from fedmmf.federation.store import RunStore
+from fedmmf.federation.training import StoppedError, Training
+from fedmmf.identity import TrustList
+from fedmmf.identity.files import OWNER_ONLY, create, read
+from fedmmf.server.federation import ServerPlan
+from fedmmf.sums import SUMS
+from fedmmf.wire import name_of
+
+TOKEN_FILE = "token"  # noqa: S105
+_REFRESH = 1.0  # seconds between pictures where nothing happens
+_MOST_TOKEN = 200
+log = logging.getLogger("fedmmf.server")
+
+
+class Server:
+    """A federation's server on this machine.
+
+    Args:
+        folder: the federation's.
+        is_centred: whether the mask takes the mean away, so that an unknown rating is 0.
+    """
+
+    def __init__(self, folder: Folder, *, is_centred: bool) -> None:
+        self._agreement, self._items = folder.agreement(), ItemList.load(folder.catalogue_file)
+        _require_same_scale(self._agreement, self._items)
+        self._machine, self._state = folder.machine("server"), folder.machine("server").state()
+        catalogue = self._items.catalogue
+        digests = {
+            "agreement": self._agreement.digest.hex(),
+            "catalogue": catalogue.digest.hex(),
+        }
+        self._store = RunStore(self._state, digests)
+        self._board = Board(self._first_picture(), self._store.save_status)
+        admission = Admission(self._agreement, catalogue.digest, identities_of(folder))
+        self._link = self._open_link()
+        self._sites = Sites(self._link, admission, self._show_sites)
+        self._plan = self._make_plan(is_centred)
+        self._stop, self._training, self._thread = Event(), None, None
+        self._page = self._make_page()
+
+    _training: Training | None
+    _thread: Thread | None
+
+    def _make_plan(self, is_centred: bool) -> ServerPlan:
+        scale = self._items.scale
+        return ServerPlan(
+            settings=self._agreement.training,
+            catalogue=self._items.catalogue,
+            level=0.0 if is_centred else scale.midpoint,
+            ratings_per_user=0.0,  # the survey tells
+            regressors=self._items.features,
+        )
+
+    def _first_picture(self) -> FederationStatus:
+        settings = self._agreement.training
+        return FederationStatus(
+            federation=self._agreement.name,
+            version=__version__,
+            detail="waiting for sites; `fedmmf federation run` begins the training",
+            rounds=settings.max_rounds,
+            smallest_cohort=settings.smallest_cohort,
+            settings={**settings.model_dump(), "party": self._agreement.party},
+            protection=SUMS[settings.sums].words(settings),
+            started=now(),
+        )
+
+    def _open_link(self) -> Any:
+        network = self._agreement.network
+        require_free_port(network.host, network.port, "sites", "network.port")
+        nvflare = needs_nvflare("fedmmf.transports.nvflare")
+        name = server_name(self._agreement)
+        return nvflare.CellLink("server", self._agreement.url, self._machine.credentials, name)
+
+    def _make_page(self) -> StatusPage:
+        network = self._agreement.network
+        actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "run": self.run_training,
+            "evaluate": self.evaluate,
+        }
+        token, host, port = token_in(self._state), network.page_host, network.page_port
+        return StatusPage(self._board, host=host, port=port, token=token, actions=actions)
+
+    @property
+    def page_url(self) -> str:
+        """Where the page is."""
+        return self._page.url
+
+    def serve(self) -> None:
+        """Let sites in until `stop` is called; go on with a training that was going on."""
+        self._page.start()
+        self._link.answer("hello", self._sites.hello)
+        self._link.answer("model", lambda site, data: self._store.model)
+        if self._store.model:
+            self._offer(self._store.model)
+            self._board.show(state="finished", detail="training is done; sites have the model")
+        elif self._marker.exists():
+            self._begin()
+        while not self._stop.wait(_REFRESH):
+            self._show_sites()
+        self._end()
+
+    def stop(self) -> None:
+        """End `serve`, between two rounds."""
+        self._stop.set()
+        if self._training is not None:
+            self._training.stop()
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        self._board.show(state="stopped", detail="the server was stopped; start it to go on")
+        self._page.stop()
+        self._link.close()
+
+    @property
+    def _marker(self) -> Path:
+        """There while a training is going on, whether a server runs or not."""
+        return self._state / "training"
+
+    # What an operator asks for
+
+    def run_training(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin to train, or go on."""
+        if self._store.model:
+            raise SettingsError(
+                "training is done. To train anew, stop the server, move "
+                f"{self._state} and the sites' state folders away, and start them again"
+            )
+        if self._thread is None or not self._thread.is_alive():
+            self._marker.touch()
+            self._begin()
+        return {"training": True}
+
+    def _begin(self) -> None:
+        parts = (self._plan, self._agreement, self._sites, self._store, self._board)
+        self._training = Training(*parts)
+        self._thread = Thread(target=self._train, args=(self._training,), daemon=True)
+        self._thread.start()
+
+    def _train(self, training: Training) -> None:
+        try:
+            parcel = training.run()
+        except StoppedError as error:
+            log.info("%s", error)
+        except FedMMFError as error:
+            log.error("training stopped: %s", error)
+            self._board.show(state="failed", detail=str(error))
+            self._marker.unlink(missing_ok=True)
+        except Exception as error:  # a fault of ours must not look like training
+            log.exception("training stopped by a fault")
+            self._board.show(state="failed", detail=f"{type(error).__name__}: {error}")
+        else:
+            self._offer(parcel)
+            self._marker.unlink(missing_ok=True)
+            self._board.show(state="finished", detail="training is done; sites have the model")
+            log.info("training is done")
+
+    def _offer(self, parcel: bytes) -> None:
+        self._sites.welcome = Welcome(is_welcome=True, model=name_of(parcel).hex())
+
+    def evaluate(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask every site for its errors on its own test ratings, and add them up."""
+        parcel = self._store.model
+        if not parcel:
+            raise SettingsError("there is nothing to evaluate before training is done")
+        here = self._sites.here()
+        questions = dict.fromkeys(here, name_of(parcel))
+        replies = self._link.ask("evaluate", questions, self._agreement.deadlines.answer)
+        found = added_up({site: _read_sums(data) for site, data in replies.items()})
+        self._board.show(evaluation=found)
+        return found.model_dump()
+
+    def _show_sites(self) -> None:
+        if self._board.status.sites != (pictures := self._sites.pictures):
+            self._board.show(sites=pictures)
+
+
+def _read_sums(data: bytes) -> TestSums:
+    try:
+        return TestSums.decode(data)
+    except WireError as error:
+        return TestSums(n_ratings=0, squared=0.0, absolute=0.0, declined=str(error)[:1000])
+
+
+def added_up(sums: Mapping[str, TestSums]) -> Evaluated:
+    """Errors over all sites that said something."""
+    said = {site: part for site, part in sums.items() if part.n_ratings and not part.declined}
+    n = sum(part.n_ratings for part in said.values())
+    declined = {site: part.declined for site, part in sums.items() if site not in said}
+    if not n:
+        why = "; ".join(f"{site}: {reason}" for site, reason in declined.items())
+        raise SettingsError(f"no site has test ratings that it may speak of. {why}")
+    squared, absolute = (sum(getattr(part, name) for part in said.values()) for name in _SUMS)
+    return Evaluated(
+        rmse=math.sqrt(squared / n),
+        mae=absolute / n,
+        n_ratings=n,
+        sites=tuple(said),
+        declined=declined,
+    )
+
+
+_SUMS = ("squared", "absolute")
+
+
+def _require_same_scale(agreement: Agreement, items: ItemList) -> None:
+    if agreement.rating_scale != items.scale:
+        raise SettingsError(
+            f"federation.toml says that ratings are {agreement.rating_scale}, the catalogue "
+            f"{items.scale}. Make the federation anew with the right scale"
+        )
+
+
+def identities_of(folder: Folder) -> dict[bytes, str] | None:
+    """Site of each key that may sign; None where nobody does."""
+    if not folder.agreement().training.signed:
+        return None
+    known = TrustList.read(folder.trust_file, issuer=issuer_of(folder))
+    return {key: known.site_of(key) for key in known.trusted}
+
+
+def issuer_of(folder: Folder) -> bytes:
+    """Public key of whoever keeps the list of identities."""
+    text = read(folder.issuer_file, 200).decode(errors="replace").strip()
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise SettingsError(f"{folder.issuer_file} must hold a key in hex; got {text!r}") from None
+
+
+def token_in(state: Path) -> str:
+    """What the operator's commands show the server; made if it is not there."""
+    path = state / TOKEN_FILE
+    if not path.exists():
+        create(path, secrets.token_urlsafe(32).encode(), OWNER_ONLY)
+    return read(path, _MOST_TOKEN, secret=True).decode()
+
+
+def require_free_port(host: str, port: int, whom: str, setting: str) -> None:
+    """Say so where somebody else listens already."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise SettingsError(
+            f"the server cannot listen for {whom} on {host}:{port}: {error.strerror or error}. End "
+            f"what uses it, or change {setting} in every copy of federation.toml"
+        ) from None

@@ -1,0 +1,248 @@
+"""The sites as the server knows them: who is here, and how to ask their parties."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from threading import RLock
+from typing import Protocol
+
+from fedmmf.errors import WireError
+from fedmmf.federation.agreement import Agreement
+from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
+from fedmmf.federation.status import SiteStatus, now
+from fedmmf.transports.bundles import pack, unpack
+
+PARTIES_PER_BUNDLE = 16  # so that a message of a site with many users stays some megabytes
+_MISSED = 3  # heartbeats after which a site is away
+log = logging.getLogger("fedmmf.server")
+
+
+class Link(Protocol):
+    """Carries bytes; `transports.nvflare.CellLink`."""
+
+    def ask(self, topic: str, questions: Mapping[str, bytes], timeout: float) -> dict[str, bytes]:
+        """Ask machines; return what came in time."""
+
+    def is_connected(self, name: str) -> bool:
+        """Whether there is a connection now."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What a site has to say to be let in."""
+
+    agreement: Agreement
+    catalogue: bytes  # digest
+    identities: Mapping[bytes, str] | None  # site of each key that may sign; None: nobody signs
+
+    def refusal(self, site: str, hello: Hello) -> str:
+        """Why a site may not take part; empty: it may."""
+        if hello.protocol != PROTOCOL:
+            return f"it speaks protocol {hello.protocol} ({hello.version}); {PROTOCOL} is due"
+        if hello.agreement != self.agreement.digest.hex():
+            return "its federation.toml differs from the server's"
+        if hello.catalogue != self.catalogue.hex():
+            return "its catalogue differs from the server's: other items, features or scale"
+        if site not in self.agreement.sites:
+            return "it is not among the sites of this federation"
+        if self.agreement.party == "site" and hello.parties != 1:
+            return f"a site is one party here; it has {hello.parties}"
+        if not self.knows(site, bytes.fromhex(hello.identity)):
+            return "its identity is unknown or was revoked"
+        return ""
+
+    def knows(self, party: str, identity: bytes) -> bool:
+        """Whether a party may sign with this identity."""
+        return self.identities is None or self.identities.get(identity) == site_of(party)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is known of a site that has been heard of."""
+
+    hello: Hello
+    heard: float  # by the monotonic clock
+    is_away: bool = False
+
+
+class Sites:
+    """Everybody who may take part; a transport to the parties of those who are here.
+
+    Attributes:
+        changes: counts up whenever somebody comes, or comes back.
+
+    Args:
+        link: to the machines.
+        admission: whom to let in.
+        on_change: called when a site's picture has changed.
+    """
+
+    def __init__(self, link: Link, admission: Admission, on_change: Callable[[], None]) -> None:
+        self._link, self._admission, self._on_change = link, admission, on_change
+        self._lock = RLock()
+        self._seen: dict[str, _Seen] = {}
+        self._pictures = {name: SiteStatus(name=name) for name in admission.agreement.sites}
+        self._heartbeat = admission.agreement.deadlines.heartbeat
+        self.changes = 0
+        self.welcome = Welcome(is_welcome=True)  # what those who may come in are told
+
+    def hello(self, site: str, data: bytes) -> bytes:
+        """Answer a site that says that it is here."""
+        try:
+            hello = Hello.decode(data)
+            reason = self._admission.refusal(site, hello) or self._is_second(site, hello)
+        except (WireError, ValueError) as error:
+            hello, reason = None, str(error)
+        if reason or hello is None:
+            return self._refuse(site, reason)
+        self._note(site, hello)
+        return self.welcome.encode()
+
+    def _is_second(self, site: str, hello: Hello) -> str:
+        with self._lock:
+            before = self._seen.get(site)
+        is_other = before is not None and before.hello.instance != hello.instance
+        if before is None or not is_other or self._is_silent(before):
+            return ""
+        return "another process with this name is connected; end one of them, or wait for its end"
+
+    def _is_silent(self, seen: _Seen) -> bool:
+        return seen.is_away or time.monotonic() - seen.heard > _MISSED * self._heartbeat
+
+    def _refuse(self, site: str, reason: str) -> bytes:
+        log.warning("%s was refused: %s", site, reason)
+        with self._lock:
+            is_here = site in self._seen and not self._is_silent(self._seen[site])
+            if site in self._pictures and not is_here:
+                self._picture(site, state="refused", reason=reason)
+        self._on_change()
+        return Welcome(is_welcome=False, reason=reason[:1000]).encode()
+
+    def _note(self, site: str, hello: Hello) -> None:
+        with self._lock:
+            before = self._seen.get(site)
+            is_new = before is None or before.hello.instance != hello.instance
+            comes = before is None or is_new or self._is_silent(before)
+            self._seen[site] = _Seen(hello, time.monotonic())
+            self._picture(site, state="here", parties=hello.parties, users=hello.users, seen=now())
+            self.changes += comes
+        if comes:
+            log.info("%s is here, with %d users", site, hello.users)
+            self._on_change()
+
+    def _picture(self, site: str, **changes: object) -> None:
+        self._pictures[site] = self._pictures[site].model_copy(update=changes)
+
+    @property
+    def pictures(self) -> tuple[SiteStatus, ...]:
+        """All sites, as an operator sees them."""
+        with self._lock:
+            for site in self._pictures:
+                self._look_after(site)
+            return tuple(self._pictures.values())
+
+    def here(self) -> list[str]:
+        """Sites that are connected and were heard of lately."""
+        with self._lock:
+            for site in self._pictures:
+                self._look_after(site)
+            return [name for name, picture in self._pictures.items() if picture.state == "here"]
+
+    def _look_after(self, site: str) -> None:
+        seen = self._seen.get(site)
+        is_gone = seen is not None and (self._is_silent(seen) or not self._link.is_connected(site))
+        if seen is not None and is_gone and self._pictures[site].state == "here":
+            self._seen[site] = replace(seen, is_away=True)
+            self._picture(site, state="away", reason=self._pictures[site].reason or "went away")
+            log.warning("%s is away", site)
+
+    def parties(self, sites: Sequence[str]) -> list[str]:
+        """Names of the parties behind some sites."""
+        with self._lock:
+            return [name for site in sites for name in self._parties_of(site)]
+
+    def _parties_of(self, site: str) -> list[str]:
+        if self._admission.agreement.party == "site":
+            return [site]
+        return [f"{site}/{number:06}" for number in range(self._seen[site].hello.parties)]
+
+    def count(self, joined: Sequence[str], summed: Sequence[str]) -> None:
+        """Note whose parties were in a round's sum, and whose were not."""
+        began, stayed = ({site_of(name) for name in names} for names in (joined, summed))
+        with self._lock:
+            for site in began:
+                picture, is_in = self._pictures[site], site in stayed
+                rounds, lost = picture.rounds + is_in, picture.drop_outs + (not is_in)
+                self._picture(site, rounds=rounds, drop_outs=lost)
+
+    def blame(self, party: str, reason: str) -> None:
+        """Note what went wrong with a party."""
+        with self._lock:
+            if site_of(party) in self._pictures:
+                self._picture(site_of(party), reason=reason)
+
+    def knows(self, party: str, identity: bytes) -> bool:
+        """Whether a party may sign with this identity."""
+        return self._admission.knows(party, identity)
+
+    # A transport
+
+    def exchange(
+        self, stage: str, messages: Mapping[str, bytes], timeout: float
+    ) -> dict[str, bytes]:
+        """Ask parties, each site in a thread of its own; who is away is not waited for."""
+        by_site: dict[str, list[str]] = {}
+        for name in messages:
+            by_site.setdefault(site_of(name), []).append(name)
+        here = [site for site in by_site if site in self.here()]
+        until = time.monotonic() + timeout
+        replies: dict[str, bytes] = {}
+        with ThreadPoolExecutor(max(1, len(here))) as pool:
+            asked = [pool.submit(self._ask, site, by_site[site], messages, until) for site in here]
+            for answer in asked:
+                replies |= answer.result()
+        return replies
+
+    def _ask(
+        self, site: str, names: Sequence[str], messages: Mapping[str, bytes], until: float
+    ) -> dict[str, bytes]:
+        """Ask one site's parties, some at a time."""
+        replies: dict[str, bytes] = {}
+        rest = iter(names)
+        while some := list(islice(rest, PARTIES_PER_BUNDLE)):
+            bundle = pack({name: messages[name] for name in some})
+            answers = self._link.ask("ask", {site: bundle}, max(until - time.monotonic(), 0.001))
+            found = self._unpacked(site, answers.get(site))
+            self._traffic(site, len(answers.get(site, b"")), len(bundle))
+            if found is None:
+                break  # whatever happened to it, the next bundle would only wait as long again
+            replies |= {name: found[name] for name in some if name in found}
+        return replies
+
+    def _unpacked(self, site: str, data: bytes | None) -> dict[str, bytes] | None:
+        if data is None:
+            with self._lock:
+                if site in self._seen:
+                    self._seen[site] = replace(self._seen[site], is_away=True)
+                self._picture(site, state="away", reason="did not answer in time")
+            return None
+        try:
+            return unpack(data)
+        except WireError as error:
+            self.blame(site, str(error))
+            return None
+
+    def _traffic(self, site: str, up: int, down: int) -> None:
+        with self._lock:
+            picture = self._pictures[site]
+            self._picture(
+                site, up_bytes=picture.up_bytes + up, down_bytes=picture.down_bytes + down
+            )
+
+
+def site_of(party: str) -> str:
+    """Which site a party is at."""
+    return party.partition("/")[0]

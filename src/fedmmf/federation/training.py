@@ -1,0 +1,295 @@
+"""Training across machines: stretches of rounds among those who are here, until it is done.
+
+A stretch ends when somebody comes, or when a round gives no sum; the next begins with an invitation
+to the same run and, for secure sums, with fresh keys. What was learned is kept on disk after every
+round.
+"""
+
+import logging
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import DataError, DivergenceError, FedMMFError, WireError
+from fedmmf.federation.agreement import Agreement
+from fedmmf.federation.sites import Sites
+from fedmmf.federation.status import MOST_INCIDENTS, Board, IncidentLine, now
+from fedmmf.federation.store import RunStore
+from fedmmf.server.federation import ServerPlan
+from fedmmf.server.roster import Roster
+from fedmmf.server.rounds import Coordinator
+from fedmmf.solvers.contract import part_of
+from fedmmf.sums import SUMS
+from fedmmf.sums.server_side import ServerDesk, ServerSide
+from fedmmf.wire import Invitation
+
+_POLL = 0.1  # seconds between looks at who is here
+_ASSUMED = 50.0  # ratings of a user, where no survey may count them
+_RECENT = 20  # rounds whose seconds tell how long the rest will take
+log = logging.getLogger("fedmmf.server")
+
+
+class StoppedError(FedMMFError):
+    """The server was asked to stop."""
+
+
+@dataclass(eq=False)
+class _Stretch:
+    """Rounds among the same parties."""
+
+    roster: Roster
+    side: ServerSide
+    changes: int  # of the sites, when it began
+    n_told: int = 0  # incidents that were passed on
+
+
+class Training:
+    """One run, from whatever is on disk to the final factors.
+
+    Args:
+        plan: what is trained; its number of ratings per user is found by the survey.
+        agreement: of the federation.
+        sites: those who may take part.
+        store: where training is kept.
+        board: where it is shown.
+    """
+
+    def __init__(
+        self,
+        plan: ServerPlan,
+        agreement: Agreement,
+        sites: Sites,
+        store: RunStore,
+        board: Board,
+    ) -> None:
+        self._plan, self._agreement = plan, agreement
+        self._sites, self._store, self._board = sites, store, board
+        self._stop = Event()
+        self._invitation: Invitation | None = None
+        self._coordinator: Coordinator | None = None
+        self._side_state: dict[str, Array] = {}
+        self._seconds: list[float] = []
+
+    def stop(self) -> None:
+        """Stop between two rounds; what was learned is on disk."""
+        self._stop.set()
+
+    def run(self) -> bytes:
+        """Train to the end; return the model as sites read it."""
+        self._restore()
+        while self._coordinator is None or not self._coordinator.is_finished:
+            stretch = self._gather()
+            if stretch is not None:
+                self._go_on(stretch)
+        return self._finish(self._coordinator)
+
+    def _restore(self) -> None:
+        found = self._store.load()
+        if found is None:
+            return
+        state, meta = found
+        self._invitation = Invitation.decode(state["invitation"].tobytes())
+        self._side_state = part_of(state, "side/")
+        self._begin_rounds(float(meta["ratings_per_user"]))
+        coordinator = self._rounds()
+        coordinator.restore(part_of(state, "server/"))
+        coordinator.skip_to(self._store.attempt)
+        log.info("training goes on after round %d", coordinator.n_done)
+        self._show_rounds()
+
+    def _rounds(self) -> Coordinator:
+        if self._coordinator is None:
+            raise WireError("no round can begin before the survey")
+        return self._coordinator
+
+    def _begin_rounds(self, ratings_per_user: float) -> None:
+        self._plan = replace(self._plan, ratings_per_user=ratings_per_user)
+        self._coordinator = self._plan.coordinator(most_lost=self._agreement.deadlines.retries)
+
+    # Who is here
+
+    def _gather(self) -> _Stretch | None:
+        """Wait for enough sites, invite them, and make the survey if there was none."""
+        self._wait_for_sites()
+        changes, here = self._sites.changes, self._sites.here()
+        roster = Roster(
+            self._sites,
+            self._sites.parties(here),
+            self._agreement.deadlines.answer,
+            self._sites.knows,
+        )
+        self._invitation = self._invitation or self._plan.invitation()
+        try:
+            roster.invite(self._invitation)
+        except WireError as error:
+            self._tell_of(_Stretch(roster, ServerSide(self._desk(roster)), changes))
+            self._lose(error)
+            return None
+        side = SUMS[self._plan.settings.sums].server(self._desk(roster))
+        stretch = _Stretch(roster, side, changes)
+        side.restore(self._side_state)
+        return stretch if self._is_surveyed(stretch) else None
+
+    def _desk(self, roster: Roster) -> ServerDesk:
+        invitation = self._invitation or self._plan.invitation()
+        return ServerDesk(roster, self._plan.catalogue, invitation, self._plan.settings)
+
+    def _wait_for_sites(self) -> None:
+        """Until enough parties are here, and the others had some time to come as well."""
+        deadlines = self._agreement.deadlines
+        began, fewest = time.monotonic(), self._plan.settings.smallest_cohort
+        while True:
+            here = self._sites.here()
+            n_parties, waited = len(self._sites.parties(here)), time.monotonic() - began
+            is_late = waited >= deadlines.gathering or len(here) == len(self._agreement.sites)
+            if n_parties >= fewest and (is_late or self._coordinator is not None):
+                return
+            if waited >= deadlines.patience:
+                raise WireError(
+                    f"training needs {fewest} parties at once; after {waited:.0f} s there are "
+                    f"{n_parties}, of {', '.join(here) or 'no site'}. Start the other sites, then "
+                    "run again: nothing is lost"
+                )
+            words = f"{n_parties} of at least {fewest} parties are here; waiting for more"
+            self._board.show(state="waiting", detail=words, sites=self._sites.pictures)
+            self._pause(_POLL)
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise StoppedError("the server was asked to stop; training goes on when it is started")
+
+    def _is_surveyed(self, stretch: _Stretch) -> bool:
+        if self._coordinator is not None:
+            return True
+        self._board.show(state="surveying", detail="counting who rated what, in a secure sum")
+        try:
+            stretch.side.prepare()
+        except (WireError, DataError) as error:
+            self._lose(error)
+            return False
+        finally:
+            self._tell_of(stretch)
+        self._side_state = stretch.side.state()
+        self._begin_rounds(self._ratings_per_user(stretch))
+        self._n_lost = 0
+        self._keep()
+        return True
+
+    def _ratings_per_user(self, stretch: _Stretch) -> float:
+        n_users = sum(said.n_users for said in stretch.roster.joined.values())
+        n_ratings = stretch.side.n_ratings
+        return _ASSUMED if n_ratings is None else n_ratings / max(n_users, 1)
+
+    _n_lost = 0  # surveys and invitations in a row
+
+    def _lose(self, error: Exception) -> None:
+        """Before the first round there is no coordinator that counts."""
+        self._n_lost += 1
+        log.warning("no sum: %s", error)
+        if self._n_lost >= self._agreement.deadlines.retries:
+            raise error
+        self._pause(self._agreement.deadlines.heartbeat)
+
+    # Rounds
+
+    def _go_on(self, stretch: _Stretch) -> None:
+        """Rounds, until training is done, somebody comes, or a round gives no sum."""
+        coordinator, is_good = self._rounds(), True
+        while is_good and not coordinator.is_finished and stretch.changes == self._sites.changes:
+            self._pause(0)
+            is_good = self._one_round(coordinator, stretch)
+
+    def _one_round(self, coordinator: Coordinator, stretch: _Stretch) -> bool:
+        """Whether a round gave a sum; if not, its number is spent all the same."""
+        round_, began = coordinator.next_round(), time.perf_counter()
+        self._store.begin_attempt(round_.round)
+        joined = list(stretch.roster.joined)
+        try:
+            coordinator.advance(round_, stretch.side.sums(round_))
+        except (WireError, DataError, DivergenceError) as error:
+            log.warning("attempt %d gave no sum: %s", round_.round, error)
+            self._sites.count(joined, ())
+            coordinator.lose(round_, error)
+            return False
+        finally:
+            self._tell_of(stretch)
+            self._show_rounds()
+        self._note(round_.round, stretch, time.perf_counter() - began)
+        return True
+
+    def _note(self, number: int, stretch: _Stretch, seconds: float) -> None:
+        """Keep a finished round, and tell of it."""
+        survivors = sorted(stretch.side.survivors)
+        self._seconds = [*self._seconds[1 - _RECENT :], seconds]
+        self._sites.count(list(stretch.roster.joined), survivors)
+        line = {"round": number, "parties": survivors, "seconds": round(seconds, 4)}
+        self._store.note_round({**line, "session": self._session(stretch)})
+        self._keep()
+        self._show_rounds()
+        log.info("round %d: %d parties, %.2f s", number, len(survivors), seconds)
+
+    def _session(self, stretch: _Stretch) -> list[str]:
+        """Parties that fixed point has room for in this sum."""
+        return sorted(stretch.side.summed_with)
+
+    def _keep(self) -> None:
+        coordinator, invitation = self._rounds(), self._invitation
+        if invitation is None:
+            return
+        arrays = {f"server/{name}": value for name, value in coordinator.state().items()}
+        arrays |= {f"side/{name}": value for name, value in self._side_state.items()}
+        arrays["invitation"] = np.frombuffer(invitation.encode(), np.uint8)
+        meta = {"round": coordinator.round, "ratings_per_user": self._plan.ratings_per_user}
+        self._store.save(arrays, meta)
+
+    def _finish(self, coordinator: Coordinator) -> bytes:
+        """The model, on disk and for whoever asks."""
+        if self._invitation is None:
+            raise WireError("a run without an invitation cannot end")
+        last = coordinator.next_round(is_last=True)
+        parcel = self._invitation.encode() + last.encode()
+        self._store.save_model(parcel)
+        self._show_rounds()
+        return parcel
+
+    # What is shown
+
+    def _tell_of(self, stretch: _Stretch) -> None:
+        """Pass on what went wrong with whom."""
+        news = stretch.roster.incidents[stretch.n_told :]
+        stretch.n_told += len(news)
+        lines = [IncidentLine(at=now(), **vars(incident)) for incident in news]
+        for line in lines:
+            log.warning("%s, %s: %s", line.party, line.stage, line.reason)
+            self._sites.blame(line.party, line.reason)
+        self._board.change(
+            lambda status: status.but(
+                incidents=(*reversed(lines), *status.incidents)[:MOST_INCIDENTS]
+            )
+        )
+
+    def _show_rounds(self) -> None:
+        coordinator = self._rounds()
+        per_round = statistics.median(self._seconds) if self._seconds else None
+        left = None if per_round is None else per_round * (coordinator.rounds - coordinator.n_done)
+        self._board.show(
+            state="training",
+            detail=f"{coordinator.n_done} of {coordinator.rounds} rounds are done",
+            round=coordinator.n_done,
+            rounds=coordinator.rounds,
+            attempts=coordinator.round,
+            held_out=_shown(coordinator.history),
+            seconds_per_round=per_round,
+            seconds_left=left,
+            sites=self._sites.pictures,
+        )
+
+
+def _shown(history: Sequence[Any]) -> tuple[float | None, ...]:
+    return tuple(float(value) if np.isfinite(value) else None for value in history)

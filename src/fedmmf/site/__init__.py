@@ -1,0 +1,1 @@
+"""A site of a federation: one process with the ratings of its users, which never leave it."""

@@ -1,0 +1,67 @@
+"""Recommendations on a site, from its own files alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import NotFittedError
+from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.folder import Folder
+from fedmmf.lists import UserLists
+from fedmmf.masks import FAMILIES, apply_mask
+from fedmmf.masks.fitting import OneByOne
+from fedmmf.results import RecommendedItem, RecommendedList
+from fedmmf.scale import RatingScale
+from fedmmf.masks.families import MaskFamily
+from fedmmf.site.holdings import Holdings
+from fedmmf.site.store import SiteStore
+from fedmmf.solvers.sgd import scores
+
+
+@dataclass(frozen=True, eq=False)
+class _Mask:
+    """A user's mask, ready to be applied."""
+
+    family: MaskFamily
+    scale: RatingScale
+    theta: Array  # (1, n_parameters)
+
+
+def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
+    """The n items, not yet rated by a user of this site, with the highest predictions."""
+    store = SiteStore(folder.machine(site).state())
+    found = store.result()
+    if found is None:
+        raise NotFittedError(
+            f"{site} has no model yet. Train with `fedmmf federation run`; a site fetches the "
+            "result by itself while `fedmmf federation site` runs"
+        )
+    items, holdings = ItemList.load(folder.catalogue_file), Holdings.load(store.holdings)
+    place = holdings.training.user(user)
+    public, _, users = found
+    everything = np.arange(len(items.ids), dtype=np.int32)
+    mask = _Mask(
+        FAMILIES[folder.agreement().training.mask], items.scale, users["theta"][[place]]
+    )
+    masked = apply_mask(mask, UserLists.of_one(everything), items.features, OneByOne())
+    predicted = scores(public.item_factors, users["user_factors"][place]) + masked  # (n_items,)
+    seen = _seen(holdings, place)
+    predicted[seen] = -np.inf
+    best = np.argsort(-predicted, kind="stable")[: min(n, len(predicted) - len(seen))]
+    clipped = items.scale.clip(predicted[best])
+    listed = tuple(
+        RecommendedItem(item_id=str(items.ids[at]), prediction=float(value), title=str(items.titles[at]))
+        for at, value in zip(best, clipped, strict=True)
+    )
+    return RecommendedList(user=user, model=folder.agreement().name, recommendations=listed)
+
+
+def _seen(holdings: Holdings, place: int) -> Array:
+    """Items that a user has rated, for training or for a test."""
+    return np.concatenate(
+        [
+            part.lists.items[part.lists.indptr[place] : part.lists.indptr[place + 1]]
+            for part in (holdings.training, holdings.test)
+        ]
+    )

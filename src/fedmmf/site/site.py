@@ -1,0 +1,160 @@
+"""A site: its parties, and what it answers to the server."""
+
+import logging
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.engines import ENGINES
+from fedmmf.engines.reference import NUMPY
+from fedmmf.errors import WireError
+from fedmmf.federation.agreement import Agreement
+from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.hello import TestSums
+from fedmmf.party import Party, Policy
+from fedmmf.simulation.prepared import mask_plan
+from fedmmf.site.holdings import Holdings, choose_held_out
+from fedmmf.site.store import SiteStore, rows_by_user
+from fedmmf.solvers.contract import Public
+from fedmmf.transports.bundles import pack, unpack
+from fedmmf.wire import Finish, Invitation, Refused, Round, name_of, read, split_parcel
+
+_FEWEST_TESTED = 3  # users whose errors may leave as a sum
+log = logging.getLogger("fedmmf.site")
+
+
+@dataclass(frozen=True, eq=False)
+class SitePlan:
+    """What a site is made of."""
+
+    name: str
+    agreement: Agreement
+    items: ItemList
+    holdings: Holdings
+    policy: Policy
+    seed: int
+
+
+class Site:
+    """All parties of one site.
+
+    Args:
+        plan: what it is made of.
+        store: where it is kept.
+    """
+
+    def __init__(self, plan: SitePlan, store: SiteStore) -> None:
+        self._plan, self._store = plan, store
+        self._lock = Lock()  # one bundle at a time: what is answered is written before it leaves
+        self.parties = make_parties(plan)
+        self.n_users = len(plan.holdings.training.user_ids)
+        if not store.model:
+            n_restored = store.restore(self.parties)
+            if n_restored:
+                log.info("%d parties go on where they were", n_restored)
+        else:
+            self._take_late(store.model)
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer a bundle; what it changed is on disk before the answer leaves."""
+        messages = unpack(data)
+        with self._lock:
+            replies = {name: self._answer_one(name, parcel) for name, parcel in messages.items()}
+            self._store.save(self.parties, [name for name in messages if name in self.parties])
+        return pack(replies)
+
+    def _answer_one(self, name: str, parcel: bytes) -> bytes:
+        party = self.parties.get(name)
+        if party is None:
+            return Refused("there is no such party at this site").encode()
+        return party.answer(parcel)
+
+    # The end of training
+
+    def take_model(self, parcel: bytes) -> None:
+        """Take the final factors, and find p_u for everybody who had no part in them."""
+        with self._lock:
+            invitation, last = read_model(parcel, self._plan.items)
+            finish = last.encode() + Finish(name_of(last.encode())).encode()
+            for party in self.parties.values():
+                if party.invitation == invitation:
+                    party.answer(finish)
+                if not party.is_finished:
+                    party.join_late(invitation.solver, last.public)
+            self._keep_result(last.public, invitation.solver)
+            self._store.save_model(parcel)
+        log.info("the model is here")
+
+    def _take_late(self, parcel: bytes) -> None:
+        """Start with a finished model: everybody, newcomers too, finds p_u for it."""
+        invitation, last = read_model(parcel, self._plan.items)
+        for party in self.parties.values():
+            party.join_late(invitation.solver, last.public)
+        self._keep_result(last.public, invitation.solver)
+
+    def _keep_result(self, public: Public, solver: str) -> None:
+        parties = self.parties.values()
+        users = {
+            "user_ids": self._plan.holdings.training.user_ids,
+            "user_factors": rows_by_user(party.user_factors for party in parties),
+            "theta": rows_by_user(party.masks.theta for party in parties),
+        }
+        self._store.save_result(public, solver, users)
+
+    def evaluate(self, wanted: bytes) -> TestSums:
+        """Errors on the site's own test ratings, summed over its users."""
+        if name_of(self._store.model) != wanted:
+            return _declined("its model is another one; it will fetch the newest by itself")
+        test = self._plan.holdings.test
+        n_tested = int((test.lists.lengths > 0).sum())
+        if n_tested < _FEWEST_TESTED:
+            return _declined(f"{n_tested} users have test ratings; {_FEWEST_TESTED} are the fewest")
+        with self._lock:
+            errors = test.values - self._predicted()
+        squared, absolute = float(np.square(errors).sum()), float(np.abs(errors).sum())
+        return TestSums(n_ratings=len(errors), squared=squared, absolute=absolute)
+
+    def _predicted(self) -> Array:
+        """Of all test ratings. (n,)."""
+        test, parts, place = self._plan.holdings.test, [], 0
+        for party in self.parties.values():
+            for user in range(party.n_users):
+                start, end = test.lists.indptr[place : place + 2]
+                if end > start:
+                    parts.append(party.predict(test.lists.items[start:end], user))
+                place += 1
+        return np.concatenate(parts).astype(np.float64)
+
+
+def make_parties(plan: SitePlan) -> dict[str, Party]:
+    """One party, or one for each user; names sort like the users."""
+    holdings, settings = plan.holdings, plan.agreement.training
+    held_out = choose_held_out(holdings.training, settings.held_out_share, plan.seed)
+    masks, n_users = mask_plan(settings), len(holdings.training.user_ids)
+
+    def made(users: range, engine: object) -> Party:
+        data = holdings.party_data(plan.items, users, plan.seed, held_out)
+        return Party(data, masks, plan.policy, engine)  # type: ignore[arg-type]
+
+    if plan.agreement.party == "site":
+        return {plan.name: made(range(n_users), ENGINES["numba"])}
+    return {f"{plan.name}/{user:06}": made(range(user, user + 1), NUMPY) for user in range(n_users)}
+
+
+def read_model(parcel: bytes, items: ItemList) -> tuple[Invitation, Round]:
+    """The invitation and the final factors, checked against the catalogue."""
+    before, frame = split_parcel(parcel)
+    if len(before) != 1:
+        raise WireError("a model has an invitation and the final factors")
+    invitation, last = read(before[0], (Invitation,)), read(frame, (Round,))
+    if invitation.catalogue != items.catalogue.digest or not last.is_last:
+        raise WireError("this is no finished model of this federation's catalogue")
+    if len(last.item_rows) != items.catalogue.n_items:
+        raise WireError("the model has not as many items as the catalogue")
+    return invitation, last
+
+
+def _declined(reason: str) -> TestSums:
+    return TestSums(n_ratings=0, squared=0.0, absolute=0.0, declined=reason)
