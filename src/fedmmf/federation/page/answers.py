@@ -47,7 +47,7 @@ def _metrics(status: FederationStatus) -> PageReply:
 LOOKS = {"/": _page, "/status": _status, "/metrics": _metrics}
 
 
-class Answers:
+class PageAnswers:
     """Answers requests that may be asked; events go on and on, and are made elsewhere."""
 
     def __init__(self, board: Board, actions: Mapping[str, Action]) -> None:

@@ -148,6 +148,7 @@ class PageHandler(BaseHTTPRequestHandler):
 
     def _begin(self, status: HTTPStatus, headers: Mapping[str, str]) -> None:
         self.connection.settimeout(SLOWEST)
+        self.request_version = self.protocol_version  # else nonsense gets a body without headers
         self.send_response(status)
         for name, value in {**HEADERS, **headers}.items():
             self.send_header(name, value)
@@ -164,12 +165,9 @@ class PageHandler(BaseHTTPRequestHandler):
         status = HTTPStatus(code)
         if status == HTTPStatus.NOT_IMPLEMENTED:  # a method that is not here
             sentence = "only GET, HEAD and POST are taken"
-            self._send_plainly(HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, sentence, Allow="GET"))
+            refusal = HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, sentence, Allow="GET, HEAD, POST")
         else:
-            self._send_plainly(HttpRefusal(status, status.phrase))
-
-    def _send_plainly(self, refusal: HttpRefusal) -> None:
-        self.request_version = self.request_version or "HTTP/1.1"
+            refusal = HttpRefusal(status, status.phrase)
         self._send(refused(refusal, None))
 
     def version_string(self) -> str:

@@ -4,6 +4,11 @@
 {
   const SILENCE = 40000; // ms; the server says something every 15 s
   const AGAIN = 3000; // ms until another try
+  const UNTIL =
+    "Below is what was known last; the page goes on by itself as soon as the server answers.";
+  const LOCKED =
+    "The server wants a new token, maybe since it was started anew: open the address that it " +
+    "gave then. Below is what was known last.";
   const lost = document.getElementById("lost");
   const live = document.getElementById("live");
   let source, watchdog, retry, asking = false, asked = false;
@@ -37,6 +42,13 @@
     }
   };
 
+  const ask = async () => {
+    const reply = await fetch("./", { cache: "no-store", signal: AbortSignal.timeout(10000) });
+    if (reply.status === 401) tell(LOCKED);
+    if (!reply.ok) throw new Error(String(reply.status));
+    return reply;
+  };
+
   const refresh = async () => {
     asked = true;
     if (asking) return; // one question at a time; the answer to the last is the newest
@@ -44,10 +56,8 @@
     try {
       while (asked) {
         asked = false;
-        const reply = await fetch("./", { cache: "no-store", signal: AbortSignal.timeout(10000) });
-        if (!reply.ok) throw new Error(String(reply.status));
-        show(await reply.text());
-        tell(true);
+        show(await (await ask()).text());
+        tell("");
       }
     } catch {
       again();
@@ -56,15 +66,11 @@
     }
   };
 
-  const tell = (connected) => {
-    live.hidden = !connected;
-    if (connected === lost.hidden) return;
-    const since = new Date().toISOString().slice(11, 19);
-    lost.textContent = connected
-      ? ""
-      : `No connection to the server since ${since} UTC. Below is what was known last; ` +
-        "the page goes on by itself as soon as the server answers.";
-    lost.hidden = connected;
+  // Says what is wrong; nothing is where there is nothing to say.
+  const tell = (sentence) => {
+    live.hidden = Boolean(sentence);
+    lost.hidden = !sentence;
+    lost.textContent = sentence;
   };
 
   const hear = () => {
@@ -73,9 +79,13 @@
   };
 
   const again = () => {
-    tell(false);
+    if (lost.hidden) {
+      const since = new Date().toISOString().slice(11, 19);
+      tell(`No connection to the server since ${since} UTC. ${UNTIL}`);
+    }
     close();
-    retry = setTimeout(connect, AGAIN);
+    // Events do not say why they fail: the page itself is asked first, and may be locked by now.
+    retry = setTimeout(() => ask().then(connect, again), AGAIN);
   };
 
   const close = () => {

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from fedmmf.errors import SettingsError
 from fedmmf.federation.page.access import Guard
-from fedmmf.federation.page.answers import Action, Answers
+from fedmmf.federation.page.answers import Action, PageAnswers
 from fedmmf.federation.page.events import MOST_LISTENERS
 from fedmmf.federation.page.handling import PageHandler
 from fedmmf.federation.status import Board
@@ -82,7 +82,7 @@ class StatusPage:
                 (self._host, self._port),
                 self._board,
                 Guard(self._token, self._host),
-                Answers(self._board, self._actions),
+                PageAnswers(self._board, self._actions),
             )
         except OSError as error:
             raise SettingsError(_why_not(error, self._host, self._port)) from None
@@ -119,7 +119,7 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, address: tuple[str, int], board: Board, guard: Guard, answers: Answers
+        self, address: tuple[str, int], board: Board, guard: Guard, answers: PageAnswers
     ) -> None:
         self.board, self.guard, self.answers = board, guard, answers
         self.listeners, self.stopping = BoundedSemaphore(MOST_LISTENERS), Event()
