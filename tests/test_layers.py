@@ -36,7 +36,7 @@ ALLOWED = {
     | {"sums", "wire"},
     "transports": {"errors", "registry"},
     "server": {"arrays", "errors", "rng", "solvers", "sums", "transports", "wire"},
-    "federation": set(),
+    "federation": {"errors"},
     "attacks": {"arrays", "engines", "errors", "lists", "masks", "registry", "rng", "scale"}
     | {"solvers"},
     "evaluation": {"arrays", "data"},
@@ -61,7 +61,7 @@ ALLOWED = {
 # What knows ratings, features or masks.
 KNOWING = {"data", "masks", "party", "simulation", "model", "audit"}
 # Files of the server's side: of each way to sum, the half that runs there.
-SERVER_SIDE = {"server", "secagg", "transports", "wire", "solvers"}
+SERVER_SIDE = {"federation", "server", "secagg", "transports", "wire", "solvers"}
 
 
 def room_of(path):

@@ -1,0 +1,111 @@
+"""The picture for people: HTML, made here whole, so that the page needs no script to be read."""
+
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from fedmmf.federation.page import chart, words
+from fedmmf.federation.status import FederationStatus, SiteStatus
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PACKAGE = "fedmmf.federation.page"
+SHOWN_AT_ONCE = 6  # incidents; the others can be unfolded
+ROWS_OF_ERRORS = 20
+
+
+def page(status: FederationStatus) -> str:
+    """The whole page."""
+    return _environment().get_template("page.html").render(_shown(status))
+
+
+@cache
+def file(name: str) -> bytes:
+    """A file of the page that is the same for every federation."""
+    return resources.files(PACKAGE).joinpath(name).read_bytes()
+
+
+@cache
+def _environment() -> "Environment":
+    """Templates of this package, which escape every value."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only pages wait for it
+
+    return Environment(
+        loader=PackageLoader(PACKAGE, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _shown(status: FederationStatus) -> dict[str, Any]:
+    """All that the template shows, in words."""
+    return {
+        "status": status,
+        "title": _title(status),
+        "sentence": status.detail or words.SENTENCES[status.state],
+        "figures": _figures(status),
+        "sites": [_site(site, status.updated) for site in status.sites],
+        "incidents": [
+            {"line": line, "at": words.moment(line.at, status.updated)} for line in status.incidents
+        ],
+        "shown_at_once": SHOWN_AT_ONCE,
+        "settings": list(words.flat(status.settings)),
+        "as_of": words.moment(status.updated, status.updated),
+        "started": words.moment(status.started, status.updated),
+        "error": words.error,
+        **_accuracy(status),
+    }
+
+
+def _title(status: FederationStatus) -> str:
+    """What fits on a tab: the state first, since tabs are cut off at the end."""
+    done = f" {status.round}/{status.rounds}" if status.state == "training" else ""
+    return f"{status.state.capitalize()}{done}: {status.federation}"
+
+
+def _figures(status: FederationStatus) -> list[tuple[str, str, str]]:
+    """Name, value and a remark for each of the few figures that come first."""
+    here = [site for site in status.sites if site.state == "here"]
+    pace = status.seconds_per_round
+    cohort = f"sums need {status.smallest_cohort} parties" if status.smallest_cohort else ""
+    users, parties = sum(site.users for site in here), sum(site.parties for site in here)
+    done = f"{status.round} of {status.rounds}" if status.rounds else str(status.round)
+    return [
+        ("Rounds finished", done, f"{status.attempts} begun"),
+        ("Time left", words.time_left(status), f"{words.duration(pace)} a round" if pace else ""),
+        ("Sites here", f"{len(here)} of {len(status.sites)}", cohort),
+        ("Users behind them", f"{users:,}", f"in {parties:,} parties"),
+    ]
+
+
+def _site(site: SiteStatus, today: str) -> dict[str, Any]:
+    return {
+        "name": site.name,
+        "state": site.state,
+        "look": site.state.replace(" ", "-"),
+        "cells": [
+            ("Users", f"{site.users:,}"),
+            ("Parties", f"{site.parties:,}"),
+            ("Rounds", f"{site.rounds:,}"),
+            ("Drop-outs", f"{site.drop_outs:,}"),
+            ("Up", words.size(site.up_bytes)),
+            ("Down", words.size(site.down_bytes)),
+            ("Last seen", words.moment(site.seen, today) if site.seen else "never"),
+        ],
+        "reason": site.reason,
+    }
+
+
+def _accuracy(status: FederationStatus) -> dict[str, Any]:
+    points = chart.known(status.held_out)
+    if not points:
+        silence = words.NOBODY_HELD_OUT if status.held_out else words.NO_ROUND_YET
+        return {"drawing": "", "errors": [], "no_errors": silence}
+    return {
+        "drawing": chart.line(status.held_out),
+        "errors": [(number, words.error(value)) for number, value in points[-ROWS_OF_ERRORS:]],
+        "no_errors": "",
+    }
