@@ -17,8 +17,8 @@ from fedmmf.cli.output import errors, print_json, results, shown, table
 from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.federation.agreement import Agreement, Network
-from fedmmf.federation.operator import Operator
 from fedmmf.federation.folder import Folder
+from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
 from fedmmf.federation.status import FederationStatus
 
@@ -55,6 +55,7 @@ class Making:
     ] = None
 
 
+_DEFAULTS = Settings.checked(solver="vb")
 _TRAINING = ("solver", "mask", "factors", "rounds", "sharing", "smallest_cohort", "seed")
 
 
@@ -62,15 +63,12 @@ _TRAINING = ("solver", "mask", "factors", "rounds", "sharing", "smallest_cohort"
 def init(
     folder: FolderArgument,
     making: Making,
-    settings: Annotated[Settings, Only(*_TRAINING)] = Settings.checked(solver="vb"),
+    settings: Annotated[Settings, Only(*_TRAINING)] = _DEFAULTS,
     json: JsonOption = False,
 ) -> None:
     """Make a federation: settings, catalogue, certificates, identities; or add a site to it."""
     place = Folder(folder)
-    if making.add:
-        handed = add_site(place, making.add)
-    else:
-        handed = _made(place, making, settings)
+    handed = add_site(place, making.add) if making.add else _made(place, making, settings)
     if json:
         print_json({"folder": str(folder), "handouts": {h.machine: h.files for h in handed}})
     else:
@@ -164,7 +162,9 @@ def _followed(operator: Operator, *, is_quiet: bool) -> FederationStatus:
     while True:
         status = operator.status()
         if status.round != shown_round and not is_quiet:
-            left = "" if status.seconds_left is None else f", about {status.seconds_left:.0f} s left"
+            left = (
+                "" if status.seconds_left is None else f", about {status.seconds_left:.0f} s left"
+            )
             here = sum(site.state == "here" for site in status.sites)
             errors.print(f"round {status.round} of {status.rounds}, {here} sites here{left}")
             shown_round = status.round

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ class _Authority:
         key, public = lighter.generate_keys()
         made = cls(folder, name, key)
         certificate = lighter.generate_cert(
-            made._subject, made._subject, key, public, valid_days=_VALID_DAYS, ca=True
+            made._subject, made._subject, key, public, ca=True, **_validity()
         )
         create(folder.authority_file, lighter.serialize_cert(certificate), PUBLIC)
         secret = lighter.serialize_pri_key(key)
@@ -126,11 +127,17 @@ class _Authority:
             self._subject,
             self._key,
             public,
-            valid_days=_VALID_DAYS,
+            **_validity(),
             server_default_host=agreement.network.host if is_server else None,
         )
         create(place / "tls.key", self._lighter.serialize_pri_key(key), OWNER_ONLY)
         create(place / "tls.crt", self._lighter.serialize_cert(certificate), PUBLIC)
+
+
+def _validity() -> dict[str, datetime]:
+    """Since yesterday, for machines whose clocks are behind."""
+    since = datetime.now(UTC) - timedelta(days=1)
+    return {"not_valid_before": since, "not_valid_after": since + timedelta(days=_VALID_DAYS)}
 
 
 def server_name(agreement: Agreement) -> str:

@@ -9,11 +9,10 @@ from fedmmf.errors import NotFittedError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.folder import Folder
 from fedmmf.lists import UserLists
-from fedmmf.masks import FAMILIES, apply_mask
+from fedmmf.masks import FAMILIES, MaskFamily, apply_mask
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.results import RecommendedItem, RecommendedList
 from fedmmf.scale import RatingScale
-from fedmmf.masks.families import MaskFamily
 from fedmmf.site.holdings import Holdings
 from fedmmf.site.store import SiteStore
 from fedmmf.solvers.sgd import scores
@@ -41,9 +40,7 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
     place = holdings.training.user(user)
     public, _, users = found
     everything = np.arange(len(items.ids), dtype=np.int32)
-    mask = _Mask(
-        FAMILIES[folder.agreement().training.mask], items.scale, users["theta"][[place]]
-    )
+    mask = _Mask(FAMILIES[folder.agreement().training.mask], items.scale, users["theta"][[place]])
     masked = apply_mask(mask, UserLists.of_one(everything), items.features, OneByOne())
     predicted = scores(public.item_factors, users["user_factors"][place]) + masked  # (n_items,)
     seen = _seen(holdings, place)
@@ -51,7 +48,9 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
     best = np.argsort(-predicted, kind="stable")[: min(n, len(predicted) - len(seen))]
     clipped = items.scale.clip(predicted[best])
     listed = tuple(
-        RecommendedItem(item_id=str(items.ids[at]), prediction=float(value), title=str(items.titles[at]))
+        RecommendedItem(
+            item_id=str(items.ids[at]), prediction=float(value), title=str(items.titles[at])
+        )
         for at, value in zip(best, clipped, strict=True)
     )
     return RecommendedList(user=user, model=folder.agreement().name, recommendations=listed)

@@ -22,6 +22,7 @@ from nvflare.fuel.f3.drivers import socket_conn
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 
+from fedmmf.errors import FedMMFError
 from fedmmf.transports.contract import Credentials
 
 SERVER = "server"  # what NVFlare calls the cell that others connect to
@@ -77,11 +78,15 @@ class CellLink:
         return make_reply(ReturnCode.AUTHENTICATION_ERROR)
 
     def answer(self, topic: str, answer: Answer) -> None:
-        """Let questions about a topic be answered."""
+        """Let questions about a topic be answered; where that fails, there is no answer."""
 
         def reply(message: Message) -> Message:
             who = message.get_prop(MessagePropKey.ENDPOINT).name
-            return Message(payload=answer(who, bytes(message.payload or b"")))
+            try:
+                return Message(payload=answer(who, bytes(message.payload or b"")))
+            except FedMMFError as error:
+                _log.error("%s of %s is not answered: %s", topic, who, error)
+                return make_reply(ReturnCode.PROCESS_EXCEPTION)
 
         self._cell.register_request_cb(_CHANNEL, topic, reply)
 

@@ -1,0 +1,173 @@
+"""Servers and sites as processes of their own, for tests that kill them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedmmf.federation.agreement import Agreement, Deadlines, Network
+from fedmmf.federation.folder import Folder
+from fedmmf.federation.provision import provision
+from fedmmf.site.items import of_ratings
+
+SITES = ("a", "b", "c", "d")
+PATIENCE = 90.0  # seconds; machines that run tests are slow
+
+
+def free_port():
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def split_by_user(ratings, folder, sites=SITES):
+    """A file of ratings for each site; users in their order."""
+    frame = pl.DataFrame(
+        {
+            "user_id": ratings.user_ids[ratings.user_codes],
+            "item_id": ratings.item_ids[ratings.item_codes],
+            "rating": ratings.values,
+        }
+    )
+    files = {}
+    for number, site in enumerate(sites):
+        cuts = [ratings.n_users * (number + more) // len(sites) for more in (0, 1)]
+        users = ratings.user_ids[cuts[0] : cuts[1]].tolist()
+        files[site] = folder / f"{site}.parquet"
+        frame.filter(pl.col("user_id").is_in(users)).write_parquet(files[site])
+    return files
+
+
+def make_federation(root, ratings, settings, sites=SITES, **more):
+    """A federation's folder for these ratings; ports that are free now."""
+    network = more.pop("network", None) or Network(port=free_port(), page_port=free_port())
+    scale = ratings.scale
+    deadlines = {"answer": 20.0, "heartbeat": 0.3, "gathering": 30.0, "retries": 10}
+    agreement = Agreement.checked(
+        name="test",
+        sites=sites,
+        scale=(scale.min, scale.max, scale.step),
+        network=network,
+        deadlines=Deadlines(**{**deadlines, **more.pop("deadlines", {})}),
+        reproducible=True,
+        training=settings,
+        **more,
+    )
+    folder = Folder(root)
+    provision(folder, agreement, of_ratings(ratings))
+    return folder
+
+
+@dataclass
+class Machines:
+    """Processes of one federation; each may be in a network namespace of its own."""
+
+    folder: Folder
+    ratings: dict
+    test: float = 0.0
+    namespaces: dict = field(default_factory=dict)
+    running: dict = field(default_factory=dict)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for name in list(self.running):
+            self.kill(name)
+
+    def command(self, name, *words):
+        inside = self.namespaces.get(name)
+        before = ["ip", "netns", "exec", inside] if inside else []
+        return [*before, sys.executable, "-m", "fedmmf", "federation", *words]
+
+    def log_of(self, name):
+        return self.folder.root / f"{name}.out"
+
+    def start(self, *names):
+        for name in names:
+            words = ["server", str(self.folder.root)]
+            if name != "server":
+                words = ["site", str(self.folder.root), "--site", name]
+                words += ["--ratings", str(self.ratings[name]), "--test", str(self.test)]
+            with self.log_of(name).open("ab") as log:
+                self.running[name] = subprocess.Popen(
+                    self.command(name, *words), stdout=log, stderr=log, start_new_session=True
+                )
+
+    def kill(self, name, how=signal.SIGKILL):
+        process = self.running.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        process.wait(PATIENCE)
+
+    def say(self, *words, check=True):
+        """What a command prints, on the server's machine."""
+        done = subprocess.run(
+            self.command("server", words[0], str(self.folder.root), *words[1:]),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    def status(self):
+        return json.loads(self.say("status", "--json").stdout)
+
+    def file_status(self):
+        """The last picture on disk, which costs no process."""
+        path = self.folder.root / "server" / "state" / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {"state": "none", "sites": []}
+
+    def wait_for(self, is_so, what, patience=PATIENCE):
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            found = self.file_status()
+            if is_so(found):
+                return found
+            time.sleep(0.05)
+        logs = "\n".join(f"== {p.name}\n{p.read_text()[-2000:]}" for p in self.folder.root.glob("*.out"))
+        raise AssertionError(f"after {patience} s not {what}: {found}\n{logs}")
+
+    def wait_for_sites(self, *names):
+        def are_here(found):
+            here = {site["name"] for site in found["sites"] if site["state"] == "here"}
+            return set(names) <= here
+
+        return self.wait_for(are_here, f"{names} here")
+
+    def begin(self):
+        """Tell the server to train, without a process for it."""
+        from fedmmf.federation.operator import Operator
+
+        return Operator(self.folder).order("run")
+
+    def wait_for_end(self, patience=PATIENCE):
+        found = self.wait_for(lambda s: s["state"] in ("finished", "failed"), "over", patience)
+        assert found["state"] == "finished", found["detail"]
+        return found
+
+    def journal(self):
+        path = self.folder.root / "server" / "state" / "rounds.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def model(self):
+        """Item factors of the finished model."""
+        from fedmmf.site.site import read_model
+        from fedmmf.federation.catalogue import ItemList
+
+        data = (self.folder.root / "server" / "state" / "model.bin").read_bytes()
+        return read_model(data, ItemList.load(self.folder.catalogue_file))[1].public
+
+    def factors(self, site):
+        with np.load(self.folder.root / "sites" / site / "state" / "result.npz") as found:
+            return found["user_factors"]

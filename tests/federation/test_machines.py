@@ -1,0 +1,31 @@
+"""A server and four sites as processes: trains, equals the simulation, survives kills."""
+
+import json
+
+import numpy as np
+import pytest
+from machines import SITES, Machines, make_federation, split_by_user
+
+from fedmmf.config import Settings
+from fedmmf.data.synthetic import synthetic
+from fedmmf.simulation import prepare, train
+
+pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmmf[federation]'")
+
+RATINGS = synthetic(80, 60, 2400, min_per_user=8, seed=3)
+SETTINGS = Settings.checked(solver="vb", factors=4, rounds=12, signed=True, mask="mean")
+
+
+def made(path, **changes):
+    folder = make_federation(path / "fed", RATINGS, SETTINGS.changed(**changes))
+    return Machines(folder, split_by_user(RATINGS, path), test=0.0)
+
+
+def test_it_equals_the_simulation_and_goes_on_without_a_site_that_is_killed(tmp_path):
+    with made(tmp_path) as machines:
+        machines.start("server", *SITES)
+        machines.wait_for_sites(*SITES)
+        machines.begin()
+        machines.wait_for_end()
+        simulated = train(RATINGS, SETTINGS).members[0]
+        assert np.abs(machines.model().item_rows - simulated.public.item_rows).max() < 1e-4
