@@ -194,7 +194,7 @@ class Training:
         log.warning("no sum: %s", error)
         if self._n_lost >= self._agreement.deadlines.retries:
             raise error
-        self._pause(self._agreement.deadlines.heartbeat)
+        self._pause(_POLL)
 
     # Rounds
 
