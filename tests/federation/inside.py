@@ -46,13 +46,15 @@ class Inside:
         server_moments: when the server may be killed.
         site_moments: when a site may be killed.
         twice: whether every message arrives twice.
+        is_stale: whether older messages arrive again after newer ones.
         seen: everything that the server sent and received.
     """
 
     def __init__(self, folder, ratings, test=0.0):
         self.folder, self.ratings, self.test = folder, ratings, test
         self.server_moments, self.site_moments = Moments(), Moments()
-        self.twice, self.seen, self.away = False, [], set()
+        self.twice, self.is_stale, self._before = False, False, {}
+        self.seen, self.away = [], set()
         self.processes = {}
         self.incidents = []
 
@@ -86,6 +88,10 @@ class Inside:
             reply = handler[topic]("server", data)
             if self.twice:
                 assert handler[topic]("server", data) == reply
+            if self.is_stale and name in self._before:
+                handler[topic]("server", self._before[name])  # an older one that took its time
+                assert handler[topic]("server", data) == reply
+            self._before[name] = data
             self.site_moments.pass_by(f"{name} after")
         except KilledError:
             del self.processes[name]
