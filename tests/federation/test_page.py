@@ -304,7 +304,7 @@ def test_a_request_has_one_host(serve):
 def test_other_pages_may_link_here_and_not_ask(serve):
     page, _ = serve()
     foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
-    assert ask(page, "/events", headers=foreign)[0] == 403
+    assert ask(page, "/status", headers=foreign)[0] == 403
     assert ask(page, headers=foreign | {"Sec-Fetch-Mode": "navigate"})[0] == 200
 
 
