@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format bench fuzz deviations clean
+.PHONY: demo federation-demo test lint format bench fuzz deviations faults clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedmmf demo
+
+federation-demo: $(INSTALLED)
+	$(BIN)/python examples/federation_demo.py
 
 test: lint
 	$(BIN)/python -m pytest
@@ -39,6 +42,11 @@ fuzz: $(INSTALLED)
 
 # A hundred thousand runs with a server that lies in one field of one message, looking for a party
 # that is read.
+# Ten trainings while machines are killed and links are cut, and a kill at every single moment.
+faults: $(INSTALLED)
+	$(BIN)/python tests/federation/faults.py 10
+	FEDMMF_EVERY_MOMENT=1 $(BIN)/python -m pytest -n 2 tests/federation/test_kills.py
+
 deviations: $(INSTALLED)
 	$(BIN)/python tests/security/deviations.py 100000
 

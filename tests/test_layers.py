@@ -34,15 +34,19 @@ ALLOWED = {
     "sums": {"arrays", "engines", "errors", "lists", "registry", "secagg", "solvers", "wire"},
     "party": {"arrays", "engines", "errors", "lists", "masks", "scale", "secagg", "solvers"}
     | {"sums", "wire"},
-    "transports": {"errors", "registry"},
+    "transports": {"errors", "registry", "wire"},
     "server": {"arrays", "errors", "rng", "solvers", "sums", "transports", "wire"},
-    "federation": {"errors"},
+    "federation": {"arrays", "checkpoint", "config", "errors", "identity", "scale", "server"}
+    | {"solvers", "sums", "transports", "wire"},
     "attacks": {"arrays", "engines", "errors", "lists", "masks", "registry", "rng", "scale"}
     | {"solvers"},
     "evaluation": {"arrays", "data"},
     "simulation": BASE
     | {"attacks", "data", "engines", "masks", "party", "secagg", "server", "solvers", "sums"}
     | {"transports", "wire"},
+    "site": BASE
+    | {"data", "engines", "federation", "identity", "masks", "party", "simulation", "solvers"}
+    | {"sums", "transports", "wire"},
     "model": BASE
     | {"data", "engines", "evaluation", "masks", "party", "simulation", "solvers", "sums", "wire"},
     "audit": BASE
@@ -54,12 +58,14 @@ ALLOWED = {
     | {"sums", "transports"},
     "bench": BASE
     | {"data", "engines", "evaluation", "model", "secagg", "simulation", "solvers", "sums"},
-    "cli": BASE | {"audit", "bench", "data", "identity", "masks", "model", "paper", "reports"},
+    "cli": BASE
+    | {"audit", "bench", "data", "federation", "identity", "masks", "model", "paper", "reports"}
+    | {"site"},
     "__init__": set(),  # imports lazily, by name
     "__main__": {"cli"},
 }
 # What knows ratings, features or masks.
-KNOWING = {"data", "masks", "party", "simulation", "model", "audit"}
+KNOWING = {"data", "masks", "party", "simulation", "site", "model", "audit"}
 # Files of the server's side: of each way to sum, the half that runs there.
 SERVER_SIDE = {"federation", "server", "secagg", "transports", "wire", "solvers"}
 
@@ -136,7 +142,8 @@ def test_the_server_side_knows_no_ratings_features_or_masks():
         assert not ALLOWED[room] & KNOWING, room
     names = ("plain", "adaptive", "secure", "dp")
     ways = [f"fedmmf.sums.{name}.server" for name in names] + ["fedmmf.sums.homomorphic.keeper"]
-    loaded = loaded_by(f"import fedmmf.server, {', '.join(ways)}")
+    modules = ("fedmmf.server", "fedmmf.federation.server", "fedmmf.transports.bundles", *ways)
+    loaded = loaded_by(f"import {', '.join(modules)}")
     rooms = {name.split(".")[1] for name in loaded if name.startswith("fedmmf.")}
     assert not rooms & KNOWING
 

@@ -103,17 +103,17 @@ class Inside:
 
     def training(self):
         """A server that has just been started."""
-        agreement, items = self.folder.agreement(), ItemList.load(self.folder.catalogue_file)
+        charter, items = self.folder.charter(), ItemList.load(self.folder.catalogue_file)
         self.folder.machine("server").state()
-        digests = {"agreement": agreement.digest.hex(), "catalogue": items.catalogue.digest.hex()}
+        digests = {"charter": charter.digest.hex(), "catalogue": items.catalogue.digest.hex()}
         store = stores.RunStore(self.folder.machine("server").state(), digests)
         self.board = Board(FederationStatus(federation="test", version="0"), lambda status: None)
-        admission = Admission(agreement, items.catalogue.digest, identities_of(self.folder))
+        admission = Admission(charter, items.catalogue.digest, identities_of(self.folder))
         self.sites = Sites(self, admission, lambda: None)
-        plan = ServerPlan(agreement.training, items.catalogue, 0.0, 0.0, items.features)
+        plan = ServerPlan(charter.training, items.catalogue, 0.0, 0.0, items.features)
         self.greet()
         self.store = store
-        return Training(plan, agreement, Greeting(self.sites, self), store, self.board)
+        return Training(plan, charter, Greeting(self.sites, self), store, self.board)
 
     def greet(self):
         for name, process in self.processes.items():

@@ -9,12 +9,11 @@ import sys
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from fedmmf.federation.agreement import Agreement, Deadlines, Network
+from fedmmf.federation.charter import Charter, Deadlines, Network
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.provision import provision
 from fedmmf.site.items import of_ratings
@@ -52,7 +51,7 @@ def make_federation(root, ratings, settings, sites=SITES, **more):
     network = more.pop("network", None) or Network(port=free_port(), page_port=free_port())
     scale = ratings.scale
     deadlines = {"answer": 20.0, "heartbeat": 0.3, "gathering": 30.0, "retries": 10}
-    agreement = Agreement.checked(
+    charter = Charter.checked(
         name="test",
         sites=sites,
         scale=(scale.min, scale.max, scale.step),
@@ -63,7 +62,7 @@ def make_federation(root, ratings, settings, sites=SITES, **more):
         **more,
     )
     folder = Folder(root)
-    provision(folder, agreement, of_ratings(ratings))
+    provision(folder, charter, of_ratings(ratings))
     return folder
 
 
@@ -135,7 +134,9 @@ class Machines:
             if is_so(found):
                 return found
             time.sleep(0.05)
-        logs = "\n".join(f"== {p.name}\n{p.read_text()[-2000:]}" for p in self.folder.root.glob("*.out"))
+        logs = "\n".join(
+            f"== {p.name}\n{p.read_text()[-2000:]}" for p in self.folder.root.glob("*.out")
+        )
         raise AssertionError(f"after {patience} s not {what}: {found}\n{logs}")
 
     def wait_for_sites(self, *names):
@@ -162,8 +163,8 @@ class Machines:
 
     def model(self):
         """Item factors of the finished model."""
-        from fedmmf.site.site import read_model
         from fedmmf.federation.catalogue import ItemList
+        from fedmmf.site.site import read_model
 
         data = (self.folder.root / "server" / "state" / "model.bin").read_bytes()
         return read_model(data, ItemList.load(self.folder.catalogue_file))[1].public

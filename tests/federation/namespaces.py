@@ -5,22 +5,24 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 
+IP = shutil.which("ip") or ""
+
 
 def can_make_them():
     """Whether this process may make namespaces; an empty text, or why not."""
-    if shutil.which("ip") is None:
+    if not IP:
         return "iproute2 is not installed"
     if os.geteuid() != 0:
         return "only root can make network namespaces"
-    tried = subprocess.run(["ip", "netns", "add", "fedmmf-try"], capture_output=True, text=True)
+    tried = subprocess.run([IP, "netns", "add", "fedmmf-try"], capture_output=True, text=True)
     if tried.returncode:
         return f"this machine makes no network namespaces: {tried.stderr.strip()}"
-    subprocess.run(["ip", "netns", "delete", "fedmmf-try"], check=True)
+    subprocess.run([IP, "netns", "delete", "fedmmf-try"], check=True)
     return ""
 
 
 def ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+    subprocess.run([IP, *words], check=True, capture_output=True, text=True)
 
 
 class Hosts:
@@ -65,7 +67,7 @@ class Hosts:
 
     def remove(self):
         for space in (*self.names.values(), self.switch):
-            subprocess.run(["ip", "netns", "delete", space], capture_output=True)
+            subprocess.run([IP, "netns", "delete", space], capture_output=True)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Kill -9 at every moment: nothing is lost, no number and no session is used twice."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -33,8 +34,6 @@ def folder_of(tmp_path_factory):
     made = {}
 
     def fresh(party="site", **changes):
-        import shutil
-
         key = (party, *sorted(changes.items()))
         if key not in made:
             root = tmp_path_factory.mktemp("federation")
@@ -64,9 +63,7 @@ def sessions(seen):
             frames = unpack(data).values()
         except WireError:
             continue
-        for frame in frames:
-            if kind_of(frame) == Kind.SECURE_SETUP:
-                found.append(SecureSetup.decode(frame))
+        found += [SecureSetup.decode(f) for f in frames if kind_of(f) == Kind.SECURE_SETUP]
     return found
 
 
@@ -77,7 +74,7 @@ def require_sound(made, parcel):
     assert numbers == sorted(set(numbers))
     assert len(numbers) == SETTINGS.max_rounds
     public = read_model(parcel, made.processes["a"]._items)[1].public
-    settings = made.folder.agreement().training
+    settings = made.folder.charter().training
     expected = replayed(journal, RATINGS, settings, list(SITES))
     assert np.abs(public.item_rows - expected.item_rows).max() < 1e-5
 
@@ -128,7 +125,7 @@ def test_messages_that_arrive_again_after_newer_ones_change_nothing(folder_of):
 def test_every_user_may_be_a_party(folder_of):
     made = inside(folder_of, party="user")
     require_sound(made, made.run())
-    assert len(list(made.store.rounds())[0]["parties"]) == RATINGS.n_users
+    assert len(next(made.store.rounds())["parties"]) == RATINGS.n_users
 
 
 def test_three_of_four_go_on_and_two_do_not(folder_of):

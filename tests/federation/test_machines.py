@@ -1,14 +1,12 @@
 """A server and four sites as processes: trains, equals the simulation, survives kills."""
 
-import json
-
 import numpy as np
 import pytest
 from machines import SITES, Machines, make_federation, split_by_user
 
 from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
-from fedmmf.simulation import prepare, train
+from fedmmf.simulation import train
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmmf[federation]'")
 

@@ -16,7 +16,7 @@ from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import errors, print_json, results, shown, table
 from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
-from fedmmf.federation.agreement import Agreement, Network
+from fedmmf.federation.charter import Charter, Network
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
@@ -82,7 +82,7 @@ def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
         raise SettingsError("a new federation needs --sites a,b,c and --items FILE")
     items = item_list(making.items, making.scale)
     is_signed = making.party == "site" and settings.sharing == "strict"
-    agreement = Agreement.checked(
+    charter = Charter.checked(
         name=making.name,
         sites=tuple(name.strip() for name in making.sites.split(",")),
         party=making.party,
@@ -90,14 +90,14 @@ def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
         network=Network(host=making.host, port=making.port, page_port=making.page_port),
         training=settings.changed(signed=is_signed),
     )
-    return provision(place, agreement, items)
+    return provision(place, charter, items)
 
 
 def _show_handouts(place: Folder, handed: list[Handout]) -> None:
     rows = [[h.machine, ", ".join(h.files)] for h in handed]
     results.print(table(f"Hand these files of {place.root} to", ["machine", "files"], rows))
     results.print(
-        f"Read {place.agreement_file} and change what you like, before you hand it out.\n"
+        f"Read {place.charter_file} and change what you like, before you hand it out.\n"
         f"Each machine's own folder has its secret keys: over a safe way, and to nobody else.\n"
         f"{place.keeper} stays here: whoever has it can let anybody in."
     )
@@ -110,10 +110,10 @@ def server(folder: FolderArgument, seed: UnusedSeedOption = 0) -> None:
 
     place = Folder(folder)
     _log_to(place.machine("server").state() / "server.log")
-    family = FAMILIES[place.agreement().training.mask]
+    family = FAMILIES[place.charter().training.mask]
     running = Server(place, is_centred=family.is_centred)
     _until_stopped(running.stop)
-    errors.print(f"server of {place.agreement().name}: {running.page_url}", highlight=False)
+    errors.print(f"server of {place.charter().name}: {running.page_url}", highlight=False)
     running.serve()
 
 

@@ -1,6 +1,6 @@
 """A federation's folder: what is in it, on which machine, and for whose eyes.
 
-Everybody has the agreement, the catalogue and, where parties sign, the list of identities. Each
+Everybody has the charter, the catalogue and, where parties sign, the list of identities. Each
 machine has a folder of its own, with its certificate and its state; nobody else needs that.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmmf.errors import SettingsError
-from fedmmf.federation.agreement import NAME, Agreement
+from fedmmf.federation.charter import NAME, Charter
 from fedmmf.transports.contract import Credentials
 
 _PRIVATE = 0o700
@@ -22,7 +22,7 @@ class Folder:
     root: Path
 
     @property
-    def agreement_file(self) -> Path:
+    def charter_file(self) -> Path:
         """Commented settings."""
         return self.root / "federation.toml"
 
@@ -51,14 +51,14 @@ class Folder:
         """Secrets of whoever keeps the federation; on no other machine."""
         return self.root / "keeper"
 
-    def agreement(self) -> Agreement:
+    def charter(self) -> Charter:
         """What was agreed on."""
-        if not self.agreement_file.exists():
+        if not self.charter_file.exists():
             raise SettingsError(
-                f"{self.root} is no federation: {self.agreement_file.name} is not in it. Make one "
+                f"{self.root} is no federation: {self.charter_file.name} is not in it. Make one "
                 "with `fedmmf federation init`, or copy what its keeper handed out"
             )
-        return Agreement.read(self.agreement_file)
+        return Charter.read(self.charter_file)
 
     def machine(self, name: str) -> "Machine":
         """What belongs to one machine: `server`, or a site's name."""

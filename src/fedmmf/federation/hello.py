@@ -35,7 +35,7 @@ class Hello(_Words):
 
     protocol: int
     version: Annotated[str, Field(max_length=40)]  # of fedmmf
-    agreement: _Hex
+    charter: _Hex
     catalogue: _Hex
     identity: _Hex  # public key; empty: it does not sign
     instance: _Hex  # of this process, so that another of the same name is noticed

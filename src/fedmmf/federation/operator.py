@@ -19,7 +19,7 @@ class Operator:
     """
 
     def __init__(self, folder: Folder) -> None:
-        network = folder.agreement().network
+        network = folder.charter().network
         self._state = folder.machine("server").state()
         self._url = f"http://{network.page_host}:{network.page_port}/"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmmf.errors import SettingsError
-from fedmmf.federation.agreement import Agreement
 from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder, private_folder
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.identity import TrustList, enrol
@@ -27,9 +27,9 @@ class Handout:
     files: tuple[str, ...]
 
 
-def provision(folder: Folder, agreement: Agreement, items: ItemList) -> list[Handout]:
+def provision(folder: Folder, charter: Charter, items: ItemList) -> list[Handout]:
     """Write everything that machines need; nothing that is there is overwritten."""
-    if folder.agreement_file.exists():
+    if folder.charter_file.exists():
         raise SettingsError(
             f"{folder.root} has a federation already; choose another folder, or add a site to it "
             "with `fedmmf federation init --add SITE`"
@@ -39,34 +39,34 @@ def provision(folder: Folder, agreement: Agreement, items: ItemList) -> list[Han
     except OSError as error:
         raise SettingsError(f"{folder.root} cannot be made: {error.strerror}") from None
     private_folder(folder.keeper)
-    authority = _Authority.new(folder, agreement.name)
-    for machine in ("server", *agreement.sites):
-        authority.issue(machine, agreement)
-    if agreement.training.signed:
-        _identities(folder, agreement)
+    authority = _Authority.new(folder, charter.name)
+    for machine in ("server", *charter.sites):
+        authority.issue(machine, charter)
+    if charter.training.signed:
+        _identities(folder, charter)
     items.save(folder.catalogue_file)
-    create(folder.agreement_file, agreement.text().encode(), PUBLIC)
-    return handouts(agreement, ("server", *agreement.sites))
+    create(folder.charter_file, charter.text().encode(), PUBLIC)
+    return handouts(charter, ("server", *charter.sites))
 
 
 def add_site(folder: Folder, site: str) -> list[Handout]:
     """Let one more site take part: its certificate, its identity, and the next list."""
-    old = folder.agreement()
-    agreement = Agreement.checked(**{**dict(old), "sites": (*old.sites, site)})
-    _Authority.read(folder, old.name).issue(site, agreement)
-    if agreement.training.signed:
+    old = folder.charter()
+    charter = Charter.checked(**{**dict(old), "sites": (*old.sites, site)})
+    _Authority.read(folder, old.name).issue(site, charter)
+    if charter.training.signed:
         issuer = Identity.read(folder.keeper / "issuer.key")
         card = enrol(folder.root / "sites" / site / "identity.key", site, site)
         known = TrustList.read(folder.trust_file, issuer=issuer.public)
         known.adding([card], issuer).save(folder.trust_file)
-    folder.agreement_file.write_text(agreement.text())
-    return handouts(agreement, (site,))
+    folder.charter_file.write_text(charter.text())
+    return handouts(charter, (site,))
 
 
-def handouts(agreement: Agreement, machines: Iterable[str]) -> list[Handout]:
+def handouts(charter: Charter, machines: Iterable[str]) -> list[Handout]:
     """What to hand to whom."""
     common = ["federation.toml", "catalogue.npz", "authority.pem"]
-    if agreement.training.signed:
+    if charter.training.signed:
         common += ["trust.json", "issuer.pub"]
     return [
         Handout(name, (*common, "server/" if name == "server" else f"sites/{name}/"))
@@ -74,14 +74,14 @@ def handouts(agreement: Agreement, machines: Iterable[str]) -> list[Handout]:
     ]
 
 
-def _identities(folder: Folder, agreement: Agreement) -> None:
+def _identities(folder: Folder, charter: Charter) -> None:
     issuer = Identity.new()
     issuer.save(folder.keeper / "issuer.key")
     create(folder.issuer_file, issuer.public.hex().encode() + b"\n", PUBLIC)
     cards = [
-        enrol(folder.root / "sites" / site / "identity.key", site, site) for site in agreement.sites
+        enrol(folder.root / "sites" / site / "identity.key", site, site) for site in charter.sites
     ]
-    TrustList.first(agreement.name, cards, issuer).save(folder.trust_file)
+    TrustList.first(charter.name, cards, issuer).save(folder.trust_file)
 
 
 class _Authority:
@@ -116,19 +116,19 @@ class _Authority:
             raise SettingsError(f"only the federation's keeper can do that: {path} is not here")
         return cls(folder, name, load_pem_private_key(path.read_bytes(), None))
 
-    def issue(self, machine: str, agreement: Agreement) -> None:
+    def issue(self, machine: str, charter: Charter) -> None:
         """A key and a certificate for one machine."""
         is_server = machine == "server"
         place = self._folder.root / ("server" if is_server else Path("sites") / machine)
         private_folder(place)
         key, public = self._lighter.generate_keys()
         certificate = self._lighter.generate_cert(
-            self._lighter.Identity(server_name(agreement) if is_server else machine, _ORGANISATION),
+            self._lighter.Identity(server_name(charter) if is_server else machine, _ORGANISATION),
             self._subject,
             self._key,
             public,
             **_validity(),
-            server_default_host=agreement.network.host if is_server else None,
+            server_default_host=charter.network.host if is_server else None,
         )
         create(place / "tls.key", self._lighter.serialize_pri_key(key), OWNER_ONLY)
         create(place / "tls.crt", self._lighter.serialize_cert(certificate), PUBLIC)
@@ -140,6 +140,6 @@ def _validity() -> dict[str, datetime]:
     return {"not_valid_before": since, "not_valid_after": since + timedelta(days=_VALID_DAYS)}
 
 
-def server_name(agreement: Agreement) -> str:
+def server_name(charter: Charter) -> str:
     """The name in the server's certificate, which no site's can have."""
-    return f"{agreement.name}.server"
+    return f"{charter.name}.server"

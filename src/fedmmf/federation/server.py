@@ -11,8 +11,8 @@ from typing import Any
 
 from fedmmf import __version__
 from fedmmf.errors import FedMMFError, SettingsError, WireError
-from fedmmf.federation.agreement import Agreement
 from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.hello import TestSums, Welcome
 from fedmmf.federation.needs import needs_nvflare
@@ -43,17 +43,17 @@ class Server:
     """
 
     def __init__(self, folder: Folder, *, is_centred: bool) -> None:
-        self._agreement, self._items = folder.agreement(), ItemList.load(folder.catalogue_file)
-        _require_same_scale(self._agreement, self._items)
+        self._charter, self._items = folder.charter(), ItemList.load(folder.catalogue_file)
+        _require_same_scale(self._charter, self._items)
         self._machine, self._state = folder.machine("server"), folder.machine("server").state()
         catalogue = self._items.catalogue
         digests = {
-            "agreement": self._agreement.digest.hex(),
+            "charter": self._charter.digest.hex(),
             "catalogue": catalogue.digest.hex(),
         }
         self._store = RunStore(self._state, digests)
         self._board = Board(self._first_picture(), self._store.save_status)
-        admission = Admission(self._agreement, catalogue.digest, identities_of(folder))
+        admission = Admission(self._charter, catalogue.digest, identities_of(folder))
         self._link = self._open_link()
         self._sites = Sites(self._link, admission, self._show_sites)
         self._plan = self._make_plan(is_centred)
@@ -66,7 +66,7 @@ class Server:
     def _make_plan(self, is_centred: bool) -> ServerPlan:
         scale = self._items.scale
         return ServerPlan(
-            settings=self._agreement.training,
+            settings=self._charter.training,
             catalogue=self._items.catalogue,
             level=0.0 if is_centred else scale.midpoint,
             ratings_per_user=0.0,  # the survey tells
@@ -74,27 +74,27 @@ class Server:
         )
 
     def _first_picture(self) -> FederationStatus:
-        settings = self._agreement.training
+        settings = self._charter.training
         return FederationStatus(
-            federation=self._agreement.name,
+            federation=self._charter.name,
             version=__version__,
             detail="waiting for sites; `fedmmf federation run` begins the training",
             rounds=settings.max_rounds,
             smallest_cohort=settings.smallest_cohort,
-            settings={**settings.model_dump(), "party": self._agreement.party},
+            settings={**settings.model_dump(), "party": self._charter.party},
             protection=SUMS[settings.sums].words(settings),
             started=now(),
         )
 
     def _open_link(self) -> Any:
-        network = self._agreement.network
+        network = self._charter.network
         require_free_port(network.host, network.port, "sites", "network.port")
         nvflare = needs_nvflare("fedmmf.transports.nvflare")
-        name = server_name(self._agreement)
-        return nvflare.CellLink("server", self._agreement.url, self._machine.credentials, name)
+        name = server_name(self._charter)
+        return nvflare.CellLink("server", self._charter.url, self._machine.credentials, name)
 
     def _make_page(self) -> StatusPage:
-        network = self._agreement.network
+        network = self._charter.network
         actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "run": self.run_training,
             "evaluate": self.evaluate,
@@ -154,7 +154,7 @@ class Server:
         return {"training": True}
 
     def _begin(self) -> None:
-        parts = (self._plan, self._agreement, self._sites, self._store, self._board)
+        parts = (self._plan, self._charter, self._sites, self._store, self._board)
         self._training = Training(*parts)
         self._thread = Thread(target=self._train, args=(self._training,), daemon=True)
         self._thread.start()
@@ -187,7 +187,7 @@ class Server:
             raise SettingsError("there is nothing to evaluate before training is done")
         here = self._sites.here()
         questions = dict.fromkeys(here, name_of(parcel))
-        replies = self._link.ask("evaluate", questions, self._agreement.deadlines.answer)
+        replies = self._link.ask("evaluate", questions, self._charter.deadlines.answer)
         found = added_up({site: _read_sums(data) for site, data in replies.items()})
         self._board.show(evaluation=found)
         return found.model_dump()
@@ -225,17 +225,17 @@ def added_up(sums: Mapping[str, TestSums]) -> Evaluated:
 _SUMS = ("squared", "absolute")
 
 
-def _require_same_scale(agreement: Agreement, items: ItemList) -> None:
-    if agreement.rating_scale != items.scale:
+def _require_same_scale(charter: Charter, items: ItemList) -> None:
+    if charter.rating_scale != items.scale:
         raise SettingsError(
-            f"federation.toml says that ratings are {agreement.rating_scale}, the catalogue "
+            f"federation.toml says that ratings are {charter.rating_scale}, the catalogue "
             f"{items.scale}. Make the federation anew with the right scale"
         )
 
 
 def identities_of(folder: Folder) -> dict[bytes, str] | None:
     """Site of each key that may sign; None where nobody does."""
-    if not folder.agreement().training.signed:
+    if not folder.charter().training.signed:
         return None
     known = TrustList.read(folder.trust_file, issuer=issuer_of(folder))
     return {key: known.site_of(key) for key in known.trusted}

@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Protocol
 
 from fedmmf.errors import WireError
-from fedmmf.federation.agreement import Agreement
+from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
 from fedmmf.federation.status import SiteStatus, now
 from fedmmf.transports.bundles import pack, unpack
@@ -34,7 +34,7 @@ class Link(Protocol):
 class Admission:
     """What a site has to say to be let in."""
 
-    agreement: Agreement
+    charter: Charter
     catalogue: bytes  # digest
     identities: Mapping[bytes, str] | None  # site of each key that may sign; None: nobody signs
 
@@ -42,13 +42,13 @@ class Admission:
         """Why a site may not take part; empty: it may."""
         if hello.protocol != PROTOCOL:
             return f"it speaks protocol {hello.protocol} ({hello.version}); {PROTOCOL} is due"
-        if hello.agreement != self.agreement.digest.hex():
+        if hello.charter != self.charter.digest.hex():
             return "its federation.toml differs from the server's"
         if hello.catalogue != self.catalogue.hex():
             return "its catalogue differs from the server's: other items, features or scale"
-        if site not in self.agreement.sites:
+        if site not in self.charter.sites:
             return "it is not among the sites of this federation"
-        if self.agreement.party == "site" and hello.parties != 1:
+        if self.charter.party == "site" and hello.parties != 1:
             return f"a site is one party here; it has {hello.parties}"
         if not self.knows(site, bytes.fromhex(hello.identity)):
             return "its identity is unknown or was revoked"
@@ -84,8 +84,8 @@ class Sites:
         self._link, self._admission, self._on_change = link, admission, on_change
         self._lock = RLock()
         self._seen: dict[str, _Seen] = {}
-        self._pictures = {name: SiteStatus(name=name) for name in admission.agreement.sites}
-        self._heartbeat = admission.agreement.deadlines.heartbeat
+        self._pictures = {name: SiteStatus(name=name) for name in admission.charter.sites}
+        self._heartbeat = admission.charter.deadlines.heartbeat
         self.changes = 0
         self.welcome = Welcome(is_welcome=True)  # what those who may come in are told
 
@@ -165,7 +165,7 @@ class Sites:
             return [name for site in sites for name in self._parties_of(site)]
 
     def _parties_of(self, site: str) -> list[str]:
-        if self._admission.agreement.party == "site":
+        if self._admission.charter.party == "site":
             return [site]
         return [f"{site}/{number:06}" for number in range(self._seen[site].hello.parties)]
 

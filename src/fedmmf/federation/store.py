@@ -21,7 +21,7 @@ class RunStore:
 
     Args:
         folder: for the server alone.
-        identity: digests of the agreement and the catalogue; a run belongs to both.
+        identity: digests of the charter and the catalogue; a run belongs to both.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
@@ -36,7 +36,7 @@ class RunStore:
         arrays, meta = checkpoint.load(self._run, "run")
         if {name: meta.get(name) for name in self._identity} != self._identity:
             raise CheckpointError(
-                f"{self._run} belongs to a run with another agreement or catalogue. Go back to "
+                f"{self._run} belongs to a run with another charter or catalogue. Go back to "
                 f"those, or move {self._folder} away to begin anew"
             )
         self._forget_rounds_after(int(meta["round"]))

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, DivergenceError, FedMMFError, WireError
-from fedmmf.federation.agreement import Agreement
+from fedmmf.federation.charter import Charter
 from fedmmf.federation.sites import Sites
 from fedmmf.federation.status import MOST_INCIDENTS, Board, IncidentLine, now
 from fedmmf.federation.store import RunStore
@@ -54,7 +54,7 @@ class Training:
 
     Args:
         plan: what is trained; its number of ratings per user is found by the survey.
-        agreement: of the federation.
+        charter: of the federation.
         sites: those who may take part.
         store: where training is kept.
         board: where it is shown.
@@ -63,12 +63,12 @@ class Training:
     def __init__(
         self,
         plan: ServerPlan,
-        agreement: Agreement,
+        charter: Charter,
         sites: Sites,
         store: RunStore,
         board: Board,
     ) -> None:
-        self._plan, self._agreement = plan, agreement
+        self._plan, self._charter = plan, charter
         self._sites, self._store, self._board = sites, store, board
         self._stop = Event()
         self._invitation: Invitation | None = None
@@ -110,7 +110,7 @@ class Training:
 
     def _begin_rounds(self, ratings_per_user: float) -> None:
         self._plan = replace(self._plan, ratings_per_user=ratings_per_user)
-        self._coordinator = self._plan.coordinator(most_lost=self._agreement.deadlines.retries)
+        self._coordinator = self._plan.coordinator(most_lost=self._charter.deadlines.retries)
 
     # Who is here
 
@@ -121,7 +121,7 @@ class Training:
         roster = Roster(
             self._sites,
             self._sites.parties(here),
-            self._agreement.deadlines.answer,
+            self._charter.deadlines.answer,
             self._sites.knows,
         )
         self._invitation = self._invitation or self._plan.invitation()
@@ -142,12 +142,12 @@ class Training:
 
     def _wait_for_sites(self) -> None:
         """Until enough parties are here, and the others had some time to come as well."""
-        deadlines = self._agreement.deadlines
+        deadlines = self._charter.deadlines
         began, fewest = time.monotonic(), self._plan.settings.smallest_cohort
         while True:
             here = self._sites.here()
             n_parties, waited = len(self._sites.parties(here)), time.monotonic() - began
-            is_late = waited >= deadlines.gathering or len(here) == len(self._agreement.sites)
+            is_late = waited >= deadlines.gathering or len(here) == len(self._charter.sites)
             if n_parties >= fewest and (is_late or self._coordinator is not None):
                 return
             if waited >= deadlines.patience:
@@ -192,7 +192,7 @@ class Training:
         """Before the first round there is no coordinator that counts."""
         self._n_lost += 1
         log.warning("no sum: %s", error)
-        if self._n_lost >= self._agreement.deadlines.retries:
+        if self._n_lost >= self._charter.deadlines.retries:
             raise error
         self._pause(_POLL)
 

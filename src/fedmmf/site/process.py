@@ -8,8 +8,8 @@ from typing import Any
 
 from fedmmf import __version__
 from fedmmf.errors import SettingsError, WireError
-from fedmmf.federation.agreement import Agreement
 from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder, Machine
 from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
 from fedmmf.federation.needs import needs_nvflare
@@ -18,7 +18,7 @@ from fedmmf.federation.server import issuer_of
 from fedmmf.identity import Identity, take_part
 from fedmmf.party import Policy
 from fedmmf.simulation.prepared import policy_of
-from fedmmf.site.holdings import Holdings, Outside, UserRatings, read_ratings, split
+from fedmmf.site.ratings import Outside, SiteRatings, UserRatings, read_ratings, split
 from fedmmf.site.site import Site, SitePlan
 from fedmmf.site.store import SiteStore
 from fedmmf.wire import name_of
@@ -40,16 +40,16 @@ class SiteProcess:
     def __init__(
         self, folder: Folder, name: str, ratings: Path | None = None, test: float = 0.1
     ) -> None:
-        self._agreement, self._name = folder.agreement(), name
-        if name not in self._agreement.sites:
-            known = ", ".join(self._agreement.sites)
+        self._charter, self._name = folder.charter(), name
+        if name not in self._charter.sites:
+            known = ", ".join(self._charter.sites)
             raise SettingsError(f"this federation has no site {name!r}; its sites are {known}")
         machine = folder.machine(name)
         self._store, self._items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
         self.outside: Outside | None = None
         holdings = self._holdings(ratings, test)
-        policy = policy_for(folder, self._agreement, machine)
-        plan = SitePlan(name, self._agreement, self._items, holdings, policy, self._seed)
+        policy = policy_for(folder, self._charter, machine)
+        plan = SitePlan(name, self._charter, self._items, holdings, policy, self._seed)
         self.site = Site(plan, self._store)
         self._policy, self._machine = policy, machine
         self._instance, self._stop = secrets.token_hex(8), Event()
@@ -57,14 +57,14 @@ class SiteProcess:
 
     @property
     def _seed(self) -> int:
-        is_public = self._agreement.reproducible
-        return self._agreement.training.seed if is_public else self._store.seed
+        is_public = self._charter.reproducible
+        return self._charter.training.seed if is_public else self._store.seed
 
-    def _holdings(self, path: Path | None, test: float) -> Holdings:
+    def _holdings(self, path: Path | None, test: float) -> SiteRatings:
         if path is None:
             if not self._store.holdings.exists():
                 raise SettingsError("give the site its ratings with --ratings FILE the first time")
-            return Holdings.load(self._store.holdings)
+            return SiteRatings.load(self._store.holdings)
         ratings, self.outside = read_ratings(path, self._items)
         self._require_in_catalogue(ratings)
         holdings = split(ratings, test, self._seed)
@@ -83,14 +83,14 @@ class SiteProcess:
     def serve(self) -> None:
         """Take part until `stop` is called, whatever happens to the server."""
         nvflare = needs_nvflare("fedmmf.transports.nvflare")
-        name = server_name(self._agreement)
-        link = nvflare.CellLink(self._name, self._agreement.url, self._machine.credentials, name)
+        name = server_name(self._charter)
+        link = nvflare.CellLink(self._name, self._charter.url, self._machine.credentials, name)
         try:
             link.answer("ask", self._answer)
             link.answer("evaluate", self._evaluate)
             while not self._stop.is_set():
                 self._say_hello(link)
-                self._stop.wait(self._agreement.deadlines.heartbeat)
+                self._stop.wait(self._charter.deadlines.heartbeat)
         finally:
             link.close()
 
@@ -117,7 +117,7 @@ class SiteProcess:
         if not welcome.is_welcome:
             raise SettingsError(f"the server does not let {self._name} in: {welcome.reason}")
         if not self._is_welcome:
-            log.info("connected to the server of %s", self._agreement.name)
+            log.info("connected to the server of %s", self._charter.name)
         self._is_welcome = True
         if welcome.model and welcome.model != self._model_name:
             self._fetch_model(link, welcome.model)
@@ -127,7 +127,7 @@ class SiteProcess:
         return name_of(self._store.model).hex() if self._store.model else ""
 
     def _fetch_model(self, link: Any, name: str) -> None:
-        parcel = link.ask("model", {"server": b""}, self._agreement.deadlines.answer).get("server")
+        parcel = link.ask("model", {"server": b""}, self._charter.deadlines.answer).get("server")
         if parcel is not None and name_of(parcel).hex() == name:
             self.site.take_model(parcel)
 
@@ -135,7 +135,7 @@ class SiteProcess:
         return Hello(
             protocol=PROTOCOL,
             version=__version__,
-            agreement=self._agreement.digest.hex(),
+            charter=self._charter.digest.hex(),
             catalogue=self._items.catalogue.digest.hex(),
             identity=self._policy.public_identity.hex(),
             instance=self._instance,
@@ -145,11 +145,11 @@ class SiteProcess:
         )
 
 
-def policy_for(folder: Folder, agreement: Agreement, machine: Machine) -> Policy:
-    """What this site's owner allows: what the agreement says, and nothing more."""
+def policy_for(folder: Folder, charter: Charter, machine: Machine) -> Policy:
+    """What this site's owner allows: what the charter says, and nothing more."""
     from dataclasses import replace
 
-    settings = agreement.training
+    settings = charter.training
     policy = policy_of(settings)
     if settings.aggregation == "dp":
         from fedmmf.sums.dp.guarantee import guarantee_of

@@ -13,7 +13,7 @@ from fedmmf.masks import FAMILIES, MaskFamily, apply_mask
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.results import RecommendedItem, RecommendedList
 from fedmmf.scale import RatingScale
-from fedmmf.site.holdings import Holdings
+from fedmmf.site.ratings import SiteRatings
 from fedmmf.site.store import SiteStore
 from fedmmf.solvers.sgd import scores
 
@@ -36,11 +36,11 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
             f"{site} has no model yet. Train with `fedmmf federation run`; a site fetches the "
             "result by itself while `fedmmf federation site` runs"
         )
-    items, holdings = ItemList.load(folder.catalogue_file), Holdings.load(store.holdings)
+    items, holdings = ItemList.load(folder.catalogue_file), SiteRatings.load(store.holdings)
     place = holdings.training.user(user)
     public, _, users = found
     everything = np.arange(len(items.ids), dtype=np.int32)
-    mask = _Mask(FAMILIES[folder.agreement().training.mask], items.scale, users["theta"][[place]])
+    mask = _Mask(FAMILIES[folder.charter().training.mask], items.scale, users["theta"][[place]])
     masked = apply_mask(mask, UserLists.of_one(everything), items.features, OneByOne())
     predicted = scores(public.item_factors, users["user_factors"][place]) + masked  # (n_items,)
     seen = _seen(holdings, place)
@@ -53,10 +53,10 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
         )
         for at, value in zip(best, clipped, strict=True)
     )
-    return RecommendedList(user=user, model=folder.agreement().name, recommendations=listed)
+    return RecommendedList(user=user, model=folder.charter().name, recommendations=listed)
 
 
-def _seen(holdings: Holdings, place: int) -> Array:
+def _seen(holdings: SiteRatings, place: int) -> Array:
     """Items that a user has rated, for training or for a test."""
     return np.concatenate(
         [

@@ -10,12 +10,12 @@ from fedmmf.arrays import Array
 from fedmmf.engines import ENGINES
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import WireError
-from fedmmf.federation.agreement import Agreement
 from fedmmf.federation.catalogue import ItemList
+from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import TestSums
 from fedmmf.party import Party, Policy
 from fedmmf.simulation.prepared import mask_plan
-from fedmmf.site.holdings import Holdings, choose_held_out
+from fedmmf.site.ratings import SiteRatings, choose_held_out
 from fedmmf.site.store import SiteStore, rows_by_user
 from fedmmf.solvers.contract import Public
 from fedmmf.transports.bundles import pack, unpack
@@ -30,9 +30,9 @@ class SitePlan:
     """What a site is made of."""
 
     name: str
-    agreement: Agreement
+    charter: Charter
     items: ItemList
-    holdings: Holdings
+    holdings: SiteRatings
     policy: Policy
     seed: int
 
@@ -130,7 +130,7 @@ class Site:
 
 def make_parties(plan: SitePlan) -> dict[str, Party]:
     """One party, or one for each user; names sort like the users."""
-    holdings, settings = plan.holdings, plan.agreement.training
+    holdings, settings = plan.holdings, plan.charter.training
     held_out = choose_held_out(holdings.training, settings.held_out_share, plan.seed)
     masks, n_users = mask_plan(settings), len(holdings.training.user_ids)
 
@@ -138,7 +138,7 @@ def make_parties(plan: SitePlan) -> dict[str, Party]:
         data = holdings.party_data(plan.items, users, plan.seed, held_out)
         return Party(data, masks, plan.policy, engine)  # type: ignore[arg-type]
 
-    if plan.agreement.party == "site":
+    if plan.charter.party == "site":
         return {plan.name: made(range(n_users), ENGINES["numba"])}
     return {f"{plan.name}/{user:06}": made(range(user, user + 1), NUMPY) for user in range(n_users)}
 

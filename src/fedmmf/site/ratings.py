@@ -60,7 +60,7 @@ class Outside:
 
 
 @dataclass(frozen=True, eq=False)
-class Holdings:
+class SiteRatings:
     """What a site trains and tests on."""
 
     training: UserRatings
@@ -75,7 +75,7 @@ class Holdings:
         checkpoint.save(path, arrays, {"kind": _KIND})
 
     @classmethod
-    def load(cls, path: Path) -> "Holdings":
+    def load(cls, path: Path) -> "SiteRatings":
         """Read it."""
         arrays, _ = checkpoint.load(path, _KIND)
         ids = arrays["user_ids"]
@@ -135,12 +135,12 @@ def _in_codes(found: Ratings, items: Array, inside: Array) -> UserRatings:
     return UserRatings(found.user_ids[users].astype(np.str_), lists, frame["value"].to_numpy())
 
 
-def split(ratings: UserRatings, share: float, seed: Any) -> Holdings:
+def split(ratings: UserRatings, share: float, seed: Any) -> SiteRatings:
     """Keep a share of each user's ratings for `federation evaluate`."""
     if not 0 <= share < 1:
         raise SettingsError(f"the share of test ratings is in [0, 1); got {share}")
     is_test = _drawn(ratings, share, seed, "test")
-    return Holdings(ratings.part(~is_test), ratings.part(is_test))
+    return SiteRatings(ratings.part(~is_test), ratings.part(is_test))
 
 
 def choose_held_out(ratings: UserRatings, share: float, seed: Any) -> Array:

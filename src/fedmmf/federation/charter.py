@@ -49,7 +49,7 @@ class Deadlines(_Part):
     )
 
 
-class Agreement(_Part):
+class Charter(_Part):
     """Everything that sites and server must have in common.
 
     Attributes:
@@ -119,7 +119,7 @@ class Agreement(_Part):
         """32 bytes; equal where everything that matters to others is equal."""
         said = self.model_dump(mode="json", exclude={"network": {"page_host", "page_port"}})
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(b"fedmmf agreement 1" + text.encode()).digest()
+        return hashlib.sha256(b"fedmmf charter 1" + text.encode()).digest()
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
