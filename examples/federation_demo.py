@@ -59,13 +59,23 @@ def wait_until(fed: str, is_so: Callable[[dict], bool]) -> dict:
     """Look at the status until it is as it should be."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        found = json.loads(said("status", fed, "--json"))
+        found = look(fed)
         if found["state"] == "failed":
             sys.exit(f"training failed: {found['detail']}")
         if is_so(found):
             return found
         time.sleep(0.2)
     sys.exit(f"nothing happened for {PATIENCE:.0f} s: {found['detail']}")
+
+
+def look(fed: str) -> dict:
+    """The status; until the server has started there is none."""
+    done = subprocess.run(  # noqa: S603
+        fedmmf("status", fed, "--json"), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return {"state": "starting", "detail": done.stderr, "sites": [], "round": 0}
+    return json.loads(done.stdout)
 
 
 def n_here(found: dict) -> int:
@@ -93,12 +103,8 @@ def run(folder: Path, fed: str, processes: dict[str, subprocess.Popen]) -> None:
     write_ratings(folder)
     tell("1. Settings, catalogue, certificates and identities:")
     names = ",".join(SITES)
-    rounds = ("--rounds", "60")
-    tell(
-        said(
-            "init", fed, "--sites", names, "--items", "synthetic", "--name", "demo", *PORTS, *rounds
-        )
-    )
+    more = ("--items", "synthetic", "--name", "demo", "--rounds", "60", *PORTS)
+    tell(said("init", fed, "--sites", names, *more))
     for name in ("server", *SITES):
         words = ["server", fed]
         if name != "server":
@@ -106,7 +112,6 @@ def run(folder: Path, fed: str, processes: dict[str, subprocess.Popen]) -> None:
         with (folder / f"{name}.out").open("wb") as log:
             processes[name] = subprocess.Popen(fedmmf(*words), stdout=log, stderr=log)  # noqa: S603
     tell(f"2. A server and {len(SITES)} sites are starting; the page: http://127.0.0.1:{PORTS[3]}/")
-    time.sleep(2)
     wait_until(fed, lambda found: n_here(found) == len(SITES))
     tell("3. All sites are here. Training begins.")
     said("run", fed, "--no-wait")
@@ -117,7 +122,6 @@ def run(folder: Path, fed: str, processes: dict[str, subprocess.Popen]) -> None:
     three = sum(site["rounds"] for site in found["sites"] if site["name"] == "west")
     tell(f"5. Training has finished; west is in {three} of {found['round']} sums.")
     tell(said("status", fed))
-    wait_until(fed, lambda found: True)
     time.sleep(5)  # sites fetch the model with their next sign of life
     tell(said("evaluate", fed))
     tell("6. On the site north, from its own files:")

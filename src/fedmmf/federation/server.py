@@ -156,6 +156,8 @@ class Server:
     def _begin(self) -> None:
         parts = (self._plan, self._charter, self._sites, self._store, self._board)
         self._training = Training(*parts)
+        for line in self._board.status.protection:  # adaptive sharing exposes, and says so here
+            log.info("%s", line)
         self._thread = Thread(target=self._train, args=(self._training,), daemon=True)
         self._thread.start()
 

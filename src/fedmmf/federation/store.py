@@ -6,7 +6,7 @@ number of a round is written down before anybody hears of it, and never used aga
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,3 @@ def _write(path: Path, data: bytes, *, is_synced: bool = True) -> None:
 
 def _unwritable(path: Path, error: OSError) -> CheckpointError:
     return CheckpointError(f"{path} cannot be written: {error.strerror}. Make room and start again")
-
-
-def names_of(parties: Sequence[str]) -> list[str]:
-    """Parties as a line of the journal has them."""
-    return sorted(parties)

@@ -220,6 +220,7 @@ class Training:
         finally:
             self._tell_of(stretch)
             self._show_rounds()
+        self._sites.count(joined, stretch.side.survivors)
         self._note(round_.round, stretch, time.perf_counter() - began)
         return True
 
@@ -227,7 +228,6 @@ class Training:
         """Keep a finished round, and tell of it."""
         survivors = sorted(stretch.side.survivors)
         self._seconds = [*self._seconds[1 - _RECENT :], seconds]
-        self._sites.count(list(stretch.roster.joined), survivors)
         line = {"round": number, "parties": survivors, "seconds": round(seconds, 4)}
         self._store.note_round({**line, "session": self._session(stretch)})
         self._keep()
