@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 # A user's root may not make namespaces everywhere; root may.
 UNSHARE = ["unshare", "-n" if os.geteuid() == 0 else "-rn"]
 UP = 'ip link set lo up && exec "$@"'
-WITH_RAY = ["engines/test_contract.py", "engines/test_ray.py", "simulation", "party"]
+WITH_RAY = ["engines/test_contract.py", "engines/test_ray.py", "simulation", "party", "bench"]
 
 
 def can_unshare():

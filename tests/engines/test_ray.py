@@ -320,6 +320,14 @@ def test_ray_ends_of_itself_and_starts_anew(ray_engine):
     assert ray_engine.crowd(given_for()).user_factors.shape == (N_USERS, RANK)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "auto"])
+def test_a_cluster_that_is_not_there_is_named(ray_engine, monkeypatch, address):
+    cluster.ray().shutdown()
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(FedMMFError, match=f"no Ray at {address} "):
+        ray_engine.crowd(given_for())
+
+
 # From the command line
 
 

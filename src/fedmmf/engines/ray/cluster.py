@@ -7,6 +7,7 @@ import atexit
 import importlib
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from fedmmf.errors import FedMMFError, SettingsError
 
 WORKERS = "FEDMMF_RAY_WORKERS"
 ADDRESS = "RAY_ADDRESS"  # Ray's own variable
-START_SECONDS = 120.0
+CONNECT_SECONDS, START_SECONDS = 10.0, 120.0
 _QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -201,12 +202,20 @@ def _connected() -> int:
     """Be connected to Ray; how many workers each machine gets."""
     if not ray().is_initialized():
         try:
-            _start_own() if _is_own() else ray().init(address=os.environ[ADDRESS], **_QUIET)
+            _start_own() if _is_own() else _join(os.environ[ADDRESS])
         except (OSError, RuntimeError, ValueError, ray().exceptions.RayError) as error:
             where = "on this machine" if _is_own() else f"at {os.environ[ADDRESS]} ({ADDRESS})"
             raise FedMMFError(f"there is no Ray {where}: {_first_line(error)}") from error
     # On a cluster one worker per machine sends the fewest sums.
     return workers_per_machine(threads.n_threads() if _is_own() else 1)
+
+
+def _join(address: str) -> None:
+    """Connect to a cluster."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "://" not in address:  # Ray itself would try for a quarter of an hour
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    ray().init(address=address, **_QUIET)
 
 
 def _start_own() -> None:

@@ -19,6 +19,10 @@ class RayEngine:
     def __init__(self) -> None:
         self._cluster = Cluster()
 
+    def start(self) -> int:
+        """Start the workers, which their first use would do; how many there are."""
+        return len(self._cluster.workers())
+
     def crowd(self, given: CrowdInput) -> RayCrowd:
         """All users before their first round, each on its worker."""
         return RayCrowd(self._cluster, given)
