@@ -65,6 +65,9 @@ class HereCluster:
     def put(self, value):
         return value
 
+    def pickled(self, value):
+        return pytest.importorskip("cloudpickle", reason="Ray has its own").dumps(value)
+
     def answers(self, pending):
         return list(pending)
 

@@ -129,6 +129,11 @@ class Cluster:
         with self._explained():
             return ray().put(value)
 
+    def pickled(self, value: object) -> bytes:
+        """As bytes, also where it holds functions that have no name to import."""
+        found: bytes = importlib.import_module("ray.cloudpickle").dumps(value)
+        return found
+
     def answers(self, pending: Sequence[Any]) -> list[Any]:
         """What workers answer, in order.
 

@@ -1,6 +1,5 @@
 """Masks are fitted on the workers, and applied here: to apply one costs less than to send it."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +25,7 @@ class RayRunner:
         workers = self._cluster.workers()
         parts = threads.ranges(indptr, CHUNKS_PER_WORKER * len(workers))
         shared = self._cluster.put(features)
-        # By value, since a family may hold functions that have no name to import.
-        pickled = importlib.import_module("ray.cloudpickle").dumps(family)
+        pickled = self._cluster.pickled(family)
         pending = []
         for number, (begin, end) in enumerate(parts):
             mine = slice(int(indptr[begin]), int(indptr[end]))
