@@ -1,4 +1,6 @@
+import importlib.util
 import os
+import socket
 from pathlib import Path
 
 import hypothesis
@@ -7,6 +9,7 @@ import pytest
 
 from fedmmf import load
 from fedmmf.data.synthetic import synthetic
+from fedmmf.engines import ENGINES
 
 # A busy machine is no failure; how long things take is measured by `fedmmf bench`.
 hypothesis.settings.register_profile("fedmmf", deadline=None)
@@ -22,6 +25,32 @@ def private_folders(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("FEDMMF_CACHE", str(folder / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     return folder
+
+
+def why_no_ray():
+    """Why the engine `ray` is not tried in this process; None where it is."""
+    if importlib.util.find_spec("ray") is None:
+        return "ray is not installed: pip install 'fedmmf[ray]'"
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        return "Ray opens ports: tests/engines/test_namespace.py runs this where there is only lo"
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that run over every engine try `ray` where it can be tried."""
+    reason = why_no_ray()
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        if reason and parameters and "ray" in parameters.params.values():
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def ray_engine():
+    """The engine `ray`, where it can be tried."""
+    if reason := why_no_ray():
+        pytest.skip(reason)
+    return ENGINES["ray"]
 
 
 @pytest.fixture

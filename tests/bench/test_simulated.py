@@ -88,3 +88,12 @@ def test_bench_federation(ratings_file):
     text = bench(*options)
     assert "| round 1 |" in text
     assert "60 parties." in text
+
+
+def test_training_on_workers_stands_beside_one_process(ray_engine, ratings_file):
+    options = ["ray", "--data", ratings_file, "--solver", "sgd", "--rounds", "2", "--repeats", "1"]
+    (row,) = json.loads(bench(*options, "--json"))["rows"]
+    assert (row["n_ratings"], row["workers"], row["largest_difference"]) == (1800, 2, 0)
+    assert min(row["start_s"], row["ray_mask_s"], row["ray_train_s"]) > 0
+    (line,) = tabled(bench(*options, "--sharing", "plain"))
+    assert float(line["largest difference"]) < 1e-4

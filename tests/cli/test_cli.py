@@ -34,6 +34,7 @@ COMMANDS = [
     ["bench", "growth"],
     ["bench", "strict"],
     ["bench", "federation"],
+    ["bench", "ray"],
     ["bench", "costs"],
 ]
 

@@ -8,6 +8,7 @@ import typer
 
 from fedmmf.bench import federation as bench_federation
 from fedmmf.bench import growth as bench_growth
+from fedmmf.bench import ray_workers as bench_ray
 from fedmmf.bench import rounds as bench_rounds
 from fedmmf.bench import strict as bench_strict
 from fedmmf.bench import training as bench_training
@@ -38,6 +39,7 @@ _BESIDE_PEERS = Settings(mask="mean", solver="vb", sharing="plain", factors=12, 
 _PLAIN = Settings(mask="mean", sharing="plain", held_out=0.0)
 _SMALL = _PLAIN.changed(factors=10)
 _HIDDEN = Settings(mask="mean", held_out=0.0)
+_WORKERS = _HIDDEN.changed(factors=10, rounds=10)
 _SETS, _SIZES = list(bench_rounds.DATA), list(bench_growth.SIZES)
 _SOLVERS = list(names_for("solver"))
 
@@ -161,6 +163,37 @@ def strict(
     with progress_bar("strict") as progress:
         found = bench_strict.measure_all(data, solver, settings, repeats, progress)
     _print(found, _STRICT, json=json)
+
+
+_RAY: Columns = {
+    "data": lambda row: _label(row.data, row.synthetic),
+    "solver": lambda row: row.solver,
+    "cores": lambda row: f"{row.cores}",
+    "workers": lambda row: f"{row.workers}",
+    "start s": lambda row: f"{row.start_s:.1f}",
+    "masks s, one process": lambda row: f"{row.alone_mask_s:.2f}",
+    "masks s, Ray": lambda row: f"{row.ray_mask_s:.2f}",
+    "rounds s, one process": lambda row: f"{row.alone_train_s:.2f}",
+    "rounds s, Ray": lambda row: f"{row.ray_train_s:.2f}",
+    "Ray / one process": lambda row: f"{row.ratio:.2f}",
+    "largest difference": lambda row: f"{row.largest_difference:.1g}",
+}
+
+
+@app.command("ray", epilog="Example: fedmmf bench ray --data ml-1m --workers 2")
+@expanded
+def ray(
+    data: DataOption = "synthetic:ml-10m",
+    solver: SolverList = _SOLVERS,
+    settings: Annotated[Settings, Only("mask", "sharing", "factors", "rounds", "seed")] = _WORKERS,
+    workers: Annotated[int, typer.Option(min=1, help="Workers on each machine.")] = 2,
+    repeats: RepeatsOption = 3,
+    json: JsonOption = False,
+) -> None:
+    """Training on Ray's workers and in one process, side by side: seconds, and what differs."""
+    with progress_bar("ray") as progress:
+        found = bench_ray.measure_all(data, solver, settings, workers, repeats, progress)
+    _print(found, _RAY, json=json)
 
 
 def _print(found: Sequence[Any], columns: Columns, *, json: bool) -> None:

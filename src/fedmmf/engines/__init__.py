@@ -1,4 +1,7 @@
-"""Engines: all users at once. `numba` is fast; `numpy` is the oracle, and runs on a device."""
+"""Engines: all users at once. `numba` is fast; `ray` is `numba` on many machines.
+
+`numpy` is the oracle, and runs on a device.
+"""
 
 from fedmmf.engines.contract import Engine
 from fedmmf.registry import Registry
@@ -9,6 +12,7 @@ ENGINES: Registry[Engine] = Registry(
     {
         "numba": "fedmmf.engines.kernels.engine:NUMBA",
         "numpy": "fedmmf.engines.reference:NUMPY",
+        "ray": "fedmmf.engines.ray.engine:RAY",
     },
 )
 

@@ -1,0 +1,246 @@
+"""Ray, and the workers on it: a cluster that is named, or a Ray of this process's own.
+
+Nothing here imports Ray before a worker is asked for, so that other engines do without it.
+"""
+
+import atexit
+import importlib
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedmmf import __version__
+from fedmmf.engines.kernels import threads
+from fedmmf.engines.ray.worker import Worker
+from fedmmf.errors import FedMMFError, SettingsError
+
+WORKERS = "FEDMMF_RAY_WORKERS"
+ADDRESS = "RAY_ADDRESS"  # Ray's own variable
+CONNECT_SECONDS, START_SECONDS = 10.0, 120.0
+_QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
+
+
+@cache
+def ray() -> Any:
+    """The package, or how to get it."""
+    _set_variables()
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise SettingsError(
+            "the engine 'ray' needs the package ray, which is not installed; "
+            "run pip install 'fedmmf[ray]'"
+        ) from None
+
+
+def _set_variables() -> None:
+    """What Ray reads from the environment when it is imported; a user's own choice stays."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not _is_own() or "ray" in sys.modules:
+        return
+    # Ray listens on every interface, except where it believes that there can be no cluster: as on
+    # Windows and macOS, which is what the variable is for.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    if "RAY_AUTH_MODE" not in os.environ:  # of this machine's users, only this one is served
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def _is_own() -> bool:
+    """Whether this process has a Ray of its own, for lack of a cluster's address."""
+    return os.environ.get(ADDRESS, "local") == "local"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one worker runs, and with what."""
+
+    node: str  # Ray's name for the machine
+    n_cpus: float  # that Ray sets aside for it
+    n_threads: int
+
+
+def workers_per_machine(default: int) -> int:
+    """FEDMMF_RAY_WORKERS, or the default."""
+    text = os.environ.get(WORKERS, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingsError(f"{WORKERS} must be a whole number of at least 1; got {text!r}")
+    return int(text)
+
+
+def places(nodes: Iterable[Mapping[str, Any]], per_machine: int) -> list[Place]:
+    """Where workers run: as many on each machine, which share its cores evenly."""
+    found = []
+    for node in nodes:
+        cores = int(node["Resources"].get("CPU", 0)) if node["Alive"] else 0
+        if cores:
+            threads_each = max(1, cores // per_machine)
+            # Ray wants whole cores, or a part of one.
+            cpus_each = float(threads_each) if cores >= per_machine else cores / per_machine
+            found += [Place(node["NodeID"], cpus_each, threads_each)] * per_machine
+    if not found:
+        raise FedMMFError("Ray has no machine with a CPU to give; start some with `ray start`")
+    return found
+
+
+class Cluster:
+    """The workers of this process, which are started when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._workers: list[Any] = []
+
+    def workers(self) -> Sequence[Any]:
+        """Handles of all workers, in a fixed order."""
+        if self._workers and not ray().is_initialized():  # somebody has shut Ray down
+            self._workers = []
+        if not self._workers:
+            self._workers = self._started(_connected())
+        return self._workers
+
+    def _started(self, per_machine: int) -> list[Any]:
+        remote = ray().remote(Worker)
+        workers = [
+            remote.options(
+                num_cpus=place.n_cpus,
+                scheduling_strategy=_on(place.node),
+                max_concurrency=1,
+            ).remote(place.n_threads)
+            for place in places(ray().nodes(), per_machine)
+        ]
+        with self._explained():
+            about = ray().get([worker.about.remote() for worker in workers], timeout=START_SECONDS)
+        others = {version for version, _ in about} - {__version__}
+        if others:
+            raise FedMMFError(
+                f"every machine of the cluster needs fedmmf {__version__}, as this one has; "
+                f"some have {', '.join(sorted(others))}"
+            )
+        return workers
+
+    def put(self, value: object) -> Any:
+        """Give every worker access to a value, which travels to each machine once."""
+        with self._explained():
+            return ray().put(value)
+
+    def pickled(self, value: object) -> bytes:
+        """As bytes, also where it holds functions that have no name to import."""
+        found: bytes = importlib.import_module("ray.cloudpickle").dumps(value)
+        return found
+
+    def answers(self, pending: Sequence[Any]) -> list[Any]:
+        """What workers answer, in order.
+
+        Raises:
+            Exception: what a worker raised.
+            FedMMFError: a worker was lost.
+        """
+        with self._explained():
+            found: list[Any] = ray().get(list(pending))
+            return found
+
+    def as_answered(self, pending: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Positions and answers, as they come."""
+        positions = {answer: position for position, answer in enumerate(pending)}
+        waiting = list(pending)
+        while waiting:
+            with self._explained():
+                (ready,), waiting = ray().wait(waiting)
+                answer = ray().get(ready)
+            yield positions[ready], answer
+
+    def forget(self, number: int, workers: Sequence[Any]) -> None:
+        """Let a crowd go on the workers that hold it, if they are still there."""
+        if self.has(workers):
+            for worker in workers:
+                worker.drop.remote(number)
+
+    def has(self, workers: Sequence[Any]) -> bool:
+        """Whether these workers, which once were the cluster's, still are."""
+        return workers[0] in self._workers and bool(ray().is_initialized())
+
+    def _let_go(self) -> None:
+        """Give back what is left of the workers, so that the next run gets their cores."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            ray().kill(worker)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise what a worker raised as it is, and say what a lost worker means."""
+        errors = ray().exceptions
+        try:
+            yield
+        except errors.RayTaskError as error:
+            raise error.cause from None
+        except errors.GetTimeoutError:
+            raise FedMMFError(
+                f"Ray's workers did not start within {START_SECONDS:g} s; are other programs "
+                "using the cluster's CPUs? `ray status` shows it"
+            ) from None
+        except errors.RayError as error:
+            self._let_go()
+            raise lost(_first_line(error)) from None
+
+
+def lost(reason: str) -> FedMMFError:
+    """What the end of a worker means."""
+    return FedMMFError(
+        f"a Ray worker was lost, and its users' factors with it ({reason.rstrip('.')}). Start "
+        "again: a run with a checkpoint file (--checkpoint, or checkpoint= in Python) continues "
+        "from its last checkpoint"
+    )
+
+
+def _on(node: str) -> Any:
+    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    return strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def _connected() -> int:
+    """Be connected to Ray; how many workers each machine gets."""
+    if not ray().is_initialized():
+        try:
+            _start_own() if _is_own() else _join(os.environ[ADDRESS])
+        except (OSError, RuntimeError, ValueError, ray().exceptions.RayError) as error:
+            where = "on this machine" if _is_own() else f"at {os.environ[ADDRESS]} ({ADDRESS})"
+            raise FedMMFError(f"there is no Ray {where}: {_first_line(error)}") from error
+    # On a cluster one worker per machine sends the fewest sums.
+    return workers_per_machine(threads.n_threads() if _is_own() else 1)
+
+
+def _join(address: str) -> None:
+    """Connect to a cluster."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "://" not in address:  # Ray itself would try for a quarter of an hour
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    ray().init(address=address, **_QUIET)
+
+
+def _start_own() -> None:
+    """Start a Ray on this machine that ends with this process, and leaves nothing behind."""
+    # A folder for this user alone: Ray opens its own, within, to everybody, and may write there
+    # what is too large for memory.
+    home = os.environ.get("RAY_TMPDIR", "/tmp")  # noqa: S108 - as Ray: paths of sockets are short
+    folder = TemporaryDirectory(prefix="fedmmf-", dir=home, ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    atexit.register(lambda: ray().shutdown())  # before the folder goes: last in, first out
+    ray().init(
+        address="local",
+        num_cpus=threads.n_threads(),
+        num_gpus=0,
+        include_dashboard=False,
+        _temp_dir=f"{folder.name}/ray",
+        **_QUIET,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
