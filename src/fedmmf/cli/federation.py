@@ -1,6 +1,7 @@
 """`fedmmf federation`: a real one, across machines."""
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -131,6 +132,7 @@ def site(
     """Run a site: its users' ratings take part, and stay here."""
     from fedmmf.site.process import SiteProcess
 
+    os.umask(0o077)  # whatever this process writes is its owner's
     place = Folder(folder)
     _log_to(place.machine(site).state() / "site.log")
     running = SiteProcess(place, site, ratings, test)

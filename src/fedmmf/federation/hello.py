@@ -53,7 +53,7 @@ class Welcome(_Words):
     run: _Hex = ""  # name of the invitation of the run
 
 
-class TestSums(_Words):
+class ErrorSums(_Words):
     """Site to server: errors on its own test ratings, summed over its users."""
 
     n_ratings: Annotated[int, Field(ge=0)]

@@ -14,7 +14,7 @@ from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder
-from fedmmf.federation.hello import TestSums, Welcome
+from fedmmf.federation.hello import ErrorSums, Welcome
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.page import StatusPage
 from fedmmf.federation.provision import server_name
@@ -199,14 +199,14 @@ class Server:
             self._board.show(sites=pictures)
 
 
-def _read_sums(data: bytes) -> TestSums:
+def _read_sums(data: bytes) -> ErrorSums:
     try:
-        return TestSums.decode(data)
+        return ErrorSums.decode(data)
     except WireError as error:
-        return TestSums(n_ratings=0, squared=0.0, absolute=0.0, declined=str(error)[:1000])
+        return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=str(error)[:1000])
 
 
-def added_up(sums: Mapping[str, TestSums]) -> Evaluated:
+def added_up(sums: Mapping[str, ErrorSums]) -> Evaluated:
     """Errors over all sites that said something."""
     said = {site: part for site, part in sums.items() if part.n_ratings and not part.declined}
     n = sum(part.n_ratings for part in said.values())

@@ -12,7 +12,7 @@ from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
-from fedmmf.federation.hello import TestSums
+from fedmmf.federation.hello import ErrorSums
 from fedmmf.party import Party, Policy
 from fedmmf.simulation.prepared import mask_plan
 from fedmmf.site.ratings import SiteRatings, choose_held_out
@@ -103,7 +103,7 @@ class Site:
         }
         self._store.save_result(public, solver, users)
 
-    def evaluate(self, wanted: bytes) -> TestSums:
+    def evaluate(self, wanted: bytes) -> ErrorSums:
         """Errors on the site's own test ratings, summed over its users."""
         if name_of(self._store.model) != wanted:
             return _declined("its model is another one; it will fetch the newest by itself")
@@ -114,7 +114,7 @@ class Site:
         with self._lock:
             errors = test.values - self._predicted()
         squared, absolute = float(np.square(errors).sum()), float(np.abs(errors).sum())
-        return TestSums(n_ratings=len(errors), squared=squared, absolute=absolute)
+        return ErrorSums(n_ratings=len(errors), squared=squared, absolute=absolute)
 
     def _predicted(self) -> Array:
         """Of all test ratings. (n,)."""
@@ -156,5 +156,5 @@ def read_model(parcel: bytes, items: ItemList) -> tuple[Invitation, Round]:
     return invitation, last
 
 
-def _declined(reason: str) -> TestSums:
-    return TestSums(n_ratings=0, squared=0.0, absolute=0.0, declined=reason)
+def _declined(reason: str) -> ErrorSums:
+    return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=reason)

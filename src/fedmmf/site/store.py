@@ -4,7 +4,6 @@ Parties are kept in files of some dozens each, and written before their answers 
 site that is killed at any moment has never said more than it remembers.
 """
 
-import os
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,7 +30,6 @@ class SiteStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        os.umask(0o077)  # whatever this process writes is its owner's
         self._folder = folder
 
     @property
