@@ -63,7 +63,8 @@ def across_hosts(ratings, settings, sites, party):
         host = "127.0.0.1" if links is None else links.addresses["server"]
         network = Network(host=host, port=free_port(), page_port=free_port())
         root = Path(place)
-        more = {"network": network, "party": party, "deadlines": {"answer": 600.0}}
+        patient = {"answer": 600.0, "heartbeat": 2.0}
+        more = {"network": network, "party": party, "deadlines": patient}
         folder = make_federation(root / "fed", ratings, settings, sites, **more)
         names = {} if links is None else links.names
         files = split_by_user(ratings, root, sites)
@@ -112,9 +113,8 @@ def main():
     say(
         f"a round across hosts {found['seconds']:.3f} s, in one process {found['in_process']:.3f} s"
     )
-    say(
-        f"a site and round: {found['up'] / rounds / 1e6:.2f} MB up, {found['down'] / rounds / 1e6:.2f} MB down"
-    )
+    up, down = (found[way] / rounds / 1e6 for way in ("up", "down"))
+    say(f"a site and round: {up:.2f} MB up, {down:.2f} MB down")
     say(f"memory at most: server {found['server']:.0f} MB, a site {found['site']:.0f} MB")
     say(f"largest difference to the simulation: {found['distance']:.1e}")
     say(json.dumps(found))

@@ -84,6 +84,7 @@ class Sites:
         self._link, self._admission, self._on_change = link, admission, on_change
         self._lock = RLock()
         self._seen: dict[str, _Seen] = {}
+        self._asked: set[str] = set()  # who is at work on an answer
         self._pictures = {name: SiteStatus(name=name) for name in admission.charter.sites}
         self._heartbeat = admission.charter.deadlines.heartbeat
         self.changes = 0
@@ -105,17 +106,20 @@ class Sites:
         with self._lock:
             before = self._seen.get(site)
         is_other = before is not None and before.hello.instance != hello.instance
-        if before is None or not is_other or self._is_silent(before):
+        if not is_other or self._is_silent(site):
             return ""
         return "another process with this name is connected; end one of them, or wait for its end"
 
-    def _is_silent(self, seen: _Seen) -> bool:
-        return seen.is_away or time.monotonic() - seen.heard > _MISSED * self._heartbeat
+    def _is_silent(self, site: str) -> bool:
+        """Whether nothing was heard of a site for long; one that is at work may be late."""
+        seen = self._seen[site]
+        is_late = time.monotonic() - seen.heard > _MISSED * self._heartbeat
+        return seen.is_away or (is_late and site not in self._asked)
 
     def _refuse(self, site: str, reason: str) -> bytes:
         log.warning("%s was refused: %s", site, reason)
         with self._lock:
-            is_here = site in self._seen and not self._is_silent(self._seen[site])
+            is_here = site in self._seen and not self._is_silent(site)
             if site in self._pictures and not is_here:
                 self._picture(site, state="refused", reason=reason)
         self._on_change()
@@ -125,7 +129,7 @@ class Sites:
         with self._lock:
             before = self._seen.get(site)
             is_new = before is None or before.hello.instance != hello.instance
-            comes = before is None or is_new or self._is_silent(before)
+            comes = before is None or is_new or self._is_silent(site)
             self._seen[site] = _Seen(hello, time.monotonic())
             self._picture(site, state="here", parties=hello.parties, users=hello.users, seen=now())
             self.changes += comes
@@ -153,7 +157,7 @@ class Sites:
 
     def _look_after(self, site: str) -> None:
         seen = self._seen.get(site)
-        is_gone = seen is not None and (self._is_silent(seen) or not self._link.is_connected(site))
+        is_gone = seen is not None and (self._is_silent(site) or not self._link.is_connected(site))
         if seen is not None and is_gone and self._pictures[site].state == "here":
             self._seen[site] = replace(seen, is_away=True)
             self._picture(site, state="away", reason=self._pictures[site].reason or "went away")
@@ -214,13 +218,24 @@ class Sites:
         rest = iter(names)
         while some := list(islice(rest, PARTIES_PER_BUNDLE)):
             bundle = pack({name: messages[name] for name in some})
-            answers = self._link.ask("ask", {site: bundle}, max(until - time.monotonic(), 0.001))
-            found = self._unpacked(site, answers.get(site))
-            self._traffic(site, len(answers.get(site, b"")), len(bundle))
+            answer = self._answer_of(site, bundle, until)
+            found = self._unpacked(site, answer)
+            self._traffic(site, len(answer or b""), len(bundle))
             if found is None:
                 break  # whatever happened to it, the next bundle would only wait as long again
             replies |= {name: found[name] for name in some if name in found}
         return replies
+
+    def _answer_of(self, site: str, bundle: bytes, until: float) -> bytes | None:
+        with self._lock:
+            self._asked.add(site)
+        try:
+            left = max(until - time.monotonic(), 0.001)
+            return self._link.ask("ask", {site: bundle}, left).get(site)
+        finally:
+            with self._lock:
+                self._asked.discard(site)
+                self._seen[site] = replace(self._seen[site], heard=time.monotonic())
 
     def _unpacked(self, site: str, data: bytes | None) -> dict[str, bytes] | None:
         if data is None:
