@@ -3,6 +3,7 @@
 import threading
 import tracemalloc
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -458,3 +459,21 @@ def test_an_invitation_is_checked_against_the_partys_own_catalogue(run):
     invitation = run.plan.invitation()
     assert isinstance(invitation, Invitation)
     assert invitation.catalogue == run.catalogue.digest
+
+
+def test_the_mark_changes_with_the_state(run):
+    party, frames = joined(run), []
+    coordinator = run.coordinator()
+    crowd = run.crowd(coordinator)
+    for _ in range(2):
+        round_ = coordinator.next_round()
+        frames.append(round_.encode())
+        coordinator.advance(round_, crowd.sums(round_))
+    marks, states = [party.mark], [party.state()]
+    for frame in frames:
+        asked(party, frame)
+        marks.append(party.mark)
+        states.append(party.state())
+    assert len(set(marks)) == len(marks)
+    for one, other in pairwise(states):
+        assert any(not np.array_equal(one[name], other[name]) for name in one)

@@ -69,6 +69,13 @@ class Party:
         return None if self._run is None else self._run.invitation
 
     @property
+    def mark(self) -> tuple[Any, ...]:
+        """Something that changes whenever `state` does: most answers move keys and nothing else."""
+        users, run = self._users, self._run
+        kept = (users.n_noisy, users.mates, len(users.surveyed), len(self._runs))
+        return (kept, None) if run is None else (kept, run.invitation.run, run.place)
+
+    @property
     def is_finished(self) -> bool:
         """Whether it has final item factors."""
         return self._result is not None

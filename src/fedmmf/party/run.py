@@ -59,10 +59,14 @@ class PartyRun:
         self.in_clear = users.are_in_clear(policy)
         self.side: PartySide = way.party(self)
 
+    @property
+    def place(self) -> tuple[int, int, bool]:
+        """The last round and the best that it had a part in, and whether training is over."""
+        return self._last_round, self._best_round, self._is_finished
+
     def progress(self) -> dict[str, Array]:
         """How far it is, for a checkpoint."""
-        numbers = (self._last_round, self._best_round, self._is_finished)
-        found = {"rounds": np.array(numbers, np.int64)}
+        found = {"rounds": np.array(self.place, np.int64)}
         return found if self._best is None else found | {"best": self._best}
 
     def resume(self, state: Mapping[str, Array]) -> None:

@@ -61,8 +61,11 @@ class Site:
         """Answer a bundle; what it changed is on disk before the answer leaves."""
         messages = unpack(data)
         with self._lock:
+            known = [name for name in messages if name in self.parties]
+            before = {name: self.parties[name].mark for name in known}
             replies = {name: self._answer_one(name, parcel) for name, parcel in messages.items()}
-            self._store.save(self.parties, [name for name in messages if name in self.parties])
+            changed = [name for name in known if self.parties[name].mark != before[name]]
+            self._store.save(self.parties, changed)
         return pack(replies)
 
     def _answer_one(self, name: str, parcel: bytes) -> bytes:

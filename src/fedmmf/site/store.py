@@ -1,7 +1,7 @@
 """What a site keeps on disk, for its owner alone: ratings, masks, p_u, and where each party is.
 
-Parties are kept in files of some dozens each, and written before their answers leave, so that a
-site that is killed at any moment has never said more than it remembers.
+Parties are kept in files of a bundle's size, and written before their answers leave, so that a site
+that is killed at any moment has never said more than it remembers.
 """
 
 import secrets
@@ -13,12 +13,12 @@ import numpy as np
 from fedmmf import checkpoint
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
+from fedmmf.federation.sites import PARTIES_PER_BUNDLE
 from fedmmf.federation.store import RunStore
 from fedmmf.identity.files import OWNER_ONLY, create, read
 from fedmmf.party import Party
 from fedmmf.solvers.contract import Public, part_of
 
-_PER_FILE = 64
 _SEED_BYTES = 16
 
 
@@ -50,29 +50,26 @@ class SiteStore:
     def save(self, parties: Mapping[str, Party], changed: Iterable[str]) -> None:
         """Keep parties that have answered something; whoever shares a file is written along."""
         names = sorted(parties)
-        places = {names.index(name) // _PER_FILE for name in changed}
-        for place in places:
-            group = names[place * _PER_FILE : (place + 1) * _PER_FILE]
+        at = {name: number // PARTIES_PER_BUNDLE for number, name in enumerate(names)}
+        for place in {at[name] for name in changed}:
+            start = place * PARTIES_PER_BUNDLE
+            group = names[start : start + PARTIES_PER_BUNDLE]
             states = {name: parties[name].state() for name in group if parties[name].invitation}
-            arrays = {
-                f"{name}|{key}": value
-                for name, state in states.items()
-                for key, value in state.items()
-            }
-            checkpoint.save(self._folder / f"parties-{place:05}.npz", arrays, {"kind": "parties"})
+            path = self._folder / f"parties-{place:05}.npz"
+            checkpoint.save(path, _stacked(states), {"kind": "parties"})
 
     def restore(self, parties: Mapping[str, Party]) -> int:
         """Bring parties back to where they were; return how many that were."""
         n_restored = 0
         for path in sorted(self._folder.glob("parties-*.npz")):
             arrays, _ = checkpoint.load(path, "parties")
-            for name in {key.partition("|")[0] for key in arrays}:
+            for name, state in _taken_apart(arrays).items():
                 if name not in parties:
                     raise CheckpointError(
                         f"{path} has a party {name} that the ratings do not have. Start the site "
                         "with the ratings that training began with"
                     )
-                parties[name].restore(part_of(arrays, f"{name}|"))
+                parties[name].restore(state)
                 n_restored += 1
         return n_restored
 
@@ -101,6 +98,31 @@ class SiteStore:
     def model(self) -> bytes:
         """The model as it came; empty: not yet."""
         return RunStore(self._folder, {}).model
+
+
+def _stacked(states: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
+    """States of parties as few arrays: those of like parties on top of each other."""
+    like: dict[tuple[object, ...], list[str]] = {}
+    for name, state in states.items():
+        shape = tuple((key, state[key].shape, state[key].dtype.str) for key in sorted(state))
+        like.setdefault(shape, []).append(name)
+    arrays: dict[str, Array] = {}
+    for number, names in enumerate(like.values()):
+        arrays[f"{number}|names"] = np.array(names)
+        for key in states[names[0]]:
+            arrays[f"{number}|{key}"] = np.stack([states[name][key] for name in names])
+    return arrays
+
+
+def _taken_apart(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+    """What `_stacked` was given."""
+    states = {}
+    for number in sorted({key.partition("|")[0] for key in arrays}):
+        part = part_of(arrays, f"{number}|")
+        names = part.pop("names")
+        for row, name in enumerate(names):
+            states[str(name)] = {key: value[row] for key, value in part.items()}
+    return states
 
 
 def rows_by_user(parts: Iterable[Array]) -> Array:
