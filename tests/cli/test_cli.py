@@ -35,6 +35,13 @@ COMMANDS = [
     ["bench", "strict"],
     ["bench", "federation"],
     ["bench", "ray"],
+    ["federation", "init"],
+    ["federation", "server"],
+    ["federation", "site"],
+    ["federation", "run"],
+    ["federation", "status"],
+    ["federation", "evaluate"],
+    ["federation", "recommend"],
     ["bench", "costs"],
 ]
 

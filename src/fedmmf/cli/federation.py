@@ -28,6 +28,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation.")]
+ReadyOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object when it is ready.")
+]
 SiteOption = Annotated[str, typer.Option("--site", help="Name of the site.")]
 
 
@@ -104,7 +107,7 @@ def _show_handouts(place: Folder, handed: list[Handout]) -> None:
     )
 
 
-def server(folder: FolderArgument, seed: UnusedSeedOption = 0) -> None:
+def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOption = 0) -> None:
     """Run the server: let sites in, train when told to, show a page."""
     from fedmmf.federation.server import Server
     from fedmmf.masks import FAMILIES
@@ -115,6 +118,8 @@ def server(folder: FolderArgument, seed: UnusedSeedOption = 0) -> None:
     running = Server(place, is_centred=family.is_centred)
     _until_stopped(running.stop)
     errors.print(f"server of {place.charter().name}: {running.page_url}", highlight=False)
+    if json:
+        print_json({"federation": place.charter().name, "page": running.page_url})
     running.serve()
 
 
@@ -127,6 +132,7 @@ def site(
     test: Annotated[
         float, typer.Option(help="Share of each user's ratings kept for `federation evaluate`.")
     ] = 0.1,
+    json: ReadyOption = False,
     seed: UnusedSeedOption = 0,
 ) -> None:
     """Run a site: its users' ratings take part, and stay here."""
@@ -137,6 +143,8 @@ def site(
     _log_to(place.machine(site).state() / "site.log")
     running = SiteProcess(place, site, ratings, test)
     _until_stopped(running.stop)
+    if json:
+        print_json({"site": site, "parties": len(running.site.parties), **running.held})
     running.serve()
 
 

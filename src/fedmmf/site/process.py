@@ -80,6 +80,16 @@ class SiteProcess:
             )
         log.info("%d users, %d ratings", len(ratings.user_ids), len(ratings.values))
 
+    @property
+    def held(self) -> dict[str, int]:
+        """What this site holds, for its own eyes."""
+        outside = self.outside or Outside(0, 0, 0)
+        return {
+            "users": self.site.n_users,
+            "ratings_outside": outside.n_ratings,
+            "items_outside": outside.n_items,
+        }
+
     def serve(self) -> None:
         """Take part until `stop` is called, whatever happens to the server."""
         nvflare = needs_nvflare("fedmmf.transports.nvflare")
