@@ -57,11 +57,10 @@ class Server:
         self._link = self._open_link()
         self._sites = Sites(self._link, admission, self._show_sites)
         self._plan = self._make_plan(is_centred)
-        self._stop, self._training, self._thread = Event(), None, None
+        self._stop = Event()
+        self._training: Training | None = None
+        self._thread: Thread | None = None
         self._page = self._make_page()
-
-    _training: Training | None
-    _thread: Thread | None
 
     def _make_plan(self, is_centred: bool) -> ServerPlan:
         scale = self._items.scale

@@ -75,6 +75,7 @@ class Training:
         self._coordinator: Coordinator | None = None
         self._side_state: dict[str, Array] = {}
         self._seconds: list[float] = []
+        self._n_lost = 0  # invitations and surveys in a row
 
     def stop(self) -> None:
         """Stop between two rounds; what was learned is on disk."""
@@ -186,8 +187,6 @@ class Training:
         n_ratings = stretch.side.n_ratings
         return _ASSUMED if n_ratings is None else n_ratings / max(n_users, 1)
 
-    _n_lost = 0  # surveys and invitations in a row
-
     def _lose(self, error: Exception) -> None:
         """Before the first round there is no coordinator that counts."""
         self._n_lost += 1
@@ -229,14 +228,10 @@ class Training:
         survivors = sorted(stretch.side.survivors)
         self._seconds = [*self._seconds[1 - _RECENT :], seconds]
         line = {"round": number, "parties": survivors, "seconds": round(seconds, 4)}
-        self._store.note_round({**line, "session": self._session(stretch)})
+        self._store.note_round({**line, "session": sorted(stretch.side.summed_with)})
         self._keep()
         self._show_rounds()
         log.info("round %d: %d parties, %.2f s", number, len(survivors), seconds)
-
-    def _session(self, stretch: _Stretch) -> list[str]:
-        """Parties that fixed point has room for in this sum."""
-        return sorted(stretch.side.summed_with)
 
     def _keep(self) -> None:
         coordinator, invitation = self._rounds(), self._invitation
