@@ -40,13 +40,13 @@ fuzz: $(INSTALLED)
 	$(BIN)/python tests/secagg/fuzz.py 1000000
 	$(BIN)/python tests/party/siege.py 1000000
 
-# A hundred thousand runs with a server that lies in one field of one message, looking for a party
-# that is read.
 # Ten trainings while machines are killed and links are cut, and a kill at every single moment.
 faults: $(INSTALLED)
 	$(BIN)/python tests/federation/faults.py 10
 	FEDMMF_EVERY_MOMENT=1 $(BIN)/python -m pytest -n 2 tests/federation/test_kills.py
 
+# A hundred thousand runs with a server that lies in one field of one message, looking for a party
+# that is read.
 deviations: $(INSTALLED)
 	$(BIN)/python tests/security/deviations.py 100000
 

@@ -117,9 +117,10 @@ def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOp
     family = FAMILIES[place.charter().training.mask]
     running = Server(place, is_centred=family.is_centred)
     _until_stopped(running.stop)
-    errors.print(f"server of {place.charter().name}: {running.page_url}", highlight=False)
+    page = running.page_url.partition("?")[0]  # a token does not belong where logs are made
+    errors.print(f"server of {place.charter().name}: {page}", highlight=False)
     if json:
-        print_json({"federation": place.charter().name, "page": running.page_url})
+        print_json({"federation": place.charter().name, "page": page})
     running.serve()
 
 

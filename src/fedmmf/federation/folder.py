@@ -4,9 +4,11 @@ Everybody has the charter, the catalogue and, where parties sign, the list of id
 machine has a folder of its own, with its certificate and its state; nobody else needs that.
 """
 
+import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from fedmmf.errors import SettingsError
 from fedmmf.federation.charter import NAME, Charter
@@ -97,6 +99,19 @@ class Machine:
         folder = self.place / "state"
         private_folder(folder)
         return folder
+
+
+def only_process(state: Path) -> IO[bytes]:
+    """Keep other processes from this state for as long as the returned file is open."""
+    lock = (state / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise SettingsError(
+            f"another process of this machine uses {state}; end it before you start one more"
+        ) from None
+    return lock
 
 
 def private_folder(path: Path) -> None:

@@ -2,12 +2,22 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedmmf.errors import WireError
 
 PROTOCOL = 1  # of hellos and bundles; messages inside have a version of their own
 MOST_BYTES = 4096
+
+
+def _printable(text: str) -> str:
+    """Texts end up in logs and on terminals: no control characters."""
+    if not text.isprintable():
+        raise ValueError("a text has printable characters alone")
+    return text
+
+
+_Text = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]*$", max_length=64)]
 
 
@@ -34,7 +44,7 @@ class Hello(_Words):
     """Site to server: here I am, and this is what I take for agreed."""
 
     protocol: int
-    version: Annotated[str, Field(max_length=40)]  # of fedmmf
+    version: Annotated[str, Field(max_length=40), AfterValidator(_printable)]  # of fedmmf
     charter: _Hex
     catalogue: _Hex
     identity: _Hex  # public key; empty: it does not sign
@@ -48,7 +58,8 @@ class Welcome(_Words):
     """Server to site: come in, or why not."""
 
     is_welcome: bool
-    reason: Annotated[str, Field(max_length=1000)] = ""
+    may_retry: bool = False  # whether the reason may go away by itself
+    reason: _Text = ""
     model: _Hex = ""  # name of the finished model, once there is one
     run: _Hex = ""  # name of the invitation of the run
 
@@ -56,10 +67,15 @@ class Welcome(_Words):
 class ErrorSums(_Words):
     """Site to server: errors on its own test ratings, summed over its users."""
 
-    n_ratings: Annotated[int, Field(ge=0)]
+    n_ratings: Annotated[int, Field(ge=0, le=10**9)]
     squared: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     absolute: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    declined: Annotated[str, Field(max_length=1000)] = ""  # why it says nothing
+    declined: _Text = ""  # why it says nothing
+
+    def is_possible(self, span: float) -> bool:
+        """Whether ratings on a scale of this width can have such errors."""
+        most = self.n_ratings * span
+        return self.absolute <= most and self.squared <= most * span
 
 
 Topic = Literal["hello", "ask", "model", "evaluate"]

@@ -13,7 +13,7 @@ from fedmmf import __version__
 from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
-from fedmmf.federation.folder import Folder
+from fedmmf.federation.folder import Folder, only_process
 from fedmmf.federation.hello import ErrorSums, Welcome
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.page import StatusPage
@@ -46,6 +46,7 @@ class Server:
         self._charter, self._items = folder.charter(), ItemList.load(folder.catalogue_file)
         _require_same_scale(self._charter, self._items)
         self._machine, self._state = folder.machine("server"), folder.machine("server").state()
+        self._owned = only_process(self._state)
         catalogue = self._items.catalogue
         digests = {
             "charter": self._charter.digest.hex(),
@@ -54,13 +55,15 @@ class Server:
         self._store = RunStore(self._state, digests)
         self._board = Board(self._first_picture(), self._store.save_status)
         admission = Admission(self._charter, catalogue.digest, identities_of(folder))
+        self._page = self._make_page()
+        self._page.start()  # before the network, whose threads would outlive a failure here
         self._link = self._open_link()
         self._sites = Sites(self._link, admission, self._show_sites)
         self._plan = self._make_plan(is_centred)
         self._stop = Event()
         self._training: Training | None = None
         self._thread: Thread | None = None
-        self._page = self._make_page()
+        self._fetching: set[str] = set()  # sites that are being sent the model
 
     def _make_plan(self, is_centred: bool) -> ServerPlan:
         scale = self._items.scale
@@ -108,9 +111,8 @@ class Server:
 
     def serve(self) -> None:
         """Let sites in until `stop` is called; go on with a training that was going on."""
-        self._page.start()
         self._link.answer("hello", self._sites.hello)
-        self._link.answer("model", lambda site, data: self._store.model)
+        self._link.answer("model", self._model_for)
         if self._store.model:
             self._offer(self._store.model)
             self._board.show(state="finished", detail="training is done; sites have the model")
@@ -119,6 +121,16 @@ class Server:
         while not self._stop.wait(_REFRESH):
             self._show_sites()
         self._end()
+
+    def _model_for(self, site: str, data: bytes) -> bytes:
+        """The model, for sites that were let in, one at a time each."""
+        if site not in self._sites.here() or site in self._fetching:
+            raise WireError("only a site that was let in is sent the model, once at a time")
+        self._fetching.add(site)
+        try:
+            return self._store.model
+        finally:
+            self._fetching.discard(site)
 
     def stop(self) -> None:
         """End `serve`, between two rounds."""
@@ -189,7 +201,11 @@ class Server:
         here = self._sites.here()
         questions = dict.fromkeys(here, name_of(parcel))
         replies = self._link.ask("evaluate", questions, self._charter.deadlines.answer)
-        found = added_up({site: _read_sums(data) for site, data in replies.items()})
+        sums = {site: _read_sums(data) for site, data in replies.items()}
+        silent = _declined("it is away, or did not answer in time")
+        span = self._items.scale.span
+        sums = {site: part if part.is_possible(span) else _lie for site, part in sums.items()}
+        found = added_up({site: sums.get(site, silent) for site in self._charter.sites})
         self._board.show(evaluation=found)
         return found.model_dump()
 
@@ -202,7 +218,14 @@ def _read_sums(data: bytes) -> ErrorSums:
     try:
         return ErrorSums.decode(data)
     except WireError as error:
-        return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=str(error)[:1000])
+        return _declined(str(error))
+
+
+_lie = ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined="its errors are beyond the scale")
+
+
+def _declined(reason: str) -> ErrorSums:
+    return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=reason[:1000])
 
 
 def added_up(sums: Mapping[str, ErrorSums]) -> Evaluated:

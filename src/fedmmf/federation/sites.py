@@ -17,6 +17,7 @@ from fedmmf.transports.bundles import pack, unpack
 
 PARTIES_PER_BUNDLE = 16  # so that a message of a site with many users stays some megabytes
 _MISSED = 3  # heartbeats after which a site is away
+_SECOND = "another process with this name is connected; end one of them"
 log = logging.getLogger("fedmmf.server")
 
 
@@ -94,21 +95,21 @@ class Sites:
         """Answer a site that says that it is here."""
         try:
             hello = Hello.decode(data)
-            reason = self._admission.refusal(site, hello) or self._is_second(site, hello)
+            reason = self._admission.refusal(site, hello)
         except (WireError, ValueError) as error:
-            hello, reason = None, str(error)
-        if reason or hello is None:
+            return self._refuse(site, str(error))
+        if reason:
             return self._refuse(site, reason)
+        if self._is_second(site, hello):
+            return self._refuse(site, _SECOND, may_retry=True)
         self._note(site, hello)
         return self.welcome.encode()
 
-    def _is_second(self, site: str, hello: Hello) -> str:
+    def _is_second(self, site: str, hello: Hello) -> bool:
         with self._lock:
             before = self._seen.get(site)
-        is_other = before is not None and before.hello.instance != hello.instance
-        if not is_other or self._is_silent(site):
-            return ""
-        return "another process with this name is connected; end one of them, or wait for its end"
+            is_other = before is not None and before.hello.instance != hello.instance
+            return is_other and not self._is_silent(site)
 
     def _is_silent(self, site: str) -> bool:
         """Whether nothing was heard of a site for long; one that is at work may be late."""
@@ -116,14 +117,14 @@ class Sites:
         is_late = time.monotonic() - seen.heard > _MISSED * self._heartbeat
         return seen.is_away or (is_late and site not in self._asked)
 
-    def _refuse(self, site: str, reason: str) -> bytes:
+    def _refuse(self, site: str, reason: str, *, may_retry: bool = False) -> bytes:
         log.warning("%s was refused: %s", site, reason)
         with self._lock:
             is_here = site in self._seen and not self._is_silent(site)
             if site in self._pictures and not is_here:
                 self._picture(site, state="refused", reason=reason)
         self._on_change()
-        return Welcome(is_welcome=False, reason=reason[:1000]).encode()
+        return Welcome(is_welcome=False, may_retry=may_retry, reason=reason[:1000]).encode()
 
     def _note(self, site: str, hello: Hello) -> None:
         with self._lock:

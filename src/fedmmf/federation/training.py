@@ -167,6 +167,7 @@ class Training:
 
     def _is_surveyed(self, stretch: _Stretch) -> bool:
         if self._coordinator is not None:
+            self._n_lost = 0
             return True
         self._board.show(state="surveying", detail="counting who rated what, in a secure sum")
         try:
@@ -178,7 +179,6 @@ class Training:
             self._tell_of(stretch)
         self._side_state = stretch.side.state()
         self._begin_rounds(self._ratings_per_user(stretch))
-        self._n_lost = 0
         self._keep()
         return True
 
@@ -227,7 +227,12 @@ class Training:
         """Keep a finished round, and tell of it."""
         survivors = sorted(stretch.side.survivors)
         self._seconds = [*self._seconds[1 - _RECENT :], seconds]
-        line = {"round": number, "parties": survivors, "seconds": round(seconds, 4)}
+        line = {
+            "round": number,
+            "parties": survivors,
+            "seconds": round(seconds, 4),
+            "at": time.time(),
+        }
         self._store.note_round({**line, "session": sorted(stretch.side.summed_with)})
         self._keep()
         self._show_rounds()

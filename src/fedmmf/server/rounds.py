@@ -18,7 +18,7 @@ from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire import Round
 
 MOST_LOST = 3  # rounds in a row that may fail before training is given up
-_SPARE = 10  # rounds, besides as many again as were asked for, that lost ones are made again with
+_SPARE = 100  # rounds, besides as many again as were asked for, that lost ones are made again with
 
 
 def last_number(settings: Any) -> int:
@@ -74,9 +74,14 @@ class Coordinator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all rounds are done or early stopping has called."""
-        is_spent = self.round >= last_number(self._settings)
-        return self.n_done >= self.rounds or is_spent or self._stop.is_over
+        """Whether all rounds are done, early stopping has called, or a privacy budget is spent."""
+        has_budget = self._settings.aggregation == "dp" and self.n_done > 0
+        return self.n_done >= self.rounds or self._stop.is_over or (has_budget and self._is_spent)
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether no number is left for another round."""
+        return self.round >= last_number(self._settings)
 
     @property
     def result(self) -> Public:
@@ -85,6 +90,11 @@ class Coordinator:
 
     def next_round(self, *, is_last: bool = False) -> Round:
         """What is published for the coming round, or at the end."""
+        if self._is_spent and not is_last:
+            raise WireError(
+                f"training needs {self.rounds} rounds and has {self.n_done} after {self.round} "
+                "attempts, and parties agreed to no more. Find out why so many fail, and train anew"
+            )
         public = self.result if is_last else self._public
         return Round.of(public, self.round + 1, self.best_round, is_last)
 

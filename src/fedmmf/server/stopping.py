@@ -25,5 +25,6 @@ class EarlyStop:
 
     @property
     def is_over(self) -> bool:
-        """Whether `patience` rounds have passed since the best one."""
-        return self.best_round > 0 and len(self.history) - self.best_round >= self.patience
+        """Whether `patience` rounds have passed since the best one; lost ones do not count."""
+        since = sum(map(math.isfinite, self.history[self.best_round :]))
+        return self.best_round > 0 and since >= self.patience

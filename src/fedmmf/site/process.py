@@ -10,7 +10,7 @@ from fedmmf import __version__
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
-from fedmmf.federation.folder import Folder, Machine
+from fedmmf.federation.folder import Folder, Machine, only_process
 from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.provision import server_name
@@ -45,12 +45,14 @@ class SiteProcess:
             known = ", ".join(self._charter.sites)
             raise SettingsError(f"this federation has no site {name!r}; its sites are {known}")
         machine = folder.machine(name)
+        self._owned = only_process(machine.state())
         self._store, self._items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
         self.outside: Outside | None = None
         holdings = self._holdings(ratings, test)
         policy = policy_for(folder, self._charter, machine)
         plan = SitePlan(name, self._charter, self._items, holdings, policy, self._seed)
         self.site = Site(plan, self._store)
+        holdings.save(self._store.holdings)  # only once it is sure that they may be used
         self._policy, self._machine = policy, machine
         self._instance, self._stop = secrets.token_hex(8), Event()
         self._is_welcome = False
@@ -67,9 +69,7 @@ class SiteProcess:
             return SiteRatings.load(self._store.holdings)
         ratings, self.outside = read_ratings(path, self._items)
         self._require_in_catalogue(ratings)
-        holdings = split(ratings, test, self._seed)
-        holdings.save(self._store.holdings)
-        return holdings
+        return split(ratings, test, self._seed)
 
     def _require_in_catalogue(self, ratings: UserRatings) -> None:
         if self.outside is not None and self.outside.n_ratings:
@@ -124,12 +124,15 @@ class SiteProcess:
             self._is_welcome = False
             return
         welcome = Welcome.decode(said)
+        if welcome.may_retry:
+            log.warning("not let in yet: %s", welcome.reason)
+            return
         if not welcome.is_welcome:
             raise SettingsError(f"the server does not let {self._name} in: {welcome.reason}")
         if not self._is_welcome:
             log.info("connected to the server of %s", self._charter.name)
         self._is_welcome = True
-        if welcome.model and welcome.model != self._model_name:
+        if welcome.model and not self._store.model:
             self._fetch_model(link, welcome.model)
 
     @property

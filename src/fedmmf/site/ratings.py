@@ -1,5 +1,6 @@
 """What a site holds of its users, in the catalogue's codes; private, all of it."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,14 @@ class SiteRatings:
             for name in ("training", "test")
         )
         return cls(*parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of who rated what in training, and how."""
+        digest = hashlib.sha256("\n".join(map(str, self.training.user_ids)).encode())
+        for column in (self.training.lists.indptr, self.training.lists.items, self.training.values):
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
 
     def party_data(self, items: ItemList, users: range, seed: Any, held_out: Array) -> PartyData:
         """What one party is made of."""

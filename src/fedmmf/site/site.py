@@ -14,10 +14,13 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import ErrorSums
 from fedmmf.party import Party, Policy
+from fedmmf.party.run import check_agreement
 from fedmmf.simulation.prepared import mask_plan
 from fedmmf.site.ratings import SiteRatings, choose_held_out
 from fedmmf.site.store import SiteStore, rows_by_user
+from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Public
+from fedmmf.sums.contract import sizes_of
 from fedmmf.transports.bundles import pack, unpack
 from fedmmf.wire import Finish, Invitation, Refused, Round, name_of, read, split_parcel
 
@@ -48,6 +51,7 @@ class Site:
     def __init__(self, plan: SitePlan, store: SiteStore) -> None:
         self._plan, self._store = plan, store
         self._lock = Lock()  # one bundle at a time: what is answered is written before it leaves
+        store.ratings_print = plan.holdings.fingerprint
         self.parties = make_parties(plan)
         self.n_users = len(plan.holdings.training.user_ids)
         if not store.model:
@@ -72,14 +76,21 @@ class Site:
         party = self.parties.get(name)
         if party is None:
             return Refused("there is no such party at this site").encode()
+        if self._store.model:  # what it has said before must not be asked for again
+            return Refused("this site's training is done; its owner can let it begin anew").encode()
         return party.answer(parcel)
 
     # The end of training
 
     def take_model(self, parcel: bytes) -> None:
-        """Take the final factors, and find p_u for everybody who had no part in them."""
+        """Take the final factors, once, and find p_u for everybody who had no part in them.
+
+        Raises:
+            WireError: it is not the result of the run that this site had a part in.
+        """
         with self._lock:
-            invitation, last = read_model(parcel, self._plan.items)
+            invitation, last = read_model(parcel, self._plan)
+            self._require_own(invitation)
             finish = last.encode() + Finish(name_of(last.encode())).encode()
             for party in self.parties.values():
                 if party.invitation == invitation:
@@ -90,9 +101,17 @@ class Site:
             self._store.save_model(parcel)
         log.info("the model is here")
 
+    def _require_own(self, invitation: Invitation) -> None:
+        """A server that could choose models could read test ratings from their errors."""
+        if self._store.model:
+            raise WireError("this site has a model, and takes another only if its owner says so")
+        runs = {party.invitation for party in self.parties.values()} - {None}
+        if runs and runs != {invitation}:
+            raise WireError("the model is not of the run that this site had a part in")
+
     def _take_late(self, parcel: bytes) -> None:
         """Start with a finished model: everybody, newcomers too, finds p_u for it."""
-        invitation, last = read_model(parcel, self._plan.items)
+        invitation, last = read_model(parcel, self._plan)
         for party in self.parties.values():
             party.join_late(invitation.solver, last.public)
         self._keep_result(last.public, invitation.solver)
@@ -146,16 +165,21 @@ def make_parties(plan: SitePlan) -> dict[str, Party]:
     return {f"{plan.name}/{user:06}": made(range(user, user + 1), NUMPY) for user in range(n_users)}
 
 
-def read_model(parcel: bytes, items: ItemList) -> tuple[Invitation, Round]:
-    """The invitation and the final factors, checked against the catalogue."""
+def read_model(parcel: bytes, plan: SitePlan) -> tuple[Invitation, Round]:
+    """The invitation and the final factors, checked as a party would check them."""
     before, frame = split_parcel(parcel)
     if len(before) != 1:
         raise WireError("a model has an invitation and the final factors")
-    invitation, last = read(before[0], (Invitation,)), read(frame, (Round,))
-    if invitation.catalogue != items.catalogue.digest or not last.is_last:
-        raise WireError("this is no finished model of this federation's catalogue")
-    if len(last.item_rows) != items.catalogue.n_items:
-        raise WireError("the model has not as many items as the catalogue")
+    invitation = read(before[0], (Invitation,))
+    check_agreement(invitation, plan.items.catalogue)
+    settings, solver = plan.charter.training, SOLVERS[invitation.solver]
+    if (invitation.solver, invitation.rank) != (settings.solver, solver.rank(settings)):
+        raise WireError("the model is not what this federation trains")
+    sizes = sizes_of(plan.items.catalogue, solver, invitation.rank, for_survey=False)
+    last = read(frame, (Round,), sizes)
+    solver.check(last.public)
+    if not last.is_last:
+        raise WireError("this is no finished model")
     return invitation, last
 
 

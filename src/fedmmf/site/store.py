@@ -31,6 +31,7 @@ class SiteStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.ratings_print = ""  # of what the parties are made of
 
     @property
     def holdings(self) -> Path:
@@ -56,19 +57,21 @@ class SiteStore:
             group = names[start : start + PARTIES_PER_BUNDLE]
             states = {name: parties[name].state() for name in group if parties[name].invitation}
             path = self._folder / f"parties-{place:05}.npz"
-            checkpoint.save(path, _stacked(states), {"kind": "parties"})
+            meta = {"kind": "parties", "ratings": self.ratings_print}
+            checkpoint.save(path, _stacked(states), meta)
 
     def restore(self, parties: Mapping[str, Party]) -> int:
         """Bring parties back to where they were; return how many that were."""
         n_restored = 0
         for path in sorted(self._folder.glob("parties-*.npz")):
-            arrays, _ = checkpoint.load(path, "parties")
-            for name, state in _taken_apart(arrays).items():
-                if name not in parties:
-                    raise CheckpointError(
-                        f"{path} has a party {name} that the ratings do not have. Start the site "
-                        "with the ratings that training began with"
-                    )
+            arrays, meta = checkpoint.load(path, "parties")
+            states = _taken_apart(arrays)
+            if meta.get("ratings") != self.ratings_print or not states.keys() <= parties.keys():
+                raise CheckpointError(
+                    "the ratings are not those that training began with, and it is going on. Start "
+                    "the site with those, or without --ratings; new ones can come after its end"
+                )
+            for name, state in states.items():
                 parties[name].restore(state)
                 n_restored += 1
         return n_restored

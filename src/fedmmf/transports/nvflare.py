@@ -24,6 +24,7 @@ from nvflare.fuel.f3.message import Message
 
 from fedmmf.errors import FedMMFError
 from fedmmf.transports.contract import Credentials
+from fedmmf.transports.nvflare_door import let_nobody_block_it
 
 SERVER = "server"  # what NVFlare calls the cell that others connect to
 MOST_BYTES = 256 << 20  # of one message; NVFlare would take two gigabytes from anybody it knows
@@ -47,6 +48,7 @@ class CellLink:
 
     def __init__(self, name: str, url: str, credentials: Credentials, server_name: str) -> None:
         socket_conn.MAX_FRAME_SIZE = MOST_BYTES
+        let_nobody_block_it()
         kinds = (
             (DriverParams.SERVER_CERT, DriverParams.SERVER_KEY)
             if name == SERVER
@@ -57,8 +59,10 @@ class CellLink:
             kinds[0].value: str(credentials.certificate),
             kinds[1].value: str(credentials.key),
         }
-        self._name = name
+        self._name, self._server_name = name, server_name
         self._cell = CoreCell(name, url, True, given, auth_identity_map={SERVER: server_name})
+        self._cell.connector_manager.adhoc_allowed = False
+        self._cell._add_adhoc_connector = lambda *to: None  # nobody may make us call somebody
         self._cell.add_incoming_filter("*", "*", self._refusal)
         self._cell.start()
 
@@ -67,14 +71,17 @@ class CellLink:
 
         Headers are their sender's word; the end of a connection is what its certificate says.
         """
-        header = message.get_header
-        sender, kind = message.get_prop(MessagePropKey.ENDPOINT).name, header(Key.PAYLOAD_ENCODING)
+        header, sender = message.get_header, message.get_prop(MessagePropKey.ENDPOINT).name
         topic = (header(Key.CHANNEL), header(Key.TOPIC))
         is_ours = topic[0] == _CHANNEL or topic == (CellChannel.CELLNET, CellChannelTopic.Bye)
-        is_direct = (header(Key.ORIGIN), header(Key.DESTINATION)) == (sender, self._name)
-        if is_ours and is_direct and kind in _RAW and not header(Key.SECURE):
+        route = (header(Key.ORIGIN), header(Key.FROM_CELL), header(Key.DESTINATION))
+        is_direct = route == (sender, sender, self._name) and not header(Key.CONN_URL)
+        is_raw = header(Key.PAYLOAD_ENCODING) in _RAW and not header(Key.SECURE)
+        proven = message.get_prop(MessagePropKey.COMMON_NAME)
+        is_known = proven == (self._server_name if sender == SERVER else sender)
+        if is_ours and is_direct and is_raw and is_known:
             return None
-        _log.warning("a message of %s about %s was dropped", sender, topic)
+        _log.warning("a message of %.40r about %.80r was dropped", sender, topic)
         return make_reply(ReturnCode.AUTHENTICATION_ERROR)
 
     def answer(self, topic: str, answer: Answer) -> None:
