@@ -55,12 +55,20 @@ class Inside:
         self.server_moments, self.site_moments = Moments(), Moments()
         self.twice, self.is_stale, self._before = False, False, {}
         self.seen, self.away = [], set()
-        self.processes = {}
+        self.processes, self.lives = {}, []
         self.incidents = []
 
     def start_site(self, name):
-        self.processes[name] = SiteProcess(self.folder, name, self.ratings[name], self.test)
-        self.processes[name]._is_welcome = True
+        made = SiteProcess(self.folder, name, self.ratings[name], self.test)
+        made._is_welcome, save = True, made._store.save
+
+        def watched(*arguments):
+            self.site_moments.pass_by(f"{name} before a write")
+            save(*arguments)
+            self.site_moments.pass_by(f"{name} after a write")
+
+        made._store.save = watched
+        self.processes[name] = made
 
     # The link, as the server has it
 
@@ -150,7 +158,7 @@ class Inside:
                 with self.killing_at_writes():
                     return self.training().run()
             except KilledError:
-                continue
+                self.lives.append(len(self.seen))
 
 
 class Greeting:

@@ -17,6 +17,7 @@ from fedmmf.federation.charter import Charter, Deadlines, Network
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.provision import provision
 from fedmmf.site.items import of_ratings
+from fedmmf.wire import Round, split_parcel
 
 SITES = ("a", "b", "c", "d")
 PATIENCE = 90.0  # seconds; machines that run tests are slow
@@ -163,12 +164,17 @@ class Machines:
 
     def model(self):
         """Item factors of the finished model."""
-        from fedmmf.federation.catalogue import ItemList
-        from fedmmf.site.site import read_model
-
         data = (self.folder.root / "server" / "state" / "model.bin").read_bytes()
-        return read_model(data, ItemList.load(self.folder.catalogue_file))[1].public
+        return Round.decode(split_parcel(data)[1]).public
 
     def factors(self, site):
         with np.load(self.folder.root / "sites" / site / "state" / "result.npz") as found:
             return found["user_factors"]
+
+
+def wait_for_models(machines):
+    until = time.monotonic() + 60
+    paths = [machines.folder.root / "sites" / s / "state" / "result.npz" for s in SITES]
+    while not all(path.exists() for path in paths):
+        assert time.monotonic() < until
+        time.sleep(0.2)

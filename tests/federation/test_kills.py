@@ -2,19 +2,27 @@
 
 import os
 import shutil
+from contextlib import suppress
+from dataclasses import replace
+from unittest import mock
 
 import numpy as np
+import polars as pl
 import pytest
 from inside import Inside, KilledError, Moments, replayed
 from machines import SITES, make_federation, split_by_user
 
 from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
-from fedmmf.errors import WireError
-from fedmmf.site.site import read_model
+from fedmmf.errors import CheckpointError, FedMMFError, WireError
+from fedmmf.federation import training
+from fedmmf.site import site as site_module
+from fedmmf.site.process import SiteProcess
+from fedmmf.site.serving import recommend
 from fedmmf.sums.secure.messages import SecureSetup
-from fedmmf.transports.bundles import unpack
-from fedmmf.wire import Kind
+from fedmmf.sums.secure.server import SecureServer
+from fedmmf.transports.bundles import pack, unpack
+from fedmmf.wire import Invitation, Kind, Refused, Round, name_of, split_parcel
 from fedmmf.wire.frames import kind_of
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
@@ -24,8 +32,26 @@ SETTINGS = Settings.checked(
     solver="vb", factors=2, rounds=3, signed=True, mask="mean", min_raters=1
 )
 # Every moment takes some minutes: `make faults` has them all, the suite some, spread evenly.
-STRIDE = 4 if os.environ.get("FEDMMF_EVERY_MOMENT") else 40
+EVERY = bool(os.environ.get("FEDMMF_EVERY_MOMENT"))
+PARTS = 4
+
+
+def moments_in(part, names):
+    """Every moment, or every write and some of the others, spread evenly."""
+    chosen = [
+        at
+        for at, name in enumerate(names, start=1)
+        if EVERY or ("write" in name and at % 3 == 0) or at % 25 == 7
+    ]
+    return chosen[part::PARTS]
+
+
 QUICK = {"answer": 5.0, "heartbeat": 60.0, "gathering": 0.2, "patience": 5.0, "retries": 6}
+
+
+@pytest.fixture(autouse=True)
+def _no_breath(monkeypatch):
+    monkeypatch.setattr(training, "BREATH", 0.001)
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +93,24 @@ def sessions(seen):
     return found
 
 
+def rounds_in(seen):
+    """Numbers of the rounds that were published."""
+    numbers = set()
+    for _, data in seen:
+        with suppress(WireError):
+            for frame in unpack(data).values():
+                published, _ = split_parcel(frame)
+                numbers |= {Round.decode(f).round for f in published if kind_of(f) == Kind.ROUND}
+    return numbers
+
+
 def require_sound(made, parcel):
     """As many rounds as were asked for, each once, and the model of who took part in them."""
     journal = list(made.store.rounds())
     numbers = [line["round"] for line in journal]
     assert numbers == sorted(set(numbers))
     assert len(numbers) == SETTINGS.max_rounds
-    public = read_model(parcel, made.processes["a"]._items)[1].public
+    public = Round.decode(split_parcel(parcel)[1]).public
     settings = made.folder.charter().training
     expected = replayed(journal, RATINGS, settings, list(SITES))
     assert np.abs(public.item_rows - expected.item_rows).max() < 1e-5
@@ -82,28 +119,29 @@ def require_sound(made, parcel):
 def moments_of(folder_of, which, **kind):
     made = inside(folder_of, **kind)
     require_sound(made, made.run())
-    return getattr(made, which).n
+    return getattr(made, which).names
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_server_killed_at_any_moment_goes_on(folder_of, part):
-    n_moments = moments_of(folder_of, "server_moments")
-    assert n_moments > 40
-    for at in range(1 + part, n_moments + 1, STRIDE):
+    names = moments_of(folder_of, "server_moments")
+    assert len(names) > 40
+    for at in moments_in(part, names):
         made = inside(folder_of)
         made.server_moments = Moments(at)
         parcel = made.run()
-        assert made.server_moments.n >= n_moments
         require_sound(made, parcel)
-        names = [setup.session for setup in sessions(made.seen)]
+        (cut,) = made.lives
+        before, after = (rounds_in(part) for part in (made.seen[:cut], made.seen[cut:]))
+        assert not before & after  # no number is heard of again
+        used = [setup.session for setup in sessions(made.seen)]
         among = {setup.session: setup.n_parties for setup in sessions(made.seen)}
-        assert all(names.count(name) <= among[name] for name in among)  # never set up twice
+        assert all(used.count(name) <= among[name] for name in among)  # never set up twice
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_site_killed_at_any_moment_is_a_drop_out_and_comes_back(folder_of, part):
-    n_moments = moments_of(folder_of, "site_moments")
-    for at in range(1 + part, n_moments + 1, STRIDE):
+    for at in moments_in(part, moments_of(folder_of, "site_moments")):
         made = inside(folder_of)
         made.site_moments = Moments(at)
         require_sound(made, made.run())
@@ -144,3 +182,145 @@ def test_a_kill_is_one(folder_of):
     made.server_moments = Moments(1)
     with pytest.raises(KilledError):
         made.training().run()
+
+
+def test_a_line_that_was_cut_off_is_forgotten(folder_of):
+    made = inside(folder_of)
+    made.run()
+    path = made.folder.machine("server").state() / "rounds.jsonl"
+    whole = path.read_text()
+    path.write_text(whole + '{"rou')
+    made.training()._restore()
+    assert path.read_text() == whole
+
+
+def test_what_was_answered_is_on_disk_before_the_answer_leaves(folder_of):
+    """A site that is made again from its files is where the first one was."""
+    made = inside(folder_of)
+    answer = made.processes["a"].site.answer
+
+    def compared(data):
+        reply = answer(data)
+        again = SiteProcess(made.folder, "a", made.ratings["a"], 0.0)
+        one, other = (p.site.parties["a"] for p in (made.processes["a"], again))
+        assert (one.invitation is None) == (other.invitation is None)
+        if one.invitation is not None:
+            for name, value in one.state().items():
+                assert np.array_equal(value, other.state()[name]), name
+        return reply
+
+    made.processes["a"].site.answer = compared
+    require_sound(made, made.run())
+
+
+def test_attempts_that_keep_failing_end_the_training_with_the_reason(folder_of):
+    made = inside(folder_of)
+    going = made.training()
+    with (
+        mock.patch.object(SecureServer, "sum", side_effect=WireError("the cat is on the cable")),
+        pytest.raises(WireError, match="the cat is on the cable"),
+    ):
+        going.run()
+
+
+def test_ratings_may_not_change_while_training_goes_on(folder_of):
+    made = inside(folder_of)
+    made.run()
+    with pytest.raises(CheckpointError, match="not those that training began with"):
+        SiteProcess(made.folder, "a", made.ratings["b"], 0.0)
+
+
+# After the end
+
+
+def finished(folder_of, **kind):
+    made = inside(folder_of, **kind)
+    parcel = made.run()
+    for process in made.processes.values():
+        process.site.take_model(parcel)
+    return made, parcel
+
+
+def test_a_site_that_is_done_takes_part_in_nothing_more_and_takes_no_other_model(folder_of):
+    """Not after a restart either: what it has said before must not be asked for again."""
+    made, parcel = finished(folder_of)
+    invitation = made.training()._plan.invitation().encode()
+    del made.processes["a"]
+    made.start_site("a")
+    for process in made.processes.values():
+        (said,) = unpack(process.site.answer(pack({process._name: invitation}))).values()
+        assert "training is done" in Refused.decode(said).reason
+        with pytest.raises(WireError, match="takes another only if its owner"):
+            process.site.take_model(parcel)
+
+
+def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
+    made = inside(folder_of)
+    parcel = made.run()
+    site = made.processes["a"].site
+    frames, last = split_parcel(parcel)
+    invitation, final = Invitation.decode(frames[0]), Round.decode(last)
+    other = replace(invitation, run=bytes(16))
+    huge = replace(final, item_rows=np.full_like(final.item_rows, 3e38))
+    for bad, reason in (
+        (other.encode() + last, "not of the run"),
+        (replace(invitation, solver="sgd").encode() + last, "bounds|not what"),
+        (replace(invitation, rank=invitation.rank + 1).encode() + last, "not what"),
+        (frames[0] + replace(final, is_last=False).encode(), "no finished model"),
+        (frames[0] + huge.encode(), "."),
+        (last, "an invitation"),
+    ):
+        with pytest.raises(FedMMFError, match=reason):
+            site.take_model(bad)
+    site.take_model(parcel)
+
+
+def test_errors_are_those_of_the_sites_own_predictions(folder_of):
+    made = Inside(*folder_of(), test=0.3)
+    for site in SITES:
+        made.start_site(site)
+    parcel = made.run()
+    process = made.processes["a"]
+    process.site.take_model(parcel)
+    said, test = process.site.evaluate(name_of(parcel)), process.site._plan.holdings.test
+    party, errors = process.site.parties["a"], []
+    for user in range(party.n_users):
+        start, end = test.lists.indptr[user : user + 2]
+        if end > start:
+            errors.append(test.values[start:end] - party.predict(test.lists.items[start:end], user))
+    together = np.concatenate(errors)
+    assert said.n_ratings == len(together) > 5
+    assert said.squared == pytest.approx(np.square(together).sum())
+    assert said.absolute == pytest.approx(np.abs(together).sum())
+    with mock.patch.object(site_module, "_FEWEST_TESTED", 99):
+        assert "99 are the fewest" in process.site.evaluate(name_of(parcel)).declined
+
+
+def test_somebody_new_is_recommended_to_without_training(folder_of, tmp_path):
+    made, _ = finished(folder_of)
+    del made.processes["a"]
+    frame = pl.read_parquet(made.ratings["a"])
+    new = frame.filter(pl.col("user_id") == frame["user_id"][0]).with_columns(
+        user_id=pl.lit(999_999, frame["user_id"].dtype)
+    )
+    pl.concat([frame, new]).write_parquet(tmp_path / "more.parquet")
+    SiteProcess(made.folder, "a", tmp_path / "more.parquet", 0.0)
+    old = recommend(made.folder, "a", str(frame["user_id"][0]), 3)
+    found = recommend(made.folder, "a", "999999", 3)
+    assert [i.item_id for i in found.recommendations] == [i.item_id for i in old.recommendations]
+
+
+def test_a_site_that_was_not_let_in_does_not_answer(folder_of):
+    made = inside(folder_of)
+    made.processes["a"]._is_welcome = False
+    with pytest.raises(WireError, match="not let in"):
+        made.processes["a"]._answer("server", pack({}))
+
+
+def test_who_is_not_connected_is_not_asked(folder_of):
+    made = inside(folder_of)
+    made.training()
+    made.away = {"b"}
+    made.seen.clear()
+    made.sites.exchange("round", {"b": Refused("x").encode()}, 1.0)
+    assert made.seen == []

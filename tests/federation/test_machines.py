@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from machines import SITES, Machines, make_federation, split_by_user
+from machines import SITES, Machines, make_federation, split_by_user, wait_for_models
 
 from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
@@ -19,7 +19,7 @@ def made(path, **changes):
     return Machines(folder, split_by_user(RATINGS, path), test=0.0)
 
 
-def test_it_equals_the_simulation_and_goes_on_without_a_site_that_is_killed(tmp_path):
+def test_it_equals_the_simulation_and_what_it_writes_is_its_owners(tmp_path):
     with made(tmp_path) as machines:
         machines.start("server", *SITES)
         machines.wait_for_sites(*SITES)
@@ -27,3 +27,9 @@ def test_it_equals_the_simulation_and_goes_on_without_a_site_that_is_killed(tmp_
         machines.wait_for_end()
         simulated = train(RATINGS, SETTINGS).members[0]
         assert np.abs(machines.model().item_rows - simulated.public.item_rows).max() < 1e-4
+        wait_for_models(machines)
+        for path in machines.folder.root.glob("sites/*/state/*"):
+            assert path.stat().st_mode & 0o077 == 0, path
+        asked = machines.say("evaluate", check=False)
+        assert asked.returncode == 1
+        assert "no site has test ratings" in asked.stderr

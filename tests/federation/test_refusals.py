@@ -228,14 +228,22 @@ def test_what_a_site_keeps_is_for_its_owner_alone(made):
         assert path.stat().st_mode & 0o077 == 0, path  # nobody else gets to what is in it
 
 
-def test_errors_on_few_users_do_not_leave_a_site(made):
-    folder, files = made
-    process = SiteProcess(folder, "a", files["a"], 0.0)
-    assert "another one" in process.site.evaluate(b"?" * 32).declined
+def test_a_site_that_says_nothing_is_not_counted():
     with pytest.raises(SettingsError, match="no site has test ratings"):
         added_up({"a": ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined="few")})
     sums = ErrorSums(n_ratings=4, squared=4.0, absolute=2.0)
-    assert added_up({"a": sums, "b": sums}).rmse == 1.0
+    silent = ErrorSums(n_ratings=4, squared=400.0, absolute=2.0, declined="no")
+    found = added_up({"a": sums, "b": sums, "c": silent})
+    assert (found.rmse, found.sites, set(found.declined)) == (1.0, ("a", "b"), {"c"})
+
+
+def test_errors_beyond_the_scale_and_texts_that_no_terminal_should_see_are_refused():
+    assert ErrorSums(n_ratings=2, squared=32.0, absolute=8.0).is_possible(4.0)
+    assert not ErrorSums(n_ratings=2, squared=33.0, absolute=8.0).is_possible(4.0)
+    with pytest.raises(WireError):
+        ErrorSums.decode(b'{"n_ratings": %s, "squared": 0, "absolute": 0}' % (b"9" * 400))
+    with pytest.raises(WireError, match="printable"):
+        Welcome.decode(b'{"is_welcome": false, "reason": "a\\u001b[2J"}')
 
 
 # The server's own mistakes

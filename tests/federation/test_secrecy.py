@@ -3,13 +3,19 @@
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from captured import server_hellos, streams
-from machines import SITES, Machines, free_port, make_federation, split_by_user
+from machines import (
+    SITES,
+    Machines,
+    free_port,
+    make_federation,
+    split_by_user,
+    wait_for_models,
+)
 from namespaces import can_make_them, hosts
 
 from fedmmf.config import Settings
@@ -102,14 +108,6 @@ def test_a_capture_shows_nothing_and_the_server_never_holds_a_rating(tmp_path):
     assert found_in(on_disk, secrets) == set()
     assert found_in(logs, secrets) == set()
     require_sealed(capture, secrets)
-
-
-def wait_for_models(machines):
-    until = time.monotonic() + 60
-    paths = [machines.folder.root / "sites" / s / "state" / "result.npz" for s in SITES]
-    while not all(path.exists() for path in paths):
-        assert time.monotonic() < until
-        time.sleep(0.2)
 
 
 def require_sealed(capture, secrets):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from federations import settings_of
 
-from fedmmf.errors import DataError, DivergenceError, ExcludedError
+from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server import train
-from fedmmf.server.rounds import MOST_LOST, one_round
+from fedmmf.server.rounds import MOST_LOST, last_number, one_round
 from fedmmf.simulation import prepare
 
 
@@ -55,6 +55,14 @@ def test_rounds_that_each_put_somebody_out_do_not_end_the_run(run):
     coordinator, lost = run.coordinator(), set(range(3, 3 + 2 * MOST_LOST))
     train(coordinator, Losing(run.crowd(coordinator), lost, ExcludedError))
     assert np.isnan(coordinator.history).sum() == 2 * MOST_LOST
+
+
+def test_training_that_has_no_numbers_left_is_not_finished(run):
+    coordinator = run.coordinator()
+    coordinator.skip_to(last_number(run.settings))
+    assert not coordinator.is_finished
+    with pytest.raises(WireError, match="needs 12 rounds and has 0"):
+        train(coordinator, run.crowd(coordinator))
 
 
 def test_now_and_then_a_lost_round_does_not_end_the_run(run):

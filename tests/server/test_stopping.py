@@ -20,11 +20,12 @@ def test_without_held_out_ratings_nothing_is_best():
     assert math.isnan(stop.history[0])
 
 
-def test_a_lost_round_counts_towards_the_patience():
+def test_a_lost_round_does_not_count_towards_the_patience():
     stop = EarlyStop(patience=2)
     stop.observe(1.0, 4)
     assert stop.best_rmse == 0.5
     stop.observe(0.0, 0)
+    stop.observe(2.0, 4)
     assert not stop.is_over
     stop.observe(2.0, 4)
     assert stop.is_over

@@ -17,8 +17,9 @@ from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import errors, print_json, results, shown, table
 from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
+from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter, Network
-from fedmmf.federation.folder import Folder
+from fedmmf.federation.folder import Folder, only_process
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
 from fedmmf.federation.status import FederationStatus
@@ -75,8 +76,13 @@ def init(
     handed = add_site(place, making.add) if making.add else _made(place, making, settings)
     if json:
         print_json({"folder": str(folder), "handouts": {h.machine: h.files for h in handed}})
-    else:
-        _show_handouts(place, handed)
+        return
+    _show_handouts(place, handed)
+    if making.add:
+        results.print(
+            "Give everybody else the new federation.toml and trust.json, and start the server and "
+            "all sites again with them: they refuse each other while their copies differ."
+        )
 
 
 def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
@@ -91,10 +97,20 @@ def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
         sites=tuple(name.strip() for name in making.sites.split(",")),
         party=making.party,
         scale=(items.scale.min, items.scale.max, items.scale.step),
-        network=Network(host=making.host, port=making.port, page_port=making.page_port),
-        training=settings.changed(signed=is_signed),
+        network={"host": making.host, "port": making.port, "page_port": making.page_port},
+        training=settings.changed(signed=is_signed, mask=_mask_for(items, settings.mask)),
     )
     return provision(place, charter, items)
+
+
+def _mask_for(items: ItemList, mask: str) -> str:
+    """A mask that the catalogue allows."""
+    from fedmmf.masks import FAMILIES
+
+    if items.features.shape[1] or not FAMILIES[mask].needs_features:
+        return mask
+    errors.print(f"the items have no features, which the mask {mask} needs; mean is used instead")
+    return "mean"
 
 
 def _show_handouts(place: Folder, handed: list[Handout]) -> None:
@@ -113,15 +129,21 @@ def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOp
     from fedmmf.masks import FAMILIES
 
     place = Folder(folder)
-    _log_to(place.machine("server").state() / "server.log")
     family = FAMILIES[place.charter().training.mask]
-    running = Server(place, is_centred=family.is_centred)
-    _until_stopped(running.stop)
-    page = running.page_url.partition("?")[0]  # a token does not belong where logs are made
+    state = place.machine("server").state()
+    with only_process(state):
+        _log_to(state / "server.log")
+        running = Server(place, is_centred=family.is_centred)
+        _until_stopped(running.stop)
+        _say_ready(place, running.page_url, json=json)
+        running.serve()
+
+
+def _say_ready(place: Folder, url: str, *, json: bool) -> None:
+    page = url.partition("?")[0]  # a token does not belong where logs are made
     errors.print(f"server of {place.charter().name}: {page}", highlight=False)
     if json:
         print_json({"federation": place.charter().name, "page": page})
-    running.serve()
 
 
 def site(
@@ -141,12 +163,18 @@ def site(
 
     os.umask(0o077)  # whatever this process writes is its owner's
     place = Folder(folder)
-    _log_to(place.machine(site).state() / "site.log")
-    running = SiteProcess(place, site, ratings, test)
-    _until_stopped(running.stop)
-    if json:
-        print_json({"site": site, "parties": len(running.site.parties), **running.held})
-    running.serve()
+    if site not in place.charter().sites:
+        known = ", ".join(place.charter().sites)
+        raise SettingsError(f"this federation has no site {site!r}; its sites are {known}")
+    state = place.machine(site).state()
+    with only_process(state):
+        _log_to(state / "site.log")
+        logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it repeats that nobody is there
+        running = SiteProcess(place, site, ratings, test)
+        _until_stopped(running.stop)
+        if json:
+            print_json({"site": site, "parties": len(running.site.parties), **running.held})
+        running.serve()
 
 
 def run(
@@ -163,7 +191,7 @@ def run(
         print_json(status.model_dump())
     else:
         _show(status)
-    if status.state == "failed":
+    if status.state in ("failed", "stopped"):
         raise FedMMFError(status.detail)
 
 

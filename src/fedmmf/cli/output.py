@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -40,8 +41,13 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
             overflow="fold",  # on a narrow terminal over several lines: half a key is no key
         )
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(plain, row))
     return made
+
+
+def plain(text: str) -> str:
+    """A text that may be anybody's, such as a title: no markup in it, and no control characters."""
+    return escape("".join(mark for mark in text if mark.isprintable() or mark == "\n"))
 
 
 def shown(value: float | None, form: str = ".4f") -> str:

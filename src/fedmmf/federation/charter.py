@@ -99,6 +99,10 @@ class Charter(_Part):
         yield from self._unused()
 
     def _unused(self) -> Iterator[str]:
+        """What has no meaning here, or not twice."""
+        network = self.network
+        if network.host == network.page_host and network.port == network.page_port:
+            yield f"network.port and network.page_port differ; both are {network.port}"
         defaults = Settings()
         for name in sorted(_UNUSED):
             if getattr(self.training, name) != getattr(defaults, name):

@@ -6,15 +6,18 @@ machine has a folder of its own, with its certificate and its state; nobody else
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from fedmmf.errors import SettingsError
 from fedmmf.federation.charter import NAME, Charter
+from fedmmf.identity.files import read
 from fedmmf.transports.contract import Credentials
 
 _PRIVATE = 0o700
+_MOST_KEY = 100_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,14 @@ class Folder:
             raise SettingsError(f"names are a-z, 0-9 and -; got {name!r}")
         place = self.root / "server" if name == "server" else self.root / "sites" / name
         machine = Machine(name, place, self.authority_file)
-        if not machine.credentials.certificate.exists():
-            raise SettingsError(
-                f"{place} has no certificate of {name!r}. Its keeper has to hand that folder out, "
-                "with all files in it"
-            )
+        given = machine.credentials
+        for path in (given.authority, given.certificate, given.key):
+            if not path.exists():
+                raise SettingsError(
+                    f"{name!r} needs {path}, which is not there. The federation's keeper has to "
+                    "hand it out, with all other files of that machine"
+                )
+        read(given.key, _MOST_KEY, secret=True)
         return machine
 
 
@@ -101,17 +107,17 @@ class Machine:
         return folder
 
 
-def only_process(state: Path) -> IO[bytes]:
-    """Keep other processes from this state for as long as the returned file is open."""
-    lock = (state / "lock").open("wb")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise SettingsError(
-            f"another process of this machine uses {state}; end it before you start one more"
-        ) from None
-    return lock
+@contextmanager
+def only_process(state: Path) -> Iterator[None]:
+    """Keep other processes from this state meanwhile."""
+    with (state / "lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SettingsError(
+                f"another process of this machine uses {state}; end it before you start one more"
+            ) from None
+        yield
 
 
 def private_folder(path: Path) -> None:

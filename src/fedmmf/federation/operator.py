@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from fedmmf.errors import SettingsError
 from fedmmf.federation.control import ControlError, get_status, post
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.server import token_in
 from fedmmf.federation.status import FederationStatus
+from fedmmf.federation.store import RunStore
 
 
 class Operator:
@@ -31,13 +30,11 @@ class Operator:
             return self._last()
 
     def _last(self) -> FederationStatus:
-        path = self._state / "status.json"
-        try:
-            found = FederationStatus.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
+        found = RunStore(self._state, {}).status()
+        if found is None:
             raise SettingsError(
                 "no server runs, and none has run yet; start one with `fedmmf federation server`"
-            ) from None
+            )
         return found.but(state="stopped", detail=f"no server runs; it last said: {found.detail}")
 
     def order(self, action: str) -> dict[str, Any]:

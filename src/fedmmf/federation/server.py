@@ -13,7 +13,7 @@ from fedmmf import __version__
 from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
-from fedmmf.federation.folder import Folder, only_process
+from fedmmf.federation.folder import Folder
 from fedmmf.federation.hello import ErrorSums, Welcome
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.page import StatusPage
@@ -29,6 +29,7 @@ from fedmmf.sums import SUMS
 from fedmmf.wire import name_of
 
 TOKEN_FILE = "token"  # noqa: S105
+_KEPT = {"round", "rounds", "attempts", "held_out", "evaluation", "incidents"}  # by a new server
 _REFRESH = 1.0  # seconds between pictures where nothing happens
 _MOST_TOKEN = 200
 log = logging.getLogger("fedmmf.server")
@@ -46,19 +47,20 @@ class Server:
         self._charter, self._items = folder.charter(), ItemList.load(folder.catalogue_file)
         _require_same_scale(self._charter, self._items)
         self._machine, self._state = folder.machine("server"), folder.machine("server").state()
-        self._owned = only_process(self._state)
         catalogue = self._items.catalogue
         digests = {
             "charter": self._charter.digest.hex(),
             "catalogue": catalogue.digest.hex(),
         }
         self._store = RunStore(self._state, digests)
-        self._board = Board(self._first_picture(), self._store.save_status)
+        before = self._store.status()
+        self._board = Board(self._first_picture(before), self._store.save_status)
         admission = Admission(self._charter, catalogue.digest, identities_of(folder))
         self._page = self._make_page()
         self._page.start()  # before the network, whose threads would outlive a failure here
         self._link = self._open_link()
         self._sites = Sites(self._link, admission, self._show_sites)
+        self._sites.remember(() if before is None else before.sites)
         self._plan = self._make_plan(is_centred)
         self._stop = Event()
         self._training: Training | None = None
@@ -75,13 +77,14 @@ class Server:
             regressors=self._items.features,
         )
 
-    def _first_picture(self) -> FederationStatus:
+    def _first_picture(self, before: FederationStatus | None) -> FederationStatus:
         settings = self._charter.training
+        kept = {} if before is None else before.model_dump(include=_KEPT)
         return FederationStatus(
+            **kept,
             federation=self._charter.name,
             version=__version__,
             detail="waiting for sites; `fedmmf federation run` begins the training",
-            rounds=settings.max_rounds,
             smallest_cohort=settings.smallest_cohort,
             settings={**settings.model_dump(), "party": self._charter.party},
             protection=SUMS[settings.sums].words(settings),
@@ -113,6 +116,7 @@ class Server:
         """Let sites in until `stop` is called; go on with a training that was going on."""
         self._link.answer("hello", self._sites.hello)
         self._link.answer("model", self._model_for)
+        self._board.show(rounds=self._charter.training.max_rounds)
         if self._store.model:
             self._offer(self._store.model)
             self._board.show(state="finished", detail="training is done; sites have the model")
@@ -160,6 +164,7 @@ class Server:
                 f"{self._state} and the sites' state folders away, and start them again"
             )
         if self._thread is None or not self._thread.is_alive():
+            self._board.show(state="waiting", detail="training begins")
             self._marker.touch()
             self._begin()
         return {"training": True}

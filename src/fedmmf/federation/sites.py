@@ -91,6 +91,12 @@ class Sites:
         self.changes = 0
         self.welcome = Welcome(is_welcome=True)  # what those who may come in are told
 
+    def remember(self, pictures: Sequence[SiteStatus]) -> None:
+        """Go on counting where an earlier server of this federation was."""
+        for picture in pictures:
+            if picture.name in self._pictures:
+                self._pictures[picture.name] = picture.model_copy(update={"state": "away"})
+
     def hello(self, site: str, data: bytes) -> bytes:
         """Answer a site that says that it is here."""
         try:

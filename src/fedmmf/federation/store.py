@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from fedmmf import checkpoint
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
@@ -89,6 +91,13 @@ class RunStore:
     def save_status(self, status: FederationStatus) -> None:
         """Write the picture for whoever asks while no server runs."""
         _write(self._folder / "status.json", status.model_dump_json().encode(), is_synced=False)
+
+    def status(self) -> FederationStatus | None:
+        """The last picture that was kept; None: there is none that can be read."""
+        try:
+            return FederationStatus.model_validate_json((self._folder / "status.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
 
 
 def _is_whole(line: str) -> bool:

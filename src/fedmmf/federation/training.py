@@ -30,6 +30,7 @@ from fedmmf.sums.server_side import ServerDesk, ServerSide
 from fedmmf.wire import Invitation
 
 _POLL = 0.1  # seconds between looks at who is here
+BREATH = 1.0  # seconds between an attempt without a sum and the next
 _ASSUMED = 50.0  # ratings of a user, where no survey may count them
 _RECENT = 20  # rounds whose seconds tell how long the rest will take
 log = logging.getLogger("fedmmf.server")
@@ -76,6 +77,7 @@ class Training:
         self._side_state: dict[str, Array] = {}
         self._seconds: list[float] = []
         self._n_lost = 0  # invitations and surveys in a row
+        self._is_fresh = True  # until the sites have had time to come
 
     def stop(self) -> None:
         """Stop between two rounds; what was learned is on disk."""
@@ -149,7 +151,8 @@ class Training:
             here = self._sites.here()
             n_parties, waited = len(self._sites.parties(here)), time.monotonic() - began
             is_late = waited >= deadlines.gathering or len(here) == len(self._charter.sites)
-            if n_parties >= fewest and (is_late or self._coordinator is not None):
+            if n_parties >= fewest and (is_late or not self._is_fresh):
+                self._is_fresh = False
                 return
             if waited >= deadlines.patience:
                 raise WireError(
@@ -193,7 +196,7 @@ class Training:
         log.warning("no sum: %s", error)
         if self._n_lost >= self._charter.deadlines.retries:
             raise error
-        self._pause(_POLL)
+        self._pause(BREATH)
 
     # Rounds
 
@@ -203,6 +206,8 @@ class Training:
         while is_good and not coordinator.is_finished and stretch.changes == self._sites.changes:
             self._pause(0)
             is_good = self._one_round(coordinator, stretch)
+        if not is_good:
+            self._pause(BREATH)
 
     def _one_round(self, coordinator: Coordinator, stretch: _Stretch) -> bool:
         """Whether a round gave a sum; if not, its number is spent all the same."""
@@ -236,7 +241,8 @@ class Training:
         self._store.note_round({**line, "session": sorted(stretch.side.summed_with)})
         self._keep()
         self._show_rounds()
-        log.info("round %d: %d parties, %.2f s", number, len(survivors), seconds)
+        words = "round %d (attempt %d): %d parties, %.2f s"
+        log.info(words, self._rounds().n_done, number, len(survivors), seconds)
 
     def _keep(self) -> None:
         coordinator, invitation = self._rounds(), self._invitation

@@ -10,7 +10,7 @@ from fedmmf import __version__
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
-from fedmmf.federation.folder import Folder, Machine, only_process
+from fedmmf.federation.folder import Folder, Machine
 from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.provision import server_name
@@ -25,6 +25,7 @@ from fedmmf.wire import name_of
 
 log = logging.getLogger("fedmmf.site")
 _ANSWER = 10.0  # seconds that a hello may take
+_REMIND = 30  # hellos without an answer after which it is said again
 
 
 class SiteProcess:
@@ -45,7 +46,6 @@ class SiteProcess:
             known = ", ".join(self._charter.sites)
             raise SettingsError(f"this federation has no site {name!r}; its sites are {known}")
         machine = folder.machine(name)
-        self._owned = only_process(machine.state())
         self._store, self._items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
         self.outside: Outside | None = None
         holdings = self._holdings(ratings, test)
@@ -56,6 +56,7 @@ class SiteProcess:
         self._policy, self._machine = policy, machine
         self._instance, self._stop = secrets.token_hex(8), Event()
         self._is_welcome = False
+        self._n_unheard = 0  # hellos in a row
 
     @property
     def _seed(self) -> int:
@@ -95,6 +96,7 @@ class SiteProcess:
         nvflare = needs_nvflare("fedmmf.transports.nvflare")
         name = server_name(self._charter)
         link = nvflare.CellLink(self._name, self._charter.url, self._machine.credentials, name)
+        log.info("looking for the server at %s", self._charter.url)
         try:
             link.answer("ask", self._answer)
             link.answer("evaluate", self._evaluate)
@@ -119,10 +121,11 @@ class SiteProcess:
     def _say_hello(self, link: Any) -> None:
         said = link.ask("hello", {"server": self._hello().encode()}, _ANSWER).get("server")
         if said is None:
-            if self._is_welcome:
-                log.warning("the server does not answer; trying again")
-            self._is_welcome = False
+            if self._is_welcome or self._n_unheard % _REMIND == 0:
+                log.warning("the server at %s does not answer; trying again", self._charter.url)
+            self._is_welcome, self._n_unheard = False, self._n_unheard + 1
             return
+        self._n_unheard = 0
         welcome = Welcome.decode(said)
         if welcome.may_retry:
             log.warning("not let in yet: %s", welcome.reason)

@@ -37,12 +37,12 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
             "result by itself while `fedmmf federation site` runs"
         )
     items, holdings = ItemList.load(folder.catalogue_file), SiteRatings.load(store.holdings)
-    place = holdings.training.user(user)
     public, _, users = found
+    place, row = holdings.training.user(user), _row_of(user, users["user_ids"])
     everything = np.arange(len(items.ids), dtype=np.int32)
-    mask = _Mask(FAMILIES[folder.charter().training.mask], items.scale, users["theta"][[place]])
+    mask = _Mask(FAMILIES[folder.charter().training.mask], items.scale, users["theta"][[row]])
     masked = apply_mask(mask, UserLists.of_one(everything), items.features, OneByOne())
-    predicted = scores(public.item_factors, users["user_factors"][place]) + masked  # (n_items,)
+    predicted = scores(public.item_factors, users["user_factors"][row]) + masked  # (n_items,)
     seen = _seen(holdings, place)
     predicted[seen] = -np.inf
     best = np.argsort(-predicted, kind="stable")[: min(n, len(predicted) - len(seen))]
@@ -54,6 +54,16 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
         for at, value in zip(best, clipped, strict=True)
     )
     return RecommendedList(user=user, model=folder.charter().name, recommendations=listed)
+
+
+def _row_of(user: str, known: Array) -> int:
+    """Where a user is in what was learned, which may be older than the ratings."""
+    (found,) = np.nonzero(known == str(user))
+    if len(found) == 0:
+        raise NotFittedError(
+            f"nothing was learned for {user!r} yet; start the site once with the new ratings"
+        )
+    return int(found[0])
 
 
 def _seen(holdings: SiteRatings, place: int) -> Array:
