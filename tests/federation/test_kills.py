@@ -16,6 +16,7 @@ from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError, FedMMFError, WireError
 from fedmmf.federation import training
+from fedmmf.simulation import train
 from fedmmf.site import site as site_module
 from fedmmf.site.process import SiteProcess
 from fedmmf.site.serving import recommend
@@ -63,7 +64,8 @@ def folder_of(tmp_path_factory):
         key = (party, *sorted(changes.items()))
         if key not in made:
             root = tmp_path_factory.mktemp("federation")
-            settings = SETTINGS.changed(signed=party == "site", **changes)
+            is_signed = party == "site"
+            settings = SETTINGS.changed(signed=is_signed, **changes)
             folder = make_federation(root / "fed", RATINGS, settings, party=party, deadlines=QUICK)
             made[key] = (folder, split_by_user(RATINGS, root))
         folder, files = made[key]
@@ -322,3 +324,33 @@ def test_who_is_not_connected_is_not_asked(folder_of):
     made.seen.clear()
     made.sites.exchange("round", {"b": Refused("x").encode()}, 1.0)
     assert made.seen == []
+
+
+@pytest.mark.parametrize(
+    ("party", "changes"),
+    [
+        ("site", {"solver": "sgd", "held_out": 0.0}),
+        ("user", {"solver": "sgd", "held_out": 0.0}),
+        ("site", {"solver": "sgd", "held_out": 0.0, "mask": "lr"}),
+    ],
+)
+def test_other_solvers_and_masks_equal_the_simulation_too(folder_of, party, changes):
+    made = inside(folder_of, party=party, **changes)
+    public = Round.decode(split_parcel(made.run())[1]).public
+    expected = train(RATINGS, made.folder.charter().training).members[0].public
+    assert np.abs(public.item_rows - expected.item_rows).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("party", "changes"),
+    [
+        ("user", {"solver": "sgd", "sharing": "adaptive", "threshold_j": 0.5}),
+        ("user", {"solver": "sgd", "aggregation": "dp", "mask": "mean"}),
+        ("site", {"solver": "sgd", "held_out": 0.2}),
+    ],
+)
+def test_other_ways_to_sum_come_to_an_end(folder_of, party, changes):
+    made = inside(folder_of, party=party, **changes)
+    public = Round.decode(split_parcel(made.run())[1]).public
+    assert np.isfinite(public.item_rows).all()
+    assert len(list(made.store.rounds())) == SETTINGS.max_rounds
