@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -69,16 +70,13 @@ class SiteProcess:
                 raise SettingsError("give the site its ratings with --ratings FILE the first time")
             return SiteRatings.load(self._store.holdings)
         ratings, self.outside = read_ratings(path, self._items)
-        self._require_in_catalogue(ratings)
+        self._tell_of(ratings, self.outside)
         return split(ratings, test, self._seed)
 
-    def _require_in_catalogue(self, ratings: UserRatings) -> None:
-        if self.outside is not None and self.outside.n_ratings:
-            log.warning(
-                "%d ratings of %d items are not in the catalogue and are left aside",
-                self.outside.n_ratings,
-                self.outside.n_items,
-            )
+    def _tell_of(self, ratings: UserRatings, outside: Outside) -> None:
+        if outside.n_ratings:
+            words = "%d ratings of %d items are not in the catalogue and are left aside"
+            log.warning(words, outside.n_ratings, outside.n_items)
         log.info("%d users, %d ratings", len(ratings.user_ids), len(ratings.values))
 
     @property
@@ -101,7 +99,10 @@ class SiteProcess:
             link.answer("ask", self._answer)
             link.answer("evaluate", self._evaluate)
             while not self._stop.is_set():
-                self._say_hello(link)
+                try:
+                    self._say_hello(link)
+                except WireError as error:  # whatever a server says, a site stays
+                    log.warning("what the server said is of no use: %s", error)
                 self._stop.wait(self._charter.deadlines.heartbeat)
         finally:
             link.close()
@@ -135,12 +136,8 @@ class SiteProcess:
         if not self._is_welcome:
             log.info("connected to the server of %s", self._charter.name)
         self._is_welcome = True
-        if welcome.model and not self._store.model:
+        if welcome.model and not self.site.model_name:
             self._fetch_model(link, welcome.model)
-
-    @property
-    def _model_name(self) -> str:
-        return name_of(self._store.model).hex() if self._store.model else ""
 
     def _fetch_model(self, link: Any, name: str) -> None:
         parcel = link.ask("model", {"server": b""}, self._charter.deadlines.answer).get("server")
@@ -157,14 +154,12 @@ class SiteProcess:
             instance=self._instance,
             parties=len(self.site.parties),
             users=self.site.n_users,
-            model=self._model_name,
+            model=self.site.model_name.hex(),
         )
 
 
 def policy_for(folder: Folder, charter: Charter, machine: Machine) -> Policy:
     """What this site's owner allows: what the charter says, and nothing more."""
-    from dataclasses import replace
-
     settings = charter.training
     policy = policy_of(settings)
     if settings.aggregation == "dp":

@@ -7,7 +7,7 @@ from threading import Lock
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.engines import ENGINES
+from fedmmf.engines import ENGINES, Engine
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import WireError
 from fedmmf.federation.catalogue import ItemList
@@ -54,12 +54,12 @@ class Site:
         store.ratings_print = plan.holdings.fingerprint
         self.parties = make_parties(plan)
         self.n_users = len(plan.holdings.training.user_ids)
-        if not store.model:
-            n_restored = store.restore(self.parties)
-            if n_restored:
-                log.info("%d parties go on where they were", n_restored)
-        else:
-            self._take_late(store.model)
+        self.model_name = b""  # of the finished model; empty: there is none
+        parcel = store.model
+        if parcel:
+            self._take_late(parcel)
+        elif n_restored := store.restore(self.parties):
+            log.info("%d parties go on where they were", n_restored)
 
     def answer(self, data: bytes) -> bytes:
         """Answer a bundle; what it changed is on disk before the answer leaves."""
@@ -76,7 +76,7 @@ class Site:
         party = self.parties.get(name)
         if party is None:
             return Refused("there is no such party at this site").encode()
-        if self._store.model:  # what it has said before must not be asked for again
+        if self.model_name:  # what it has said before must not be asked for again
             return Refused("this site's training is done; its owner can let it begin anew").encode()
         return party.answer(parcel)
 
@@ -99,11 +99,12 @@ class Site:
                     party.join_late(invitation.solver, last.public)
             self._keep_result(last.public, invitation.solver)
             self._store.save_model(parcel)
+            self.model_name = name_of(parcel)
         log.info("the model is here")
 
     def _require_own(self, invitation: Invitation) -> None:
         """A server that could choose models could read test ratings from their errors."""
-        if self._store.model:
+        if self.model_name:
             raise WireError("this site has a model, and takes another only if its owner says so")
         runs = {party.invitation for party in self.parties.values()} - {None}
         if runs and runs != {invitation}:
@@ -115,6 +116,7 @@ class Site:
         for party in self.parties.values():
             party.join_late(invitation.solver, last.public)
         self._keep_result(last.public, invitation.solver)
+        self.model_name = name_of(parcel)
 
     def _keep_result(self, public: Public, solver: str) -> None:
         parties = self.parties.values()
@@ -127,8 +129,8 @@ class Site:
 
     def evaluate(self, wanted: bytes) -> ErrorSums:
         """Errors on the site's own test ratings, summed over its users."""
-        if name_of(self._store.model) != wanted:
-            return _declined("its model is another one; it will fetch the newest by itself")
+        if self.model_name != wanted:
+            return _declined("it has no model yet, or another one")
         test = self._plan.holdings.test
         n_tested = int((test.lists.lengths > 0).sum())
         if n_tested < _FEWEST_TESTED:
@@ -156,9 +158,9 @@ def make_parties(plan: SitePlan) -> dict[str, Party]:
     held_out = choose_held_out(holdings.training, settings.held_out_share, plan.seed)
     masks, n_users = mask_plan(settings), len(holdings.training.user_ids)
 
-    def made(users: range, engine: object) -> Party:
+    def made(users: range, engine: Engine) -> Party:
         data = holdings.party_data(plan.items, users, plan.seed, held_out)
-        return Party(data, masks, plan.policy, engine)  # type: ignore[arg-type]
+        return Party(data, masks, plan.policy, engine)
 
     if plan.charter.party == "site":
         return {plan.name: made(range(n_users), ENGINES["numba"])}
