@@ -77,6 +77,19 @@ FLAGS = {
     "bench federation": """
         --data=ml-100k --solver=sgd --factors=20 --signed/--no-signed=False --rounds=3""",
     "bench costs": "--write=False",
+    "bench ray": """
+        --data=synthetic:ml-10m --mask=mean --sharing=strict --solver=sgd,vb --factors=10
+        --rounds=10 --workers=2 --repeats=3""",
+    "federation init": """
+        --sites= --items=None --add= --name=federation --host=127.0.0.1 --port=8102
+        --page-port=8103 --party=site --scale=None --solver=vb --mask=lr --factors=20 --rounds=auto
+        --sharing=strict --smallest-cohort=3""",
+    "federation server": "",
+    "federation site": "--site=None --ratings=None --test=0.1",
+    "federation run": "--wait/--no-wait=True",
+    "federation status": "",
+    "federation evaluate": "",
+    "federation recommend": "--site=None --user=None -n=10",
 }
 
 
