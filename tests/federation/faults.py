@@ -29,7 +29,7 @@ from fedmmf.federation.charter import Network
 
 RATINGS = synthetic(80, 60, 2400, min_per_user=8, seed=3)
 SETTINGS = Settings.checked(solver="vb", factors=4, rounds=60, signed=True, mask="mean")
-DEADLINES = {"answer": 4.0, "heartbeat": 0.3, "gathering": 30.0, "patience": 120.0, "retries": 50}
+DEADLINES = {"answer": 4.0, "heartbeat": 0.3, "gathering": 3.0, "patience": 120.0, "retries": 50}
 MOST_SECONDS = 600.0
 _IMPATIENCE = 5.0  # seconds without a round after which something else happens
 

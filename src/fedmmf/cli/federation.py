@@ -4,11 +4,10 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import typer
 
@@ -33,6 +32,16 @@ ReadyOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object when it is ready.")
 ]
 SiteOption = Annotated[str, typer.Option("--site", help="Name of the site.")]
+
+
+class Serving(Protocol):
+    """A process that serves until it is told to stop."""
+
+    def serve(self) -> None:
+        """Serve."""
+
+    def stop(self) -> None:
+        """Let `serve` end."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +143,8 @@ def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOp
     with only_process(state):
         _log_to(state / "server.log")
         running = Server(place, is_centred=family.is_centred)
-        _until_stopped(running.stop)
         _say_ready(place, running.page_url, json=json)
-        running.serve()
+        _serve(running)
 
 
 def _say_ready(place: Folder, url: str, *, json: bool) -> None:
@@ -171,10 +179,9 @@ def site(
         _log_to(state / "site.log")
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it repeats that nobody is there
         running = SiteProcess(place, site, ratings, test)
-        _until_stopped(running.stop)
         if json:
             print_json({"site": site, "parties": len(running.site.parties), **running.held})
-        running.serve()
+        _serve(running)
 
 
 def run(
@@ -281,14 +288,19 @@ def recommend(
     results.print(table(f"For user {user} of {site}", ["item", "title", "prediction"], rows))
 
 
-def _until_stopped(stop: Callable[[], None]) -> None:
-    """Let Ctrl-C and the machine's shutdown end a process in order."""
+def _serve(process: Serving) -> None:
+    """Serve until Ctrl-C or the machine's shutdown, and then end in order."""
+    signals: list[int] = []
 
     def ended(number: int, frame: FrameType | None) -> None:
-        stop()
+        signals.append(number)
+        process.stop()
 
     signal.signal(signal.SIGTERM, ended)
     signal.signal(signal.SIGINT, ended)
+    process.serve()
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
 
 
 def _log_to(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from fedmmf.errors import SettingsError
 from fedmmf.federation.control import ControlError, get_status, post
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.server import token_in
@@ -32,7 +31,7 @@ class Operator:
     def _last(self) -> FederationStatus:
         found = RunStore(self._state, {}).status()
         if found is None:
-            raise SettingsError(
+            raise ControlError(
                 "no server runs, and none has run yet; start one with `fedmmf federation server`"
             )
         return found.but(state="stopped", detail=f"no server runs; it last said: {found.detail}")

@@ -30,6 +30,10 @@ from fedmmf.wire import name_of
 
 TOKEN_FILE = "token"  # noqa: S105
 _KEPT = {"round", "rounds", "attempts", "held_out", "evaluation", "incidents"}  # by a new server
+_WHO = {  # what "users" means in what follows
+    "site": "Each site sums its own users, who trust it. What follows is said of sites.",
+    "user": "Every user is a party of the sums; the site has the ratings that it was given.",
+}
 _REFRESH = 1.0  # seconds between pictures where nothing happens
 _MOST_TOKEN = 200
 log = logging.getLogger("fedmmf.server")
@@ -87,7 +91,7 @@ class Server:
             detail="waiting for sites; `fedmmf federation run` begins the training",
             smallest_cohort=settings.smallest_cohort,
             settings={**settings.model_dump(), "party": self._charter.party},
-            protection=SUMS[settings.sums].words(settings),
+            protection=(_WHO[self._charter.party], *SUMS[settings.sums].words(settings)),
             started=now(),
         )
 
