@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from fedmmf.data import Ratings
 from fedmmf.federation.charter import Charter, Deadlines, Network
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.provision import provision
+from fedmmf.scale import RatingScale
 from fedmmf.site.items import of_ratings
 from fedmmf.wire import Round, split_parcel
 
@@ -178,3 +180,24 @@ def wait_for_models(machines):
     while not all(path.exists() for path in paths):
         assert time.monotonic() < until
         time.sleep(0.2)
+
+
+def odd_ratings():
+    """Ratings and users that nothing else in a process looks like."""
+    draw = np.random.default_rng(11)
+    pairs = [(user, item) for user in range(32) for item in range(20) if draw.random() < 0.8]
+    frame = pl.DataFrame(
+        {
+            "user_id": [f"person-{7919 * (user + 131)}-qz" for user, _ in pairs],
+            "item_id": [f"thing-{item}" for _, item in pairs],
+            "rating": draw.uniform(0, 100, len(pairs)).round(4),
+        }
+    )
+    return Ratings.from_frame(frame, scale=RatingScale(0.0, 100.0, 0.0001))
+
+
+def rating_bytes(ratings):
+    """Two ratings in a row, some of every site, as arrays of either precision hold them."""
+    values = [np.asarray(ratings.values, kind) for kind in (np.float32, np.float64)]
+    places = np.linspace(0, len(ratings.values) - 2, 12).astype(int)
+    return [array[at : at + 2].tobytes() for array in values for at in places]

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from inside import Inside, KilledError, Moments, replayed
-from machines import SITES, make_federation, split_by_user
+from machines import SITES, make_federation, odd_ratings, rating_bytes, split_by_user
 
 from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
@@ -354,3 +354,25 @@ def test_other_ways_to_sum_come_to_an_end(folder_of, party, changes):
     public = Round.decode(split_parcel(made.run())[1]).public
     assert np.isfinite(public.item_rows).all()
     assert len(list(made.store.rounds())) == SETTINGS.max_rounds
+
+
+@pytest.mark.parametrize("party", ["site", "user"])
+def test_nothing_that_the_server_receives_holds_a_rating(tmp_path, party):
+    ratings = odd_ratings()
+    settings = SETTINGS.changed(signed=party == "site")
+    folder = make_federation(tmp_path / "fed", ratings, settings, party=party, deadlines=QUICK)
+    made = Inside(folder, split_by_user(ratings, tmp_path), test=0.2)
+    for site in SITES:
+        made.start_site(site)
+    parcel = made.run()
+    for process in made.processes.values():
+        process.site.take_model(parcel)
+    made.ask("evaluate", dict.fromkeys(SITES, name_of(parcel)), 1.0)
+    secrets = [*rating_bytes(ratings), b"person-"]
+    received = [data for _, data in made.seen]
+    assert sum(map(len, received)) > 10_000
+    assert not [secret for secret in secrets for data in received if secret in data]
+    kept = [path.read_bytes() for path in folder.root.glob("sites/*/state/holdings.npz")]
+    assert any(
+        secret in data for secret in secrets for data in kept
+    )  # the search finds what is there

@@ -1,6 +1,9 @@
 """Who is not let in, by name and with the reason; and what never leaves or is never kept."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 from machines import SITES, make_federation, split_by_user
 
 from fedmmf import __version__
@@ -16,6 +19,7 @@ from fedmmf.federation.server import added_up, identities_of, issuer_of, require
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.store import RunStore
 from fedmmf.identity import Identity, TrustList
+from fedmmf.server import ServerPlan
 from fedmmf.site.process import SiteProcess
 from fedmmf.site.serving import recommend
 from fedmmf.transports.bundles import MOST_ENTRIES, pack, unpack
@@ -311,3 +315,32 @@ def test_data_of_another_scale_is_refused(made, tmp_path):
     path.write_text(f"user_id,item_id,rating\nx,{item},99\n")
     with pytest.raises(DataError):
         SiteProcess(made[0], "c", path)
+
+
+def test_certificates_are_valid_for_machines_whose_clocks_are_behind(made):
+    folder, _ = made
+    for path in (
+        folder.authority_file,
+        *folder.root.glob("*/tls.crt"),
+        *folder.root.rglob("a/tls.crt"),
+    ):
+        found = load_pem_x509_certificate(path.read_bytes())
+        age = datetime.now(UTC) - found.not_valid_before_utc
+        assert timedelta(hours=23) < age < timedelta(hours=25), path
+        assert found.not_valid_after_utc - datetime.now(UTC) > timedelta(days=300)
+
+
+def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, tmp_path):
+    folder, files = made
+    process = SiteProcess(folder, "a", files["a"], 0.0)
+    process._is_welcome = True
+    plan = ServerPlan(SETTINGS, process._items.catalogue, 0.0, 0.0, process._items.features)
+    invitation = pack({"a": plan.invitation().encode()})
+    state = folder.machine("a").state()
+    (state / "parties-00000.npz.part").symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match="No space left"):
+        process._answer("server", invitation)
+    (state / "parties-00000.npz.part").unlink()
+    assert not (state / "parties-00000.npz").exists()
+    assert unpack(process._answer("server", invitation))
+    assert (state / "parties-00000.npz").exists()  # before the answer left

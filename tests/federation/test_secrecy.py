@@ -13,15 +13,15 @@ from machines import (
     Machines,
     free_port,
     make_federation,
+    odd_ratings,
+    rating_bytes,
     split_by_user,
     wait_for_models,
 )
 from namespaces import can_make_them, hosts
 
 from fedmmf.config import Settings
-from fedmmf.data import Ratings
 from fedmmf.federation.charter import Network
-from fedmmf.scale import RatingScale
 from fedmmf.simulation import train
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmmf[federation]'")
@@ -31,35 +31,15 @@ needs_hosts = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are nam
 SETTINGS = Settings.checked(solver="vb", factors=3, rounds=4, signed=True, mask="mean")
 
 
-def odd_ratings():
-    """Ratings and users that nothing else in a process looks like."""
-    import polars as pl
-
-    draw = np.random.default_rng(11)
-    pairs = [(user, item) for user in range(32) for item in range(20) if draw.random() < 0.8]
-    frame = pl.DataFrame(
-        {
-            "user_id": [f"person-{7919 * (user + 131)}-qz" for user, _ in pairs],
-            "item_id": [f"thing-{item}" for _, item in pairs],
-            "rating": draw.uniform(0, 100, len(pairs)).round(4),
-        }
-    )
-    return Ratings.from_frame(frame, scale=RatingScale(0.0, 100.0, 0.0001))
-
-
 def secrets_of(ratings, machines):
     """Bytes that only sites may have: two ratings in a row, people's names, p_u, keys."""
-    values = [np.asarray(ratings.values, kind) for kind in (np.float32, np.float64)]
-    places = np.linspace(0, len(ratings.values) - 2, 12).astype(int)  # some of every site
-    pairs = [array[at : at + 2].tobytes() for array in values for at in places]
-    names = [b"person-"]
     factors = [machines.factors(site)[0].tobytes() for site in SITES]
     keys = [
         "".join((machines.folder.root / "sites" / site / name).read_text().splitlines()[1:-1])
         for site in SITES
         for name in ("tls.key", "identity.key")
     ]
-    return [*pairs, *names, *factors, *(key[:64].encode() for key in keys)]
+    return [*rating_bytes(ratings), b"person-", *factors, *(key[:64].encode() for key in keys)]
 
 
 def memory_of(pid):

@@ -51,6 +51,7 @@ class Site:
     def __init__(self, plan: SitePlan, store: SiteStore) -> None:
         self._plan, self._store = plan, store
         self._lock = Lock()  # one bundle at a time: what is answered is written before it leaves
+        self._unsaved: set[str] = set()  # parties that have moved on since they were written
         store.ratings_print = plan.holdings.fingerprint
         self.parties = make_parties(plan)
         self.n_users = len(plan.holdings.training.user_ids)
@@ -68,8 +69,9 @@ class Site:
             known = [name for name in messages if name in self.parties]
             before = {name: self.parties[name].mark for name in known}
             replies = {name: self._answer_one(name, parcel) for name, parcel in messages.items()}
-            changed = [name for name in known if self.parties[name].mark != before[name]]
-            self._store.save(self.parties, changed)
+            self._unsaved |= {name for name in known if self.parties[name].mark != before[name]}
+            self._store.save(self.parties, self._unsaved)
+            self._unsaved = set()
         return pack(replies)
 
     def _answer_one(self, name: str, parcel: bytes) -> bytes:
