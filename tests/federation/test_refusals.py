@@ -99,7 +99,16 @@ def test_who_does_not_is_refused_with_the_reason(made, sites, changes, reason):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"\xff" * 40, b"[" * 2000, b"x" * (MOST_BYTES + 1), b'{"protocol": "1"}']
+    "data",
+    [
+        b"",
+        b"{}",
+        b"\xff" * 40,
+        b"[" * 2000,
+        b"x" * (MOST_BYTES + 1),
+        b'{"protocol": "1"}',
+        b'{"\\u001b[2J": 1}',
+    ],
 )
 def test_malformed_and_oversized_hellos_are_refused(sites, data):
     assert not Welcome.decode(sites.hello("a", data)).is_welcome

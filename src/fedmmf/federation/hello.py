@@ -8,6 +8,7 @@ from fedmmf.errors import WireError
 
 PROTOCOL = 1  # of hellos and bundles; messages inside have a version of their own
 MOST_BYTES = 4096
+MOST_WORDS = 1000  # characters of a reason
 
 
 def _printable(text: str) -> str:
@@ -17,7 +18,12 @@ def _printable(text: str) -> str:
     return text
 
 
-_Text = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
+def shown(text: str) -> str:
+    """Anybody's text as it may be passed on."""
+    return "".join(mark if mark.isprintable() else "?" for mark in text)[:MOST_WORDS]
+
+
+_Text = Annotated[str, Field(max_length=MOST_WORDS), AfterValidator(_printable)]
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]*$", max_length=64)]
 
 

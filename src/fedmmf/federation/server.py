@@ -14,7 +14,7 @@ from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder
-from fedmmf.federation.hello import ErrorSums, Welcome
+from fedmmf.federation.hello import ErrorSums, Welcome, shown
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.page import StatusPage
 from fedmmf.federation.provision import server_name
@@ -234,7 +234,7 @@ _lie = ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined="its errors ar
 
 
 def _declined(reason: str) -> ErrorSums:
-    return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=reason[:1000])
+    return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=shown(reason))
 
 
 def added_up(sums: Mapping[str, ErrorSums]) -> Evaluated:

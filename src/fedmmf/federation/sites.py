@@ -11,7 +11,7 @@ from typing import Protocol
 
 from fedmmf.errors import WireError
 from fedmmf.federation.charter import Charter
-from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
+from fedmmf.federation.hello import PROTOCOL, Hello, Welcome, shown
 from fedmmf.federation.status import SiteStatus, now
 from fedmmf.transports.bundles import pack, unpack
 
@@ -124,13 +124,14 @@ class Sites:
         return seen.is_away or (is_late and site not in self._asked)
 
     def _refuse(self, site: str, reason: str, *, may_retry: bool = False) -> bytes:
+        reason = shown(reason)
         log.warning("%s was refused: %s", site, reason)
         with self._lock:
             is_here = site in self._seen and not self._is_silent(site)
             if site in self._pictures and not is_here:
                 self._picture(site, state="refused", reason=reason)
         self._on_change()
-        return Welcome(is_welcome=False, may_retry=may_retry, reason=reason[:1000]).encode()
+        return Welcome(is_welcome=False, may_retry=may_retry, reason=reason).encode()
 
     def _note(self, site: str, hello: Hello) -> None:
         with self._lock:

@@ -18,6 +18,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, DivergenceError, FedMMFError, WireError
 from fedmmf.federation.charter import Charter
+from fedmmf.federation.hello import shown
 from fedmmf.federation.sites import Sites
 from fedmmf.federation.status import MOST_INCIDENTS, Board, IncidentLine, now
 from fedmmf.federation.store import RunStore
@@ -270,7 +271,10 @@ class Training:
         """Pass on what went wrong with whom."""
         news = stretch.roster.incidents[stretch.n_told :]
         stretch.n_told += len(news)
-        lines = [IncidentLine(at=now(), **vars(incident)) for incident in news]
+        lines = [
+            IncidentLine(at=now(), **{name: shown(text) for name, text in vars(incident).items()})
+            for incident in news
+        ]
         for line in lines:
             log.warning("%s, %s: %s", line.party, line.stage, line.reason)
             self._sites.blame(line.party, line.reason)
