@@ -14,10 +14,11 @@ def can_make_them():
         return "iproute2 is not installed"
     if os.geteuid() != 0:
         return "only root can make network namespaces"
-    tried = subprocess.run([IP, "netns", "add", "fedmmf-try"], capture_output=True, text=True)
+    name = f"fm{os.getpid()}-try"  # tests run in several processes
+    tried = subprocess.run([IP, "netns", "add", name], capture_output=True, text=True)
     if tried.returncode:
         return f"this machine makes no network namespaces: {tried.stderr.strip()}"
-    subprocess.run([IP, "netns", "delete", "fedmmf-try"], check=True)
+    subprocess.run([IP, "netns", "delete", name], check=True)
     return ""
 
 
