@@ -66,7 +66,6 @@ def hello_of(folder, site="a", **changes):
         "instance": "01",
         "parties": 1,
         "users": 6,
-        "model": "",
     }
     return Hello(**{**said, **changes}).encode()
 

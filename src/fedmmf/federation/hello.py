@@ -1,6 +1,6 @@
 """What a site and the server tell each other before anything else, and every few seconds."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -57,7 +57,6 @@ class Hello(_Words):
     instance: _Hex  # of this process, so that another of the same name is noticed
     parties: Annotated[int, Field(ge=1, le=100_000)]
     users: Annotated[int, Field(ge=1, le=10_000_000)]
-    model: _Hex  # name of the finished model that it holds; empty: none
 
 
 class Welcome(_Words):
@@ -67,7 +66,6 @@ class Welcome(_Words):
     may_retry: bool = False  # whether the reason may go away by itself
     reason: _Text = ""
     model: _Hex = ""  # name of the finished model, once there is one
-    run: _Hex = ""  # name of the invitation of the run
 
 
 class ErrorSums(_Words):
@@ -78,10 +76,12 @@ class ErrorSums(_Words):
     absolute: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     declined: _Text = ""  # why it says nothing
 
+    @classmethod
+    def none(cls, reason: str) -> Self:
+        """Nothing, and why."""
+        return cls(n_ratings=0, squared=0.0, absolute=0.0, declined=shown(reason))
+
     def is_possible(self, span: float) -> bool:
         """Whether ratings on a scale of this width can have such errors."""
         most = self.n_ratings * span
         return self.absolute <= most and self.squared <= most * span
-
-
-Topic = Literal["hello", "ask", "model", "evaluate"]

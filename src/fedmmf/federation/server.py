@@ -4,6 +4,7 @@ import logging
 import math
 import secrets
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event, Thread
@@ -14,7 +15,7 @@ from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder
-from fedmmf.federation.hello import ErrorSums, Welcome, shown
+from fedmmf.federation.hello import ErrorSums, Welcome
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.page import StatusPage
 from fedmmf.federation.provision import server_name
@@ -34,6 +35,8 @@ _WHO = {  # what "users" means in what follows
     "site": "Each site sums its own users, who trust it. What follows is said of sites.",
     "user": "Every user is a party of the sums; the site has the ratings that it was given.",
 }
+_DONE = "training is done; sites fetch the model by themselves"
+_MODEL_PAUSE = 10.0  # seconds before a site is sent the model again: it may not read it
 _REFRESH = 1.0  # seconds between pictures where nothing happens
 _MOST_TOKEN = 200
 log = logging.getLogger("fedmmf.server")
@@ -69,7 +72,7 @@ class Server:
         self._stop = Event()
         self._training: Training | None = None
         self._thread: Thread | None = None
-        self._fetching: set[str] = set()  # sites that are being sent the model
+        self._sent: dict[str, float] = {}  # when each site was sent the model
 
     def _make_plan(self, is_centred: bool) -> ServerPlan:
         scale = self._items.scale
@@ -123,7 +126,7 @@ class Server:
         self._board.show(rounds=self._charter.training.max_rounds)
         if self._store.model:
             self._offer(self._store.model)
-            self._board.show(state="finished", detail="training is done; sites have the model")
+            self._board.show(state="finished", detail=_DONE)
         elif self._marker.exists():
             self._begin()
         while not self._stop.wait(_REFRESH):
@@ -131,14 +134,13 @@ class Server:
         self._end()
 
     def _model_for(self, site: str, data: bytes) -> bytes:
-        """The model, for sites that were let in, one at a time each."""
-        if site not in self._sites.here() or site in self._fetching:
-            raise WireError("only a site that was let in is sent the model, once at a time")
-        self._fetching.add(site)
-        try:
-            return self._store.model
-        finally:
-            self._fetching.discard(site)
+        """The model, for sites that were let in, now and then."""
+        now_s = time.monotonic()
+        is_early = now_s - self._sent.get(site, -_MODEL_PAUSE) < _MODEL_PAUSE
+        if site not in self._sites.here() or is_early:
+            raise WireError("only a site that was let in is sent the model, and not at once again")
+        self._sent[site] = now_s
+        return self._store.model
 
     def stop(self) -> None:
         """End `serve`, between two rounds."""
@@ -196,7 +198,7 @@ class Server:
         else:
             self._offer(parcel)
             self._marker.unlink(missing_ok=True)
-            self._board.show(state="finished", detail="training is done; sites have the model")
+            self._board.show(state="finished", detail=_DONE)
             log.info("training is done")
 
     def _offer(self, parcel: bytes) -> None:
@@ -211,9 +213,10 @@ class Server:
         questions = dict.fromkeys(here, name_of(parcel))
         replies = self._link.ask("evaluate", questions, self._charter.deadlines.answer)
         sums = {site: _read_sums(data) for site, data in replies.items()}
-        silent = _declined("it is away, or did not answer in time")
+        silent = ErrorSums.none("it is away, or did not answer in time")
         span = self._items.scale.span
-        sums = {site: part if part.is_possible(span) else _lie for site, part in sums.items()}
+        lie = ErrorSums.none("its errors are beyond the scale")
+        sums = {site: part if part.is_possible(span) else lie for site, part in sums.items()}
         found = added_up({site: sums.get(site, silent) for site in self._charter.sites})
         self._board.show(evaluation=found)
         return found.model_dump()
@@ -227,14 +230,7 @@ def _read_sums(data: bytes) -> ErrorSums:
     try:
         return ErrorSums.decode(data)
     except WireError as error:
-        return _declined(str(error))
-
-
-_lie = ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined="its errors are beyond the scale")
-
-
-def _declined(reason: str) -> ErrorSums:
-    return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=shown(reason))
+        return ErrorSums.none(str(error))
 
 
 def added_up(sums: Mapping[str, ErrorSums]) -> Evaluated:

@@ -154,7 +154,6 @@ class SiteProcess:
             instance=self._instance,
             parties=len(self.site.parties),
             users=self.site.n_users,
-            model=self.site.model_name.hex(),
         )
 
 

@@ -132,11 +132,13 @@ class Site:
     def evaluate(self, wanted: bytes) -> ErrorSums:
         """Errors on the site's own test ratings, summed over its users."""
         if self.model_name != wanted:
-            return _declined("it has no model yet, or another one")
+            return ErrorSums.none("it has no model yet, or another one")
         test = self._plan.holdings.test
         n_tested = int((test.lists.lengths > 0).sum())
         if n_tested < _FEWEST_TESTED:
-            return _declined(f"{n_tested} users have test ratings; {_FEWEST_TESTED} are the fewest")
+            return ErrorSums.none(
+                f"{n_tested} users have test ratings; {_FEWEST_TESTED} are the fewest"
+            )
         with self._lock:
             errors = test.values - self._predicted()
         squared, absolute = float(np.square(errors).sum()), float(np.abs(errors).sum())
@@ -185,7 +187,3 @@ def read_model(parcel: bytes, plan: SitePlan) -> tuple[Invitation, Round]:
     if not last.is_last:
         raise WireError("this is no finished model")
     return invitation, last
-
-
-def _declined(reason: str) -> ErrorSums:
-    return ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined=reason)

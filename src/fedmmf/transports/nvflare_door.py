@@ -7,6 +7,7 @@ only so many of them.
 
 import logging
 import socket
+import sys
 from socketserver import ThreadingTCPServer
 from threading import active_count
 from typing import Any
@@ -45,7 +46,5 @@ def finish_request(self: Any, request: Any, address: Any) -> None:
 
 def handle_error(self: Any, request: socket.socket, address: Any) -> None:
     """Say in one line who could not shake hands: a stranger, or somebody with a wrong key."""
-    import sys
-
     error = sys.exc_info()[1]
     _log.warning("a connection from %s was refused: %.200s", address[0], error)
