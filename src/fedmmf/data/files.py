@@ -1,4 +1,4 @@
-"""Files of ratings and features: which format they are in, and how to read them."""
+"""Files of ratings, features and profiles: which format they are in, and how to read them."""
 
 import codecs
 import re
@@ -89,8 +89,8 @@ def _parquet(content: bytes, label: str) -> pl.DataFrame:
         ) from error
 
 
-def read_feature_frame(path: str | Path) -> pl.DataFrame:
-    """Read item features from .parquet, .tsv or, under any other name, comma-separated text."""
+def read_attribute_frame(path: str | Path) -> pl.DataFrame:
+    """Read features or profiles from .parquet, .tsv or, by any other name, comma-separated text."""
     path = Path(path)
     content = read_bytes(path)
     if path.suffix == ".parquet":
@@ -100,7 +100,7 @@ def read_feature_frame(path: str | Path) -> pl.DataFrame:
             content,
             separator="\t" if path.suffix == ".tsv" else ",",
             infer_schema_length=None,
-            schema_overrides={"item_id": pl.String},
+            schema_overrides={"item_id": pl.String, "user_id": pl.String},
         )
     except pl.exceptions.PolarsError as error:
         raise _text_error(content, path.name, error) from error

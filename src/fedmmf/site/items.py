@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmmf.data import Ratings, load
 from fedmmf.data.features import read_features
-from fedmmf.data.files import read_feature_frame
+from fedmmf.data.files import read_attribute_frame
 from fedmmf.errors import DataError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.scale import RatingScale
@@ -33,7 +33,7 @@ def of_ratings(ratings: Ratings) -> ItemList:
 
 
 def _from_file(path: str, scale: RatingScale) -> ItemList:
-    frame = read_feature_frame(path)
+    frame = read_attribute_frame(path)
     if "item_id" not in frame.columns:
         raise DataError(
             f"{path} needs a column item_id; it has {', '.join(frame.columns) or 'none'}"

@@ -1,0 +1,176 @@
+"""What is known of items or of users, as numbers: one row per code.
+
+Every constructor centres its columns over all rows, so zero means "like the average one", and
+whatever is missing becomes zero. A ridge penalty then draws a model towards the average item or
+user, and not towards an item without genres.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from fedmmf.data.files import read_attribute_frame
+from fedmmf.data.frames import to_polars
+from fedmmf.errors import DataError, SettingsError
+
+log = logging.getLogger("fedmmf.data")
+_MAX_CATEGORIES = 1000  # a text column beyond this is an identifier and not an attribute
+
+
+@dataclass(frozen=True, eq=False)
+class Attributes:
+    """Named columns, finite and read-only.
+
+    Attributes:
+        names: One distinct name per column.
+        values: (n, n_columns) float32; row i belongs to code i.
+    """
+
+    names: tuple[str, ...]
+    values: npt.NDArray[np.float32]
+
+    kind: ClassVar[str]  # whom a row is about: item or user
+    title: ClassVar[str]  # what messages call them
+    labels: ClassVar[tuple[str, ...]]  # columns of frames that say who it is, not what it is like
+
+    def __post_init__(self) -> None:
+        values = np.ascontiguousarray(self.values, dtype=np.float32).view()
+        if values.ndim != 2 or values.shape[1] != len(self.names):
+            raise DataError(
+                f"{self.title} need shape (n_{self.kind}s, {len(self.names)}), one column per "
+                f"name; got {values.shape}."
+            )
+        if len(set(self.names)) != len(self.names):
+            raise DataError(f"Names of {self.title} must differ; got {', '.join(self.names)}.")
+        if not np.isfinite(values).all():
+            raise DataError(f"{self.title} must be finite; got NaN or infinity. Fill or drop them.")
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "names", tuple(self.names))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,} {self.kind}s, {len(self.names)} columns>"
+
+    def take(self, rows: npt.NDArray[Any]) -> Self:
+        """Return some rows, given as codes or as a boolean mask."""
+        return type(self)(self.names, self.values[rows])
+
+    @classmethod
+    def joined(cls, *parts: "Attributes") -> Self:
+        """Return the columns of several sets about the same items or users, side by side."""
+        names = tuple(name for part in parts for name in part.names)
+        return cls(names, np.hstack([part.values for part in parts]))
+
+    @classmethod
+    def from_frame(cls, frame: Any, ids: npt.NDArray[Any]) -> Self:
+        """Make them from a polars or pandas frame with an id column, item_id or user_id.
+
+        Numbers are standardised; booleans and text become one column per value; lists and text
+        separated by '|' become one column per element. Columns that are labels are left out. Rows
+        or values that are missing count as average, which is zero.
+        """
+        found = to_polars(frame)
+        frame = cls.aligned(found, ids)
+        cls._tell_of_missing(found, ids)
+        kept = [name for name in frame.columns if name not in (f"{cls.kind}_id", *cls.labels)]
+        if not kept:
+            raise DataError(
+                f"{cls.title} need at least one column besides {cls.kind}_id; got none."
+            )
+        blocks = [_block(frame[name]) for name in kept]
+        names = tuple(name for block_names, _ in blocks for name in block_names)
+        return cls(names, centred(np.hstack([values for _, values in blocks])))
+
+    @classmethod
+    def aligned(cls, frame: pl.DataFrame, ids: npt.NDArray[Any]) -> pl.DataFrame:
+        """Return the frame's rows in the order of `ids`, with nulls where one is missing."""
+        key = f"{cls.kind}_id"
+        if key not in frame.columns:
+            raise DataError(
+                f"{cls.title} need a column {key}; arrived: {', '.join(frame.columns) or 'none'}."
+            )
+        # Compared as text, since a file's ids may be numbers on one side and text on the other.
+        frame = frame.with_columns(pl.col(key).cast(pl.String))
+        repeated = frame.filter(frame[key].is_duplicated())
+        if repeated.height:
+            raise DataError(
+                f"{cls.title} need each {cls.kind} once; {cls.kind} {repeated[key][0]} appears "
+                "more often."
+            )
+        wanted = pl.DataFrame({key: ids.astype(str)})
+        if wanted.join(frame, on=key, how="semi").is_empty():
+            title = cls.title.lower()
+            raise DataError(
+                f"No {cls.kind} of the {title} has ratings. Both must use the same ids; the "
+                f"ratings have {ids[0].item()!r}, the {title} {frame[key].first()!r}."
+            )
+        return wanted.join(frame, on=key, how="left", maintain_order="left")
+
+    @classmethod
+    def _tell_of_missing(cls, frame: pl.DataFrame, ids: npt.NDArray[Any]) -> None:
+        known = frame[f"{cls.kind}_id"].cast(pl.String)
+        n_missing = int((~pl.Series(ids.astype(str)).is_in(known.implode())).sum())
+        if n_missing:
+            words = "%d of %d %ss have no row in the %s and count as average"
+            log.warning(words, n_missing, len(ids), cls.kind, cls.title.lower())
+
+
+def frame_of(source: Any) -> pl.DataFrame:
+    """The frame that was meant: that of a file, if a path was given."""
+    if isinstance(source, str | Path):
+        return read_attribute_frame(source)
+    return to_polars(source)
+
+
+def centred(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """Subtract each column's mean over the known values; what is missing becomes zero."""
+    known = ~np.isnan(values)
+    means = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.where(known, values - means, 0.0).astype(np.float32)
+
+
+def _block(column: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
+    """Return the columns, (n, width), that one column of a frame becomes; NaN is missing."""
+    if column.dtype.is_numeric():
+        return (column.name,), _standardised(column.cast(pl.Float64).to_numpy())[:, None]
+    if isinstance(column.dtype, pl.List):
+        return _indicators(column.name, column.cast(pl.List(pl.String)))
+    if isinstance(column.dtype, pl.Boolean | pl.String | pl.Categorical | pl.Enum | pl.Null):
+        return _indicators(column.name, column.cast(pl.String).str.split("|"))
+    raise DataError(
+        f"The column {column.name} must be numbers, booleans, text or lists of text; "
+        f"got {column.dtype}. Convert or drop it."
+    )
+
+
+def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    values = np.where(np.isfinite(values), values, np.nan)
+    if np.isnan(values).all():
+        return np.zeros_like(values)
+    spread = np.nanstd(values)
+    return np.asarray((values - np.nanmean(values)) / (spread if spread > 0 else 1.0))
+
+
+def _indicators(name: str, lists: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
+    known = lists.explode().drop_nulls().unique().sort().to_list()
+    if len(known) > _MAX_CATEGORIES:
+        raise SettingsError(
+            f"The column {name} has {len(known):,} distinct values; at most "
+            f"{_MAX_CATEGORIES:,} make sense as attributes. Drop or group it."
+        )
+    column = {label: at for at, label in enumerate(known)}
+    values = np.zeros((len(lists), len(known)))  # (n, n_labels)
+    for row, labels in enumerate(lists.to_list()):
+        if labels is None:
+            values[row] = np.nan
+        else:
+            values[row, [column[label] for label in labels if label is not None]] = 1.0
+    return tuple(f"{name}={label}" for label in known), values
