@@ -195,6 +195,10 @@ def same(one, other):
     assert one.item_titles.tolist() == other.item_titles.tolist()
     assert one.features.names == other.features.names
     np.testing.assert_array_equal(one.features.values, other.features.values)
+    assert (one.profiles is None) == (other.profiles is None)
+    if one.profiles is not None:
+        assert one.profiles.names == other.profiles.names
+        np.testing.assert_array_equal(one.profiles.values, other.profiles.values)
 
 
 def test_second_load_comes_from_the_cache(tiny_10m, monkeypatch):

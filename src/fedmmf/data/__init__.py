@@ -1,7 +1,8 @@
-"""Ratings and item features: public sets, people's own files, and made-up ones."""
+"""Ratings, item features and user profiles: public sets, people's own files, and made-up ones."""
 
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.own import read_own_ratings
+from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.ratings import ItemIndex, Ratings
 from fedmmf.data.registry import DATASETS, Dataset, DatasetInfo, datasets, get, load
 from fedmmf.data.splits import read_split
@@ -15,6 +16,7 @@ __all__ = [
     "ItemIndex",
     "RatingScale",
     "Ratings",
+    "UserProfiles",
     "datasets",
     "get",
     "load",

@@ -11,23 +11,26 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import platformdirs
 import polars as pl
 
+from fedmmf.data.attributes import Attributes
 from fedmmf.data.features import ItemFeatures
+from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.ratings import Ratings
 from fedmmf.errors import DataError, FedMMFError
 from fedmmf.scale import RatingScale
 
-VERSION = 1
+VERSION = 2
 """Part of every key. Raise it when a loader gives other numbers than before."""
 
 _DESCRIPTION = "description.json"
-_FEATURE = "feature/"  # begins the names of feature columns, beside item_id and title
+_ATTRIBUTE = "attribute/"  # begins the names of features and profiles, beside ids and titles
+Kind = TypeVar("Kind", bound=Attributes)
 
 
 def folder() -> Path:
@@ -69,8 +72,9 @@ def _read(entry: Path) -> Ratings:
         user_ids=_array(users["user_id"]),
         item_ids=_array(items["item_id"]),
         scale=RatingScale(**description["scale"]),
-        features=_features(items),
+        features=_attributes(ItemFeatures, items),
         item_titles=_array(items["title"]) if "title" in items.columns else None,
+        profiles=_attributes(UserProfiles, users),
         name=description["name"],
         synthetic=description["synthetic"],
     )
@@ -88,12 +92,12 @@ def _array(column: pl.Series) -> npt.NDArray[Any]:
     return array.astype(str) if array.dtype == object else array
 
 
-def _features(items: pl.DataFrame) -> ItemFeatures | None:
-    names = [name for name in items.columns if name.startswith(_FEATURE)]
+def _attributes(kind: type[Kind], frame: pl.DataFrame) -> Kind | None:
+    names = [name for name in frame.columns if name.startswith(_ATTRIBUTE)]
     if not names:
         return None
-    values = np.ascontiguousarray(items.select(names).to_numpy())  # (n_items, n_features)
-    return ItemFeatures(tuple(name.removeprefix(_FEATURE) for name in names), values)
+    values = np.ascontiguousarray(frame.select(names).to_numpy())  # (n, n_columns)
+    return kind(tuple(name.removeprefix(_ATTRIBUTE) for name in names), values)
 
 
 def _write(entry: Path, ratings: Ratings) -> None:
@@ -133,15 +137,20 @@ def _frames(ratings: Ratings) -> dict[str, pl.DataFrame]:
         "value": ratings.values,
         "timestamp": ratings.timestamps,
     }
-    items: dict[str, Any] = {"item_id": ratings.item_ids, "title": ratings.item_titles}
-    if ratings.features is not None:
-        for name, values in zip(ratings.features.names, ratings.features.values.T, strict=True):
-            items[_FEATURE + name] = values
+    users = {"user_id": ratings.user_ids, **_columns(ratings.profiles)}
+    items = {"item_id": ratings.item_ids, "title": ratings.item_titles}
     return {
         "ratings.parquet": _without_none(columns),
-        "users.parquet": pl.DataFrame({"user_id": ratings.user_ids}),
-        "items.parquet": _without_none(items),
+        "users.parquet": _without_none(users),
+        "items.parquet": _without_none(items | _columns(ratings.features)),
     }
+
+
+def _columns(attributes: Attributes | None) -> dict[str, npt.NDArray[Any]]:
+    if attributes is None:
+        return {}
+    columns = zip(attributes.names, attributes.values.T, strict=True)
+    return {_ATTRIBUTE + name: values for name, values in columns}
 
 
 def _without_none(columns: dict[str, Any]) -> pl.DataFrame:

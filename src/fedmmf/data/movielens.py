@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.files import parse_table
@@ -23,6 +24,26 @@ HALF_STARS = RatingScale(0.5, 5.0, 0.5)
 
 _YEAR_IN_TITLE = re.compile(r"\((\d{4})\)\s*$")
 _NO_GENRES = "(no genres listed)"
+_AGES = {
+    1: "under 18", 18: "18-24", 25: "25-34", 35: "35-44", 45: "45-49", 50: "50-55", 56: "56+",
+}  # fmt: skip
+"""Classes by their youngest age, which is the number that ML-1M has for all of a class."""
+_OCCUPATIONS = (
+    "other", "academic/educator", "artist", "clerical/admin", "college/grad student",
+    "customer service", "doctor/health care", "executive/managerial", "farmer", "homemaker",
+    "K-12 student", "lawyer", "programmer", "retired", "sales/marketing", "scientist",
+    "self-employed", "technician/engineer", "tradesman/craftsman", "unemployed", "writer",
+)  # fmt: skip
+"""What the numbers of ML-1M stand for, from its README."""
+
+
+class Person(NamedTuple):
+    """What a set says about a user; the zip code is left out, since it all but names a person."""
+
+    user_id: int
+    age: str
+    gender: str
+    occupation: str
 
 
 class Movie(NamedTuple):
@@ -34,17 +55,20 @@ class Movie(NamedTuple):
 
 
 def load_100k(read: Read) -> Ratings:
-    """Load ML-100K with genres and release year."""
+    """Load ML-100K with genres, release year and users' profiles."""
     ratings = _ratings(read, "u.data", WHOLE_STARS, "ml-100k")
     genres = [line.split("|")[0] for line in _lines(read("u.genre"), "latin-1")]
     catalogue = dict(_movie_100k(line, genres) for line in _lines(read("u.item"), "latin-1"))
-    return _described(ratings, catalogue)
+    people = [_person_100k(line) for line in _lines(read("u.user"), "latin-1")]
+    return _described(ratings, catalogue).with_profiles(pl.DataFrame(people))
 
 
 def load_1m(read: Read) -> Ratings:
-    """Load ML-1M with genres and release year."""
+    """Load ML-1M with genres, release year and users' profiles."""
     ratings = _ratings(read, "ratings.dat", WHOLE_STARS, "ml-1m")
-    return _described(ratings, _catalogue(read("movies.dat"), "latin-1"))
+    people = [_person_1m(line) for line in _lines(read("users.dat"), "latin-1")]
+    described = _described(ratings, _catalogue(read("movies.dat"), "latin-1"))
+    return described.with_profiles(pl.DataFrame(people))
 
 
 def load_10m(read: Read) -> Ratings:
@@ -85,6 +109,21 @@ def _fields(line: str, count: int, member: str) -> list[str]:
     if len(fields) < count:
         raise DataError(f"{member} needs {count} fields separated by '::'; got {line!r}.")
     return fields
+
+
+def _person_100k(line: str) -> Person:
+    number, age, gender, occupation, _ = line.split("|")
+    return Person(int(number), _age_class(int(age)), gender, occupation)
+
+
+def _person_1m(line: str) -> Person:
+    number, gender, age, occupation, _ = _fields(line, 5, "users.dat")
+    return Person(int(number), _age_class(int(age)), gender, _OCCUPATIONS[int(occupation)])
+
+
+def _age_class(age: int) -> str:
+    """Ages in the classes of ML-1M, so that the profiles of both sets say the same."""
+    return _AGES[max(youngest for youngest in _AGES if youngest <= age)]
 
 
 def _movie_100k(line: str, genres: list[str]) -> tuple[int, Movie]:

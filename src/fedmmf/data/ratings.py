@@ -10,14 +10,18 @@ import numpy.typing as npt
 import polars as pl
 
 from fedmmf import rng
+from fedmmf.data.attributes import frame_of
 from fedmmf.data.features import ItemFeatures, read_features
 from fedmmf.data.files import read_table
 from fedmmf.data.frames import Columns, Duplicates, Table, checked, encode, to_polars
+from fedmmf.data.profiles import UserProfiles
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
 from fedmmf.scale import RatingScale
 
 FeaturesLike = ItemFeatures | str | Path | Any
 """Item features ready-made, or a path or frame to make them from."""
+ProfilesLike = UserProfiles | str | Path | Any
+"""User profiles ready-made, or a path or frame to make them from."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Ratings:
         scale: The scale of `values`.
         features: Public attributes of the items, or None.
         item_titles: What to call each item, (n_items,), or None.
+        profiles: What is known of the users, or None.
         name: The data set's name.
         synthetic: Whether the ratings were made up by a generator.
     """
@@ -57,6 +62,7 @@ class Ratings:
     scale: RatingScale
     features: ItemFeatures | None = None
     item_titles: npt.NDArray[np.str_] | None = None
+    profiles: UserProfiles | None = None
     name: str = "ratings"
     synthetic: bool = False
 
@@ -69,10 +75,11 @@ class Ratings:
         self._freeze("item_ids", None, self.n_items)
         self._freeze("item_titles", None, self.n_items)
         self._check_codes()
-        if self.features is not None and len(self.features) != self.n_items:
-            raise DataError(
-                f"Features need one row per item, {self.n_items}; got {len(self.features)}."
-            )
+        for known, size in ((self.features, self.n_items), (self.profiles, self.n_users)):
+            if known is not None and len(known) != size:
+                raise DataError(
+                    f"{known.title} need one row per {known.kind}, {size}; got {len(known)}."
+                )
 
     def _freeze(self, field: str, dtype: type[np.generic] | None, length: int) -> None:
         array = getattr(self, field)
@@ -266,6 +273,16 @@ class Ratings:
         return replace(
             self, features=made, item_titles=self.item_titles if titles is None else titles
         )
+
+    def with_profiles(self, profiles: ProfilesLike) -> Self:
+        """Return the same ratings with user profiles, given ready-made or as a frame or file.
+
+        A frame has the column user_id and others; one called `name` is left out. Users without a
+        row count as average.
+        """
+        if not isinstance(profiles, UserProfiles):
+            profiles = UserProfiles.from_frame(frame_of(profiles), self.user_ids)
+        return replace(self, profiles=profiles)
 
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame: user_id, item_id, rating and, if known, timestamp."""
