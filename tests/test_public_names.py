@@ -9,7 +9,9 @@ def test_public_names_are_these():
         "RatingScale",
         "Ratings",
         "Settings",
+        "UserProfiles",
         "load",
+        "load_split",
     ]
 
 

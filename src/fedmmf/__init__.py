@@ -7,7 +7,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from fedmmf.config import Settings
-    from fedmmf.data import ItemFeatures, Ratings, load
+    from fedmmf.data import ItemFeatures, Ratings, UserProfiles, load, load_split
     from fedmmf.errors import FedMMFError
     from fedmmf.model import FedMMF
     from fedmmf.scale import RatingScale
@@ -20,7 +20,9 @@ _HOMES = {
     "RatingScale": "fedmmf.scale",
     "Ratings": "fedmmf.data",
     "Settings": "fedmmf.config",
+    "UserProfiles": "fedmmf.data",
     "load": "fedmmf.data",
+    "load_split": "fedmmf.data",
 }
 __all__ = [
     "FedMMF",
@@ -29,7 +31,9 @@ __all__ = [
     "RatingScale",
     "Ratings",
     "Settings",
+    "UserProfiles",
     "load",
+    "load_split",
 ]
 
 

@@ -210,7 +210,7 @@ def test_read_split_shares_vocabularies(tmp_path):
     assert train.user_ids.tolist() == test.user_ids.tolist() == [1, 2, 3]
     assert train.to_frame().rows() == [(1, 5, 3.0, 10), (2, 6, 4.0, 11)]
     assert test.to_frame().rows() == [(1, 7, 5.0, 12), (3, 5, 1.0, 13)]
-    assert train.scale == test.scale == RatingScale(1, 5, 1)
+    assert train.scale == test.scale == RatingScale(3, 4, 1)  # of the training part
 
 
 def test_a_split_that_leaks_is_refused(tmp_path):

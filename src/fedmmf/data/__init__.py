@@ -5,7 +5,7 @@ from fedmmf.data.own import read_own_ratings
 from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.ratings import ItemIndex, Ratings
 from fedmmf.data.registry import DATASETS, Dataset, DatasetInfo, datasets, get, load
-from fedmmf.data.splits import read_split
+from fedmmf.data.splits import load_split, read_split, split_as_published, split_newcomers
 from fedmmf.scale import RatingScale
 
 __all__ = [
@@ -20,6 +20,9 @@ __all__ = [
     "datasets",
     "get",
     "load",
+    "load_split",
     "read_own_ratings",
     "read_split",
+    "split_as_published",
+    "split_newcomers",
 ]

@@ -30,6 +30,7 @@ VERSION = 2
 
 _DESCRIPTION = "description.json"
 _ATTRIBUTE = "attribute/"  # begins the names of features and profiles, beside ids and titles
+_FACTS = ("name", "synthetic", "is_scale_found", "is_implicit")
 Kind = TypeVar("Kind", bound=Attributes)
 
 
@@ -75,8 +76,7 @@ def _read(entry: Path) -> Ratings:
         features=_attributes(ItemFeatures, items),
         item_titles=_array(items["title"]) if "title" in items.columns else None,
         profiles=_attributes(UserProfiles, users),
-        name=description["name"],
-        synthetic=description["synthetic"],
+        **{fact: description[fact] for fact in _FACTS},
     )
 
 
@@ -122,8 +122,7 @@ def _write_files(scratch: Path, ratings: Ratings) -> None:
         digests[name] = hashlib.sha256((scratch / name).read_bytes()).hexdigest()
     scale = ratings.scale
     description = {
-        "name": ratings.name,
-        "synthetic": ratings.synthetic,
+        **{fact: getattr(ratings, fact) for fact in _FACTS},
         "scale": {"min": scale.min, "max": scale.max, "step": scale.step},
         "sha256": digests,
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedmmf.data.frames import COLUMNS, Table
+from fedmmf.data.frames import COLUMNS, ID_COLUMNS, Table
 from fedmmf.errors import DataError
 
 _UNIT_SEPARATOR = "\x1f"  # stands in for '::', since polars splits at single bytes only
@@ -52,8 +52,12 @@ def parse_table(content: bytes, label: str) -> Table:
 
 
 def _is_rating(fields: list[str], separator: str) -> bool:
-    """Whether a first line is already a rating: its third field is a number."""
-    return separator == "::" or (len(fields) >= 3 and bool(_NUMBER.fullmatch(fields[2])))
+    """Whether a first line is already a rating: its third field is a number.
+
+    A pair of user and item without a rating is known by a number too, since columns have names.
+    """
+    telling = fields if len(fields) == len(ID_COLUMNS) else fields[2:3]
+    return separator == "::" or any(map(_NUMBER.fullmatch, telling))
 
 
 def _text_frame(content: bytes, separator: str, label: str, *, has_header: bool) -> pl.DataFrame:

@@ -4,6 +4,7 @@ A frame goes through two stages: `checked` refuses what is wrong and names the p
 offence; `encode` turns ids into codes, settles duplicates and sorts.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -14,9 +15,12 @@ import polars as pl
 from fedmmf.errors import DataError, SettingsError
 from fedmmf.scale import RatingScale
 
+log = logging.getLogger("fedmmf.data")
 Duplicates = Literal["refuse", "last", "mean"]
-REQUIRED_COLUMNS = ("user_id", "item_id", "rating")
-COLUMNS = (*REQUIRED_COLUMNS, "timestamp")
+ID_COLUMNS = ("user_id", "item_id")
+COLUMNS = (*ID_COLUMNS, "rating", "timestamp")
+IMPLICIT_SCALE = RatingScale(0.0, 1.0, 1.0)
+"""Of implicit feedback: what somebody used is a 1, and nobody says 0."""
 
 _DATE_TYPES = (pl.Date, pl.Datetime)
 
@@ -70,22 +74,51 @@ def _from_pandas(name: str, series: Any) -> pl.Series:
     return pl.Series(name, known, strict=False)
 
 
-def checked(table: Table, scale: RatingScale | None = None) -> pl.DataFrame:
+def require_implicit_scale(scale: RatingScale | None) -> None:
+    """Refuse another scale than that of implicit feedback."""
+    if scale not in (None, IMPLICIT_SCALE):
+        raise SettingsError(f"Implicit feedback is on the scale {IMPLICIT_SCALE}; got {scale}.")
+
+
+def counts_as_implicit(table: Table, scale: RatingScale | None, asked: bool) -> bool:
+    """Whether every row is a 1: because that was asked for, or because the table has no ratings.
+
+    Where ratings on another scale are needed, a table without them stays an error.
+    """
+    if asked:
+        require_implicit_scale(scale)
+        return True
+    columns = table.frame.columns
+    is_rated = "rating" in columns or not set(ID_COLUMNS) <= set(columns)
+    if is_rated or scale not in (None, IMPLICIT_SCALE):
+        return False
+    words = "%s has no column rating (its columns: %s): every row counts as a 1, implicit feedback"
+    log.warning(words, table.label, ", ".join(columns))
+    return True
+
+
+def checked(
+    table: Table, scale: RatingScale | None = None, *, implicit: bool = False
+) -> pl.DataFrame:
     """Return the table's ratings with clean types, or raise DataError at the first bad row.
 
-    Ids become integers where every one of them is written as one, and text otherwise.
+    Ids become integers where every one of them is written as one, and text otherwise. Where they
+    are `implicit`, ratings need not be there and are not looked at.
     """
-    _require_columns(table)
-    present = [name for name in COLUMNS if name in table.frame.columns]
+    read = [name for name in COLUMNS if not (implicit and name == "rating")]
+    _require_columns(table, read)
+    present = [name for name in read if name in table.frame.columns]
     frame = table.frame.select(present).with_row_index("place", offset=table.first)
     if table.unit == "line":
         frame = _tidy_text(frame, present)
     if frame.is_empty():
         raise DataError(f"{table.label} holds no ratings; at least one row is needed.")
-    for name in ("user_id", "item_id"):
+    for name in ID_COLUMNS:
         frame = frame.with_columns(_ids(frame, name, table))
-    for name in present[2:]:
+    for name in present[len(ID_COLUMNS) :]:
         frame = frame.with_columns(_numbers(frame, name, table))
+    if implicit:
+        frame = frame.with_columns(rating=pl.lit(IMPLICIT_SCALE.max))
     if scale is not None:
         outside = (pl.col("rating") < scale.min) | (pl.col("rating") > scale.max)
         _refuse(
@@ -94,11 +127,12 @@ def checked(table: Table, scale: RatingScale | None = None) -> pl.DataFrame:
     return frame.drop("place")
 
 
-def _require_columns(table: Table) -> None:
-    missing = [name for name in REQUIRED_COLUMNS if name not in table.frame.columns]
+def _require_columns(table: Table, read: list[str]) -> None:
+    needed = [name for name in read if name != "timestamp"]
+    missing = [name for name in needed if name not in table.frame.columns]
     if missing:
         raise DataError(
-            f"{table.label} needs the columns {', '.join(REQUIRED_COLUMNS)}, timestamp if known; "
+            f"{table.label} needs the columns {', '.join(needed)}, timestamp if known; "
             f"missing: {', '.join(missing)}; arrived: {', '.join(table.frame.columns) or 'none'}. "
             "Rename the columns."
         )

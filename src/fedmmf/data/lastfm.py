@@ -26,7 +26,7 @@ def load_lastfm(read: Read, edges: Sequence[float] = EDGES) -> Ratings:
     counts = checked(_renamed(parse_table(read("user_artists.dat"), "user_artists.dat")))
     plays = counts["rating"].to_numpy()
     binned = counts.with_columns(pl.Series("rating", binned_counts(plays, edges)))
-    ratings = Ratings.from_columns(encode(binned), scale=scale, features=None, name="lastfm")
+    ratings = Ratings.from_columns(encode(binned), scale=scale, name="lastfm")
     return replace(
         ratings, features=_tag_features(read, ratings.item_ids), item_titles=_names(read, ratings)
     )

@@ -93,7 +93,7 @@ def positions(
 
 def _ratings(read: Read, member: str, scale: RatingScale, name: str) -> Ratings:
     columns = encode(checked(parse_table(read(member), member), scale))
-    return Ratings.from_columns(columns, scale=scale, features=None, name=name)
+    return Ratings.from_columns(columns, scale=scale, name=name)
 
 
 def _lines(content: bytes, encoding: str) -> list[str]:

@@ -6,13 +6,25 @@ from pathlib import Path
 import polars as pl
 
 from fedmmf.data.files import read_table
-from fedmmf.data.frames import checked, encode
+from fedmmf.data.frames import checked, counts_as_implicit, encode
+from fedmmf.errors import DataError
+from fedmmf.scale import RatingScale
 
 
-def read_own_ratings(path: str | Path) -> dict[int | str, float]:
-    """Read a file with the columns item_id and rating; return the rating by item."""
+def read_own_ratings(path: str | Path, scale: RatingScale | None = None) -> dict[int | str, float]:
+    """Read a file with the columns item_id and rating; return the rating by item.
+
+    Args:
+        path: Of the file; without ratings it is implicit feedback, if the scale is that of it.
+        scale: That the ratings have to be on; None: any.
+    """
     table = read_table(path)
     if "user_id" not in table.frame.columns:
         table = replace(table, frame=table.frame.with_columns(user_id=pl.lit("me")))
-    columns = encode(checked(table))
+    implicit = counts_as_implicit(table, scale, asked=False)
+    columns = encode(checked(table, scale, implicit=implicit), "last" if implicit else "refuse")
+    if len(columns.user_ids) > 1:
+        raise DataError(
+            f"{table.label} must hold the ratings of one person; it has {len(columns.user_ids)}."
+        )
     return dict(zip(columns.item_ids.tolist(), columns.values.tolist(), strict=True))

@@ -13,7 +13,16 @@ from fedmmf import rng
 from fedmmf.data.attributes import frame_of
 from fedmmf.data.features import ItemFeatures, read_features
 from fedmmf.data.files import read_table
-from fedmmf.data.frames import Columns, Duplicates, Table, checked, encode, to_polars
+from fedmmf.data.frames import (
+    IMPLICIT_SCALE,
+    Columns,
+    Duplicates,
+    Table,
+    checked,
+    counts_as_implicit,
+    encode,
+    to_polars,
+)
 from fedmmf.data.profiles import UserProfiles
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
 from fedmmf.scale import RatingScale
@@ -45,7 +54,9 @@ class Ratings:
         timestamps: Seconds since 1970, (n,), or None.
         user_ids: Sorted ids, integers or text, (n_users,).
         item_ids: Sorted ids, integers or text, (n_items,).
-        scale: The scale of `values`.
+        scale: The scale of `values`; held-out ratings may be off it.
+        is_scale_found: Whether it was found in `values`, and not given or known.
+        is_implicit: Whether every value is a 1 that says no more than that somebody used it.
         features: Public attributes of the items, or None.
         item_titles: What to call each item, (n_items,), or None.
         profiles: What is known of the users, or None.
@@ -60,6 +71,8 @@ class Ratings:
     user_ids: npt.NDArray[Any]
     item_ids: npt.NDArray[Any]
     scale: RatingScale
+    is_scale_found: bool = False
+    is_implicit: bool = False
     features: ItemFeatures | None = None
     item_titles: npt.NDArray[np.str_] | None = None
     profiles: UserProfiles | None = None
@@ -112,20 +125,22 @@ class Ratings:
         scale: RatingScale | None = None,
         features: FeaturesLike | None = None,
         duplicates: Duplicates = "refuse",
+        implicit: bool = False,
         name: str = "frame",
     ) -> Self:
         """Build ratings from a polars or pandas frame.
 
         Args:
-            frame: Columns user_id, item_id, rating and, if wanted, timestamp.
+            frame: Columns user_id, item_id, rating and, if wanted, timestamp. Without ratings it
+                is taken as implicit feedback.
             scale: The rating scale; found in the ratings if not given.
             features: Item features, or a frame or file to make them from.
             duplicates: What to do with a repeated pair: refuse, keep the last, or average.
+            implicit: Count every row as a 1 whatever its rating, and a repeated pair once.
             name: What to call the data.
         """
-        table = Table(to_polars(frame), label=name)
-        columns = encode(checked(table, scale), duplicates)
-        return cls.from_columns(columns, scale=scale, features=features, name=name)
+        made = cls._from_table(Table(to_polars(frame), name), scale, duplicates, implicit)
+        return made._called(name, features)
 
     @classmethod
     def from_file(
@@ -135,29 +150,36 @@ class Ratings:
         scale: RatingScale | None = None,
         features: FeaturesLike | None = None,
         duplicates: Duplicates = "refuse",
+        implicit: bool = False,
         name: str | None = None,
     ) -> Self:
         """Build ratings from a .csv, .tsv, .parquet, '::'-separated or header-less file.
 
-        Files without a header hold user, item, rating and, if there is a fourth column, timestamp.
+        Files without a header hold user, item and, if there are more columns, rating and timestamp.
         The other arguments are those of `from_frame`.
         """
-        columns = encode(checked(read_table(path), scale), duplicates)
-        return cls.from_columns(
-            columns, scale=scale, features=features, name=name or Path(path).stem
-        )
+        made = cls._from_table(read_table(path), scale, duplicates, implicit)
+        return made._called(name or Path(path).stem, features)
 
     @classmethod
-    def from_columns(
-        cls,
-        columns: Columns,
-        *,
-        scale: RatingScale | None,
-        features: FeaturesLike | None,
-        name: str,
+    def _from_table(
+        cls, table: Table, scale: RatingScale | None, duplicates: Duplicates, implicit: bool
     ) -> Self:
+        implicit = counts_as_implicit(table, scale, implicit)
+        if implicit and duplicates == "refuse":
+            duplicates = "last"  # whoever came back to an item is no contradiction
+        columns = encode(checked(table, scale, implicit=implicit), duplicates)
+        made = cls.from_columns(columns, scale=scale, name=table.label)
+        return made.as_implicit() if implicit else made
+
+    def _called(self, name: str, features: FeaturesLike | None) -> Self:
+        named = replace(self, name=name)
+        return named if features is None else named.with_features(features)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, *, scale: RatingScale | None, name: str) -> Self:
         """Build ratings from encoded columns; meant for loaders."""
-        made = cls(
+        return cls(
             user_codes=columns.user_codes,
             item_codes=columns.item_codes,
             values=columns.values,
@@ -165,9 +187,9 @@ class Ratings:
             user_ids=columns.user_ids,
             item_ids=columns.item_ids,
             scale=scale or RatingScale.found_in(columns.values),
+            is_scale_found=scale is None,
             name=name,
         )
-        return made if features is None else made.with_features(features)
 
     @property
     def n_users(self) -> int:
@@ -232,7 +254,7 @@ class Ratings:
     def split(self, test: float = 0.2, seed: int = 0) -> tuple[Self, Self]:
         """Return a random (train, test) split with a fraction `test` of all ratings held out."""
         held_out = rng.stream(seed, "split").permutation(self.n_ratings)[: self._n_test(test)]
-        return self._part(held_out)
+        return self.split_at(held_out)
 
     def split_by_time(self, test: float = 0.2) -> tuple[Self, Self]:
         """Return a (train, test) split whose test part is the latest fraction of all ratings.
@@ -244,7 +266,7 @@ class Ratings:
                 f"A split by time needs timestamps and {self.name!r} has none. Use a random split."
             )
         latest = np.argsort(self.timestamps, kind="stable")[self.n_ratings - self._n_test(test) :]
-        return self._part(latest)
+        return self.split_at(latest)
 
     def _n_test(self, test: float) -> int:
         if not 0 < test < 1:
@@ -257,10 +279,28 @@ class Ratings:
             )
         return n_test
 
-    def _part(self, held_out: npt.NDArray[np.intp]) -> tuple[Self, Self]:
+    def split_at(self, held_out: npt.NDArray[Any]) -> tuple[Self, Self]:
+        """Return (train, test) where the ratings at some positions, or of a mask, are held out.
+
+        A scale that was found is found again, in the training part alone: nothing that is trained
+        may depend on held-out ratings. The test part has that scale too; ratings off it stay.
+        """
         is_test = np.zeros(self.n_ratings, dtype=np.bool_)
         is_test[held_out] = True
-        return self.select(~is_test), self.select(is_test)
+        train, test = self.select(~is_test), self.select(is_test)
+        if not self.is_scale_found:
+            return train, test
+        scale = RatingScale.found_in(train.values)
+        return replace(train, scale=scale), test.with_scale(scale)
+
+    def with_scale(self, scale: RatingScale) -> Self:
+        """Return the same ratings on a scale that is given; those off it stay as they are."""
+        return replace(self, scale=scale, is_scale_found=False)
+
+    def as_implicit(self) -> Self:
+        """Return implicit feedback: a 1 for whatever somebody rated, however."""
+        ones = np.full(self.n_ratings, IMPLICIT_SCALE.max, dtype=np.float32)
+        return replace(self.with_scale(IMPLICIT_SCALE), values=ones, is_implicit=True)
 
     def with_features(self, features: FeaturesLike) -> Self:
         """Return the same ratings with item features, given ready-made or as a frame or file.

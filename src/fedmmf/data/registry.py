@@ -12,7 +12,7 @@ import polars as pl
 
 from fedmmf.data import cache, lastfm, movielens, sources
 from fedmmf.data.download import Progress, fetch
-from fedmmf.data.frames import Duplicates
+from fedmmf.data.frames import Duplicates, require_implicit_scale
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.errors import DataError, FedMMFError, SettingsError, UnknownNameError
 from fedmmf.registry import Registry
@@ -62,6 +62,7 @@ class PublishedSet:
     markers: tuple[str, ...]
     parse: Callable[..., Ratings]
     options: tuple[str, ...] = ()  # that `parse` takes
+    splits: tuple[str, ...] = ()  # that its publisher made, as NAME.base and NAME.test
 
     @property
     def archive(self) -> str:
@@ -74,14 +75,19 @@ class PublishedSet:
 
     def load(self, source: Path | None = None, **options: Any) -> Ratings:
         """Parse the files that are found, or those of `source`; what was parsed is cached."""
-        name, source = self.info.name, source or self.find()
-        if source is None:
-            raise DataError(
-                f"The files of {name!r} are not on this machine. Run `fedmmf data get {name}`, or "
-                f"set FEDMMF_DATA to the folder that holds {self.archive}."
-            )
+        source = self.source(source)
         known = {key: value for key, value in options.items() if key in self.options}
-        return cache.cached(source, {"set": name, **known}, partial(self._parse, source, known))
+        key = {"set": self.info.name, **known}
+        return cache.cached(source, key, partial(self._parse, source, known))
+
+    def source(self, given: Path | None = None) -> Path:
+        """Where its files are: where they were said to be, or else where they are found."""
+        if (source := given or self.find()) is None:
+            raise DataError(
+                f"The files of {self.info.name!r} are not on this machine. Run `fedmmf data get "
+                f"{self.info.name}`, or set FEDMMF_DATA to the folder that holds {self.archive}."
+            )
+        return source
 
     def _parse(self, source: Path, options: dict[str, Any]) -> Ratings:
         try:
@@ -126,6 +132,7 @@ ML_100K = PublishedSet(
     folder="ml-100k",
     markers=("u.data", "u.item"),
     parse=movielens.load_100k,
+    splits=("u1", "u2", "u3", "u4", "u5", "ua", "ub"),
 )
 ML_1M = PublishedSet(
     DatasetInfo(
@@ -255,6 +262,7 @@ def load(
     duplicates: Duplicates = "refuse",
     features: FeaturesLike | None = None,
     edges: Sequence[float] = lastfm.EDGES,
+    implicit: bool = False,
 ) -> Ratings:
     """Load a named set or a file of ratings.
 
@@ -265,18 +273,24 @@ def load(
         duplicates: What to do with a repeated (user, item) pair of a file.
         features: Item features, or a frame or file to make them from, instead of the set's own.
         edges: Plays at which the next rating begins; for `lastfm` only.
+        implicit: Count every rating as a 1, whatever it says; on the scale 0..1.
     """
     name, options = str(name_or_path), {"edges": [float(edge) for edge in edges]}
     if name in DATASETS:
-        return _adjusted(DATASETS[name].load(**options), scale, features)
-    if (entry := _published_at(Path(name_or_path))) is not None:
-        return _adjusted(entry.load(Path(name_or_path), **options), scale, features)
-    if not _looks_like_path(name_or_path):
+        found = DATASETS[name].load(**options)
+    elif (entry := published_at(Path(name_or_path))) is not None:
+        found = entry.load(Path(name_or_path), **options)
+    elif _looks_like_path(name_or_path):
+        return Ratings.from_file(
+            name_or_path, scale=scale, duplicates=duplicates, features=features, implicit=implicit
+        )
+    else:
         raise _unknown(name)
-    return Ratings.from_file(name_or_path, scale=scale, duplicates=duplicates, features=features)
+    found = _on_scale(found.as_implicit() if implicit else found, scale)
+    return found if features is None else found.with_features(features)
 
 
-def _published_at(path: Path) -> PublishedSet | None:
+def published_at(path: Path) -> PublishedSet | None:
     """The published set whose archive or folder this path is."""
     if path.exists():
         for name in _HERE:
@@ -286,17 +300,17 @@ def _published_at(path: Path) -> PublishedSet | None:
     return None
 
 
-def _adjusted(
-    ratings: Ratings, scale: RatingScale | None, features: FeaturesLike | None
-) -> Ratings:
-    if scale is not None:
-        low, high = float(np.min(ratings.values)), float(np.max(ratings.values))
-        if low < scale.min or high > scale.max:
-            raise DataError(
-                f"{ratings.name!r} has ratings from {low:g} to {high:g}, outside the scale {scale}."
-            )
-        ratings = replace(ratings, scale=scale)
-    return ratings if features is None else ratings.with_features(features)
+def _on_scale(ratings: Ratings, scale: RatingScale | None) -> Ratings:
+    if scale is None:
+        return ratings
+    if ratings.is_implicit:
+        require_implicit_scale(scale)
+    low, high = float(np.min(ratings.values)), float(np.max(ratings.values))
+    if low < scale.min or high > scale.max:
+        raise DataError(
+            f"{ratings.name!r} has ratings from {low:g} to {high:g}, outside the scale {scale}."
+        )
+    return ratings.with_scale(scale)
 
 
 def _looks_like_path(name_or_path: str | Path) -> bool:
