@@ -137,6 +137,41 @@ def test_train_on_published_split_files(small, tmp_path):
     assert json.loads(done.stdout)["test_fraction"] == pytest.approx(0.2, abs=0.001)
 
 
+def test_train_on_a_split_of_the_publisher(public_data):
+    quick = ["--data", "ml-100k", "--mask", "mean", "--rounds", "2", "--factors", "2"]
+    report = json.loads(fedmmf("train", *quick, "--split", "ua", "--json").stdout)
+    assert report["test_fraction"] == pytest.approx(0.0943)
+
+
+def test_implicit_feedback_trains_and_says_so_where_it_was_not_asked_for(small, tmp_path):
+    pairs, people = tmp_path / "pairs.tsv", tmp_path / "people.csv"
+    small.to_frame()["user_id", "item_id"].write_csv(pairs, separator="\t", include_header=False)
+    pl.DataFrame({"user_id": small.user_ids, "age": small.user_ids % 9}).write_csv(people)
+    quick = ["--data", pairs, "--profiles", people, "--mask", "mean", "--rounds", "2"]
+    done = fedmmf("train", *quick, "--json")
+    assert "pairs.tsv has no column rating" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert json.loads(done.stdout)["n_ratings"] == 1800
+    asked = fedmmf("train", *quick, "--implicit", "--json")
+    assert asked.stderr == ""
+    assert json.loads(asked.stdout)["rmse"] == json.loads(done.stdout)["rmse"]
+    facts = json.loads(fedmmf("data", "info", pairs, "--profiles", people, "--json").stdout)
+    assert facts["implicit"] is True
+    assert facts["scale"] == {"min": 0, "max": 1, "step": 1}
+    assert facts["profiles"] == ["age"]
+
+
+def test_a_split_in_files_takes_profiles_and_implicit_feedback(small, tmp_path):
+    train, test = small.split(0.2, seed=1)
+    for part, name in ((train, "base"), (test, "test")):
+        part.to_frame().write_csv(tmp_path / name)
+    people = tmp_path / "people.csv"
+    pl.DataFrame({"user_id": small.user_ids, "age": small.user_ids % 9}).write_csv(people)
+    files = ["--data", tmp_path / "base", "--test-file", tmp_path / "test", "--profiles", people]
+    done = fedmmf("train", *files, "--implicit", "--mask", "mean", "--rounds", "2", "--json")
+    assert json.loads(done.stdout)["test_fraction"] == pytest.approx(0.2, abs=0.001)
+
+
 def test_a_saved_model_recommends_and_welcomes(quick, small, tmp_path):
     model, mine = tmp_path / "model.fedmmf", tmp_path / "mine.csv"
     assert fedmmf("train", *quick, "--test", "0", "--save", model).returncode == 0
@@ -221,6 +256,9 @@ MISTAKES = [
     (["train", "--learning-rate", "fast"], 2, "must be a number or auto; got 'fast'"),
     (["train", "--scale", "5"], 2, "must be MIN:MAX or MIN:MAX:STEP"),
     (["train", "--data", "{file}", "--scale", "1:3"], 1, "outside the scale 1..3"),
+    (["train", "--split", "u1"], 2, "'synthetic' has no split 'u1'"),
+    (["train", "--implicit", "--scale", "1:5"], 2, "Implicit feedback is on the scale 0..1"),
+    (["train", *MEAN, "--profiles", "no.csv"], 1, "no file no.csv"),
     (["train", "--edges", "a"], 2, "must be numbers with commas between"),
     (["train", *MEAN, "--save", "/proc/no/model"], 1, "cannot be written"),
     (["recommend", "--user", "1"], 2, "give either --model FILE or --data NAME"),

@@ -14,7 +14,9 @@ from fedmmf.cli.train import train
 from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
 
-READING = "--features=None --scale=None --duplicates=refuse --edges=None"
+READING = """
+    --features=None --profiles=None --implicit=False --scale=None --duplicates=refuse --edges=None
+"""
 DATA = f"--data=synthetic {READING}"
 MASK = "--mask=lr --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
 # Every command's flags with their defaults, besides --seed and --json, which all of them have.

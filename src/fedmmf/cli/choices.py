@@ -1,13 +1,13 @@
 """Groups of options that several commands share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from fedmmf.config import Settings
-from fedmmf.data import Ratings, load, read_split
+from fedmmf.data import Ratings, load, read_split, split_as_published
 from fedmmf.data.frames import Duplicates
 from fedmmf.data.lastfm import EDGES
 from fedmmf.errors import SettingsError
@@ -49,8 +49,8 @@ def parse_edges(text: str) -> tuple[float, ...]:
         raise typer.BadParameter(f"must be numbers with commas between; got {text!r}") from None
 
 
-def _data(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel=_PANEL, **more)
+def _data(text: str, *flags: str, **more: Any) -> Any:
+    return typer.Option(*flags, help=text, rich_help_panel=_PANEL, **more)
 
 
 DataOption = Annotated[
@@ -70,6 +70,12 @@ class Reading:
     features: Annotated[Path | None, _data("File with item_id and columns of item features.")] = (
         None
     )
+    profiles: Annotated[Path | None, _data("File with user_id and columns of user profiles.")] = (
+        None
+    )
+    implicit: Annotated[
+        bool, _data("Count every row as a 1, whatever its rating.", "--implicit")
+    ] = False
     scale: Annotated[
         Any, _data("Rating scale; else found.", metavar="MIN:MAX[:STEP]", parser=parse_scale)
     ] = None
@@ -82,13 +88,24 @@ class Reading:
 
     def load(self, data: str) -> Ratings:
         """Load a set by name, or a file."""
-        return load(
+        found = load(
             data,
             scale=self.scale,
             duplicates=self.duplicates,
             features=self.features,
             edges=EDGES if self.edges is None else self.edges,
+            implicit=self.implicit,
         )
+        return found if self.profiles is None else found.with_profiles(self.profiles)
+
+    def load_parts(self, data: str, test_file: Path) -> tuple[Ratings, Ratings]:
+        """Load a file, and another one to test on."""
+        more: dict[str, Any] = {"features": self.features, "implicit": self.implicit}
+        train, test = read_split(data, test_file, scale=self.scale, **more)
+        if self.profiles is None:
+            return train, test
+        train = train.with_profiles(self.profiles)
+        return train, replace(test, profiles=train.profiles)
 
 
 @dataclass(frozen=True)
@@ -114,7 +131,11 @@ class HeldBack:
         Path | None, typer.Option(help="Test on this file instead, as in u1.test.")
     ] = None
     split: Annotated[
-        Literal["random", "time"], typer.Option(help="Test at random or on the latest.")
+        str,
+        typer.Option(
+            metavar="random|time|NAME",
+            help="Test at random, on the latest, or on a split of the set's publisher, as u1.",
+        ),
     ] = "random"
     top: Annotated[
         int | None, typer.Option(min=1, help="Also rank: NDCG and recall of the N best.")
@@ -122,10 +143,11 @@ class HeldBack:
 
     def parts(self, chosen: DataChoice, seed: int) -> tuple[Ratings, Ratings | None]:
         """Ratings to train on, and to test on where there are any."""
-        how = chosen.reading
         if self.test_file is not None:
-            return read_split(chosen.data, self.test_file, scale=how.scale, features=how.features)
+            return chosen.reading.load_parts(chosen.data, self.test_file)
         ratings = chosen.load()
+        if self.split not in ("random", "time"):
+            return split_as_published(ratings, chosen.data, self.split)
         if self.test == 0:
             return ratings, None
         if self.split == "time":

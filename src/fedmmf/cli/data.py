@@ -63,6 +63,7 @@ def _facts(ratings: Ratings) -> dict[str, Any]:
     return {
         "name": ratings.name,
         "synthetic": ratings.synthetic,
+        "implicit": ratings.is_implicit,
         "n_ratings": ratings.n_ratings,
         "n_users": ratings.n_users,
         "n_items": ratings.n_items,
@@ -73,6 +74,7 @@ def _facts(ratings: Ratings) -> dict[str, Any]:
         "distribution": {f"{value:g}": int(count) for value, count in shown},
         "has_timestamps": ratings.timestamps is not None,
         "features": [] if ratings.features is None else list(ratings.features.names),
+        "profiles": [] if ratings.profiles is None else list(ratings.profiles.names),
     }
 
 

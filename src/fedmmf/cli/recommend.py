@@ -63,7 +63,8 @@ class Recipient:
     def best(self, model: FedMMF) -> pl.DataFrame:
         """Their items."""
         if self.ratings is not None:
-            return model.join(read_own_ratings(self.ratings)).recommend(self.n)
+            own = read_own_ratings(self.ratings, model.learned.scale)
+            return model.join(own).recommend(self.n)
         return model.recommend(self.name, self.n)
 
 
