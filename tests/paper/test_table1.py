@@ -5,7 +5,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from fedmmf.errors import CheckpointError, UnknownNameError
+from fedmmf.data import UserProfiles
+from fedmmf.errors import CheckpointError, SettingsError, UnknownNameError
 from fedmmf.paper import hyperparameters, table1
 from fedmmf.paper.models import ROWS, chosen, row_called, run_row
 from fedmmf.paper.published import PAPER, paper_figure
@@ -61,6 +62,18 @@ def test_the_table_is_mean_and_deviation_of_its_runs(small, tmp_path):
     assert rows[0].rmse_std == pytest.approx(np.std(rmse, ddof=1), abs=1e-5)
     assert rows[0].runs == 3
     assert rows[0].paper_rmse is None
+
+
+def test_a_row_that_ignores_profiles_is_left_out_where_there_are_none(small, tmp_path):
+    names = ("FedLR", "FedLR without profiles")
+    rows = run_table(jobs(names, 1), lambda name: small, tmp_path)
+    assert [row.model for row in rows] == ["FedLR"]
+    with pytest.raises(SettingsError, match="no user profiles"):
+        run_table(jobs(names[1:], 1), lambda name: small, tmp_path)
+    known = UserProfiles(("a",), np.arange(small.n_users)[:, np.newaxis] / small.n_users)
+    rows = run_table(jobs(names, 1), lambda name: small.with_profiles(known), tmp_path / "more")
+    assert [row.model for row in rows] == list(names)
+    assert rows[0].rmse_mean != rows[1].rmse_mean
 
 
 def test_a_killed_reproduction_continues(small, tmp_path, monkeypatch):
@@ -120,7 +133,7 @@ def test_the_papers_figures():
     assert paper_figure("ml-100k", None) == (None, None)
 
 
-@pytest.mark.parametrize("name", ["FedMF", "User-mean FedMMF (vb)", "LocalFM", "FedNN"])
+@pytest.mark.parametrize("name", ["FedMF", "User-mean FedMMF (vb)", "LocalFM", "FedFM", "FedNN"])
 def test_tuning_finds_settings_that_run(small, name):
     train, test = small.split(0.2, seed=0)
     best = tune(row_called(name), train, n_trials=3, seed=0)

@@ -104,7 +104,7 @@ def tune(content: TableChoice, budget: TuningBudget, json: JsonOption = False) -
     found: dict[str, Any] = {}
     for name in content.data:
         training, _ = load(name).split(budget.test, seed=budget.seed)
-        rows = content.rows(ROWS)
+        rows = [row for row in content.rows(ROWS) if row.suits(training)]
         found[name] = {row.name: _tune_one(name, row, training, budget) for row in rows}
     if json:
         print_json(found)

@@ -1,21 +1,23 @@
-"""Federated context models: one shared model of item features, learned from sums of gradients.
+"""Federated context models: one shared model of items and users, learned from sums of gradients.
 
 The paper's FedLR, FedFM and FedNN, simulated. In each round a party would compute the gradient of
 its squared error in the shared parameters; the server adds them up, adds the penalty, and takes an
-Adam step. Nothing is personal: every user gets the same prediction for an item.
+Adam step. Nothing is personal but the profile, which stays with its party: users with the same
+profile get the same predictions.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
-from fedmmf.masks import FAMILIES, MaskFamily
+from fedmmf.masks import FAMILIES
 from fedmmf.scale import RatingScale
-from fedmmf.simulation.features import content_features
+from fedmmf.simulation.features import content_features, scaled_features
 from fedmmf.solvers.sgd import STEPS, Factors, SgdPlan, descend
 
 ADAM_STEP = SgdPlan(
@@ -26,6 +28,47 @@ GradientSum = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
+class SharedModel:
+    """A model of rows x (n, d) with parameters theta; targets are centred, of unit span."""
+
+    start: Callable[[np.random.Generator, int], Array]  # (stream, d) -> theta
+    predict: Callable[[Array, Array], Array]  # (x, theta) -> (n,)
+    gradient: Callable[[Array, Array, Array, Array], Array]  # of 1/2 sum weight (f - y)^2
+
+
+@dataclass(frozen=True)
+class FactorizationMachine:
+    """b + w.x + sum_f ((V_f.x)^2 - V_f^2.x^2) / 2  (Rendle 2010, Lemma 3.1); theta = (b, w, V).
+
+    The masks' own has a fixed, small rank, since one user's ratings feed no larger one.
+    """
+
+    rank: int
+
+    def start(self, stream: np.random.Generator, n_features: int) -> Array:
+        """Nothing but small random pairs."""
+        pairs = 0.05 * stream.standard_normal(self.rank * n_features)
+        return np.concatenate((np.zeros(1 + n_features), pairs))
+
+    def predict(self, x: Array, theta: Array) -> Array:
+        """What it says of each row. (n,)."""
+        d = x.shape[1]
+        pairs = theta[1 + d :].reshape(self.rank, d)
+        projections = x @ pairs.T  # (n, rank)
+        own = np.square(x) @ np.square(pairs).sum(axis=0)
+        of_pairs = 0.5 * (np.square(projections).sum(axis=1) - own)
+        return np.asarray(theta[0] + x @ theta[1 : 1 + d] + of_pairs)
+
+    def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
+        """Slope of 1/2 sum weight (f - y)^2 in theta."""
+        d = x.shape[1]
+        pairs = theta[1 + d :].reshape(self.rank, d)
+        error = weights * (self.predict(x, theta) - y)
+        of_pairs = (x @ pairs.T * error[:, np.newaxis]).T @ x - pairs * (np.square(x).T @ error)
+        return np.concatenate(([error.sum()], x.T @ error, of_pairs.ravel()))
+
+
+@dataclass(frozen=True)
 class ContextPlan:
     """How a context model is trained.
 
@@ -33,59 +76,99 @@ class ContextPlan:
         kind: lr, fm or nn.
         strength: penalty on the parameters other than the intercept, in ratings.
         rounds: how many.
+        rank: of the pairs of fm.
+        profiles: whether it sees user profiles, where there are some.
         seed: of the starting parameters.
     """
 
     kind: str
     strength: float = 10.0
     rounds: int = 300
+    rank: int = 8
+    profiles: bool = True
     seed: int = 0
 
-    def start(self, n_features: int) -> Factors:
-        """The parameters before round 1."""
-        drawn = FAMILIES[self.kind].start(rng.stream(self.seed, "context"), n_features)
-        return Factors.starting_at(drawn if len(drawn) else np.zeros(1 + n_features))
+    @property
+    def model(self) -> SharedModel:
+        """What is trained."""
+        if self.kind == "fm":
+            machine = FactorizationMachine(self.rank)
+            return SharedModel(machine.start, machine.predict, machine.gradient)
+        family = FAMILIES[self.kind]
+        if family.gradient is None:
+            raise ValueError(f"{family.name} is no context model")
+        start = family.start if self.kind == "nn" else lambda stream, d: np.zeros(1 + d)
+        return SharedModel(start, family.predict, family.gradient)
+
+    def tuned(self) -> dict[str, Any]:
+        """What can be searched for; the rank where there is one."""
+        found = {"strength": self.strength, "rounds": self.rounds}
+        return found | {"rank": self.rank} if self.kind == "fm" else found
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What a model sees of a rating: features of the item, beside the profile of the user."""
+
+    items: Array  # (n_items, d_items)
+    users: Array  # (n_users, d_users)
+
+    @classmethod
+    def of(cls, ratings: Ratings, plan: ContextPlan) -> "Context":
+        """All that is known; nothing of the users without profiles."""
+        if ratings.profiles is None or not plan.profiles:
+            return cls(content_features(ratings), np.zeros((ratings.n_users, 0)))
+        return cls(content_features(ratings), scaled_features(ratings.profiles.values))
+
+    @property
+    def width(self) -> int:
+        """How many columns that makes."""
+        return int(self.items.shape[1] + self.users.shape[1])
+
+    def rows(self, users: Array, items: Array) -> Array:
+        """Of pairs of codes. (n, d)."""
+        return np.hstack((self.items[items], self.users[users]))
 
 
 @dataclass(frozen=True, eq=False)
 class ContextModel:
-    """A shared model of item features."""
+    """A shared model of items and users."""
 
-    family: MaskFamily
+    model: SharedModel
     scale: RatingScale
-    features: Array  # (n_items, d)
+    context: Context
     theta: Array
 
     def predict(self, ratings: Ratings) -> Array:
-        """What it says of these ratings' items, clipped to the scale. (n,)."""
-        unit = 0.5 + self.family.predict(self.features, self.theta)  # (n_items,)
-        return self.scale.clip(self.scale.min + self.scale.span * unit)[ratings.item_codes]
+        """What it says of these ratings, clipped to the scale. (n,)."""
+        x = self.context.rows(ratings.user_codes, ratings.item_codes)
+        unit = 0.5 + self.model.predict(x, self.theta)
+        return self.scale.clip(self.scale.min + self.scale.span * unit)
 
 
-def crowd_gradient(family: MaskFamily, features: Array, ratings: Ratings) -> GradientSum:
+def crowd_gradient(model: SharedModel, context: Context, ratings: Ratings) -> GradientSum:
     """The slope of 1/2 sum (f - r)^2, over all parties at once.
 
-    f depends on the item alone, so an item's raters can be replaced by their number and mean: the
-    slope in f is sum (f - r) = n (f - mean).
+    f depends on item and profile alone, so ratings of one item by users of one profile can be
+    replaced by their number and mean: the slope in f is sum (f - r) = n (f - mean).
     """
-    gradient = family.gradient
-    if gradient is None:
-        raise ValueError(f"{family.name} is no context model")
-    targets = ratings.scale.to_unit(ratings.values) - 0.5
-    counts = np.bincount(ratings.item_codes, minlength=len(features)).astype(np.float64)
-    totals = np.bincount(ratings.item_codes, targets, len(features))
-    rated = counts > 0
-    x, n, means = features[rated], counts[rated], totals[rated] / counts[rated]
-    return lambda theta: gradient(x, means, n, theta)
+    users = np.unique(context.users, axis=0, return_index=True, return_inverse=True)
+    one_of, profile_of = users[1], users[2].ravel()  # (n_profiles,) a user of each; (n_users,)
+    keys = profile_of[ratings.user_codes] * ratings.n_items + ratings.item_codes  # (n,)
+    pairs, place = np.unique(keys, return_inverse=True)  # (n_pairs,), (n,)
+    x = context.rows(one_of[pairs // ratings.n_items], pairs % ratings.n_items)
+    counts = np.bincount(place).astype(np.float64)
+    means = np.bincount(place, ratings.scale.to_unit(ratings.values) - 0.5) / counts
+    return lambda theta: model.gradient(x, means, counts, theta)
 
 
 def train_context(plan: ContextPlan, ratings: Ratings) -> ContextModel:
     """Learn the shared parameters, along the mean gradient over all ratings."""
-    family, features = FAMILIES[plan.kind], content_features(ratings)
-    gradient = crowd_gradient(family, features, ratings)
-    theta = plan.start(features.shape[1])
+    model, context = plan.model, Context.of(ratings, plan)
+    gradient = crowd_gradient(model, context, ratings)
+    theta = Factors.starting_at(model.start(rng.stream(plan.seed, "context"), context.width))
     for t in range(1, plan.rounds + 1):
         penalty = plan.strength * theta.value
         penalty[0] = 0.0
         descend(theta, (gradient(theta.value) + penalty) / len(ratings), 1, ADAM_STEP, t)
-    return ContextModel(family, ratings.scale, features, theta.value)
+    return ContextModel(model, ratings.scale, context, theta.value)

@@ -29,6 +29,10 @@ class Row:
     fixed: tuple[tuple[str, Any], ...] = ()  # settings that make the model what it is
     paper_name: str | None = None  # its name in the paper's table; None: not in it
 
+    def suits(self, ratings: Ratings) -> bool:
+        """Whether it says something of its own; to ignore profiles does, where there are some."""
+        return dict(self.fixed).get("profiles", True) or ratings.profiles is not None
+
 
 @dataclass(frozen=True)
 class SplitScores:
@@ -48,6 +52,13 @@ def _factorization(name: str, mask: str, paper: bool = True, **fixed: Any) -> li
     return [sgd, Row(f"{name} (vb)", "factorization", mask, "vb", (), known)]
 
 
+def _context_rows(name: str, kind: str) -> list[Row]:
+    """The same model with user profiles, which the paper says it used, and without."""
+    without = (("profiles", False),)
+    alone = Row(f"{name} without profiles", "context", kind, fixed=without, paper_name=name)
+    return [Row(name, "context", kind, paper_name=name), alone]
+
+
 ROWS = [
     # The paper's FedMF has no biases, so nothing is shrunk to anything but 0.
     *_factorization("FedMF", "none", user_prior=0.0),
@@ -55,13 +66,13 @@ ROWS = [
     *_factorization("User-mean FedMMF", "mean", paper=False),
     Row("User-mean FedMMF (vb, 5 runs)", "factorization", "mean", "vb", (("ensemble", 5),)),
     Row("LocalLR", "local", "lr", paper_name="LocalLR"),
-    Row("FedLR", "context", "lr", paper_name="FedLR"),
+    *_context_rows("FedLR", "lr"),
     *_factorization("One-order FedMMF", "lr"),
     Row("LocalFM", "local", "fm", paper_name="LocalFM"),
-    Row("FedFM", "context", "fm", paper_name="FedFM"),
+    *_context_rows("FedFM", "fm"),
     *_factorization("Two-order FedMMF", "fm"),
     Row("LocalNN", "local", "nn", paper_name="LocalNN"),
-    Row("FedNN", "context", "nn", paper_name="FedNN"),
+    *_context_rows("FedNN", "nn"),
     *_factorization("High-order FedMMF", "nn"),
 ]
 BY_NAME = {row.name: row for row in ROWS}
@@ -130,7 +141,12 @@ def _context(
     row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
 ) -> SplitScores:
     """One shared context model."""
-    plan = ContextPlan(row.mask, seed=seed, **tuned)
-    settings = {"mask": row.mask, "seed": seed, "strength": plan.strength, "rounds": plan.rounds}
+    plan = context_plan(row, tuned, seed)
     scores = evaluation.scored(test.values, train_context(plan, train).predict(test))
+    settings = {"mask": row.mask, "seed": seed, "profiles": plan.profiles, **plan.tuned()}
     return SplitScores(**scores, settings=settings)
+
+
+def context_plan(row: Row, tuned: dict[str, Any], seed: int) -> ContextPlan:
+    """How a context model of the table is trained."""
+    return ContextPlan(row.mask, seed=seed, **dict(row.fixed) | tuned)

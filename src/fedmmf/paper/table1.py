@@ -13,7 +13,7 @@ import numpy as np
 
 from fedmmf import __version__
 from fedmmf.data import Ratings
-from fedmmf.errors import CheckpointError
+from fedmmf.errors import CheckpointError, SettingsError
 from fedmmf.paper.hyperparameters import load_tuned
 from fedmmf.paper.models import Row, SplitScores, run_row
 from fedmmf.paper.published import paper_figure
@@ -100,18 +100,20 @@ def run_table(
     folder: Path,
     progress: Callable[[int, Job], None] = lambda done, job: None,
 ) -> list[TableRow]:
-    """Run all jobs, set by set; return the table's rows."""
+    """Run all jobs that suit their set, set by set; return the table's rows."""
     scores: dict[Job, SplitScores] = {}
     for data in dict.fromkeys(job.data for job in jobs):
         ratings = load(data)
-        for job in (job for job in jobs if job.data == data):
+        for job in (job for job in jobs if job.data == data and job.row.suits(ratings)):
             progress(len(scores), job)
             scores[job] = run_job(job, ratings, folder)
+    if not scores:
+        raise SettingsError("none of these models suits its data set: there are no user profiles")
     return [
         TableRow.of(
             data, row, [scores[job] for job in scores if (job.data, job.row) == (data, row)]
         )
-        for data, row in dict.fromkeys((job.data, job.row) for job in jobs)
+        for data, row in dict.fromkeys((job.data, job.row) for job in scores)
     ]
 
 

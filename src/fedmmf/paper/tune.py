@@ -16,8 +16,8 @@ from fedmmf import evaluation, rng
 from fedmmf.data import Ratings
 from fedmmf.errors import DivergenceError
 from fedmmf.masks import FAMILIES
-from fedmmf.paper.context import ContextPlan, train_context
-from fedmmf.paper.models import Row, local_models, settings_of
+from fedmmf.paper.context import train_context
+from fedmmf.paper.models import Row, context_plan, local_models, settings_of
 from fedmmf.simulation import train as train_run
 
 HELD_OUT = 0.1
@@ -53,10 +53,7 @@ def tune(
 def _draw(row: Row, stream: np.random.Generator) -> dict[str, Any]:
     """A random candidate."""
     if row.kind == "context":
-        return {
-            "strength": _log_uniform(stream, 0.1, 1000),
-            "rounds": int(stream.integers(50, 600)),
-        }
+        return _draw_context(row, stream)
     family = FAMILIES[row.mask]
     low, high = 0.3 * min(family.strengths), 5 * max(family.strengths)
     drawn: dict[str, Any] = {}
@@ -76,6 +73,14 @@ def _draw(row: Row, stream: np.random.Generator) -> dict[str, Any]:
         "regularization": _log_uniform(stream, 0.03, 0.4),
         "factors": int(stream.choice([4, 8, 12, 20, 32])),
     }
+
+
+def _draw_context(row: Row, stream: np.random.Generator) -> dict[str, Any]:
+    drawn = {
+        "strength": _log_uniform(stream, 0.1, 1000),
+        "rounds": int(stream.integers(50, 600)),
+    }
+    return drawn | ({"rank": int(stream.choice([2, 4, 8, 16]))} if row.mask == "fm" else {})
 
 
 def _log_uniform(stream: np.random.Generator, low: float, high: float) -> float:
@@ -101,8 +106,7 @@ def _try_local(row: Row, train: Ratings, candidate: dict[str, Any], seed: int) -
 
 
 def _try_context(row: Row, train: Ratings, candidate: dict[str, Any], seed: int) -> Trial:
-    plan = ContextPlan(row.mask, seed=seed, **candidate)
+    plan = context_plan(row, candidate, seed)
     inner, validation = train.split(HELD_OUT, seed=seed)
     predicted = train_context(plan, inner).predict(validation)
-    settings = {"strength": plan.strength, "rounds": plan.rounds}
-    return Trial(evaluation.rmse(validation.values, predicted), settings)
+    return Trial(evaluation.rmse(validation.values, predicted), plan.tuned())
