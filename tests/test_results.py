@@ -15,9 +15,11 @@ from fedmmf.results import (
     AttackOutcome,
     AuditResult,
     DemoResult,
+    ListScores,
     PrivacyGroups,
-    RankingAccuracy,
+    RankingScores,
     TrainResult,
+    metric_title,
 )
 
 OLD = Path(__file__).parent / "reports" / "version-0.1"
@@ -148,18 +150,37 @@ def test_a_figure_that_is_not_finite_is_none_and_a_needed_one_is_refused(value):
 
 def test_null_is_said_and_what_nobody_asked_for_is_not_there():
     old = printed("train")
-    assert not {"ndcg", "recall", "ranking"} & TrainResult.from_json_dict(old).to_json_dict().keys()
+    assert "ranking" not in TrainResult.from_json_dict(old).to_json_dict()
     untested = TrainResult.from_json_dict(old | {"rmse": None, "mae": None}).to_json_dict()
     assert (untested["rmse"], untested["mae"]) == (None, None)
     assert "mean_j_out_of_fold" not in groups().to_json_dict()
     assert groups(mean_j_out_of_fold=math.nan).to_json_dict()["mean_j_out_of_fold"] is None
 
 
+SCORES = {"ndcg_at_10": 0.3, "recall_at_20": 0.2, "hit_rate_at_10": 0.5}
+
+
 def test_rankings_are_printed_beside_popularity():
-    scores = {"ndcg_at_10": 0.3, "recall_at_20": 0.2, "hit_rate_at_10": 0.5}
-    ranking = scores | {"popularity": scores}
-    found = TrainResult.from_json_dict(printed("train") | {"ranking": RankingAccuracy(**ranking)})
+    ranking = SCORES | {"n_users": 7, "ndcg_at_5": 0.25, "popularity": SCORES | {"ndcg_at_5": 0.2}}
+    found = TrainResult.from_json_dict(printed("train") | {"ranking": RankingScores(**ranking)})
     assert found.to_json_dict()["ranking"] == ranking
+    assert found.ranking.ndcg_at_5 == 0.25
+    assert TrainResult.from_json_dict(found.to_json_dict()) == found
+
+
+def test_metrics_at_any_length_are_kept_and_what_is_none_is_passed_over():
+    newer = SCORES | {"map_at_3": math.nan, "weather_at_10": 1.0, "ndcg_at_0": 1.0, "ndcg": {}}
+    found = ListScores.from_json_dict(newer)
+    assert found.to_json_dict() == SCORES | {"map_at_3": None}
+    with pytest.raises(DataError, match=r"^ndcg_at_7: .* valid number.*; got 'good'$"):
+        ListScores.from_json_dict(SCORES | {"ndcg_at_7": "good"})
+
+
+def test_metrics_are_in_the_order_of_metrics_and_lengths_and_have_titles():
+    scores = SCORES | {"ndcg_at_5": 0.1, "recall_at_100": 0.9, "novelty_at_10": 2.0}
+    named = {name: value for name, value in ListScores(**scores).metrics().items() if value}
+    titles = ["nDCG@5", "nDCG@10", "recall@20", "recall@100", "hit rate@10", "novelty@10, bits"]
+    assert [metric_title(name) for name in named] == titles
 
 
 def test_results_cannot_be_changed():

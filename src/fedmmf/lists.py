@@ -1,4 +1,4 @@
-"""Lists of items, one after the other: what one user has rated is one list."""
+"""Lists of items: what users have rated, and the best of what they have not."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,3 +43,29 @@ class UserLists:
         """How many of the users, or of the members (n_users,) bool, rated each item. (n_items,)."""
         items = self.items if members is None else self.items[members[self.users]]
         return np.bincount(items, minlength=n_items)
+
+
+def best_first(scores: Array, n: int) -> Array:
+    """Positions of the n largest scores, the best first, equal ones by position. (n or fewer,).
+
+    What is -inf is never among them. Only scores that can be among the n are sorted.
+    """
+    n = min(n, len(scores))
+    if n == 0:
+        return np.zeros(0, np.int64)
+    least = max(_lower_bound(scores, n), np.finfo(scores.dtype).min)
+    found = np.flatnonzero(scores >= least)
+    return found[np.argsort(-scores[found], kind="stable")[:n]]
+
+
+def _lower_bound(scores: Array, n: int) -> float:
+    """A number that at least n scores reach, and few others do.
+
+    The n largest of the maxima of groups are n scores. That is faster than the n-th largest score
+    itself, by far where many are equal: items that nobody has rated often are.
+    """
+    n_groups = 16 * n
+    size = len(scores) // n_groups
+    if size > 1:
+        scores = scores[: size * n_groups].reshape(size, n_groups).max(axis=0)
+    return float(np.partition(scores, len(scores) - n)[len(scores) - n])

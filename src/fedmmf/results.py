@@ -1,30 +1,17 @@
 """What commands print, what models summarise and what reports show: one schema of typed results.
 
-Results are frozen, and hold what JSON can hold: numpy's numbers become Python's when a result is
-made, and figures that are not finite become None, so that what is printed is what is there. Unknown
-keys are passed over, so that a newer run can be read; what version 0.1 did not print has a default.
+What version 0.1 did not print has a default. `typed` has how results are made, printed and read.
 """
 
-import math
 import platform
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Annotated, Any, Self
 
-import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    computed_field,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, FiniteFloat, computed_field, model_validator
 
-from fedmmf.errors import DataError
+from fedmmf.typed import Typed
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -32,66 +19,7 @@ Interval = tuple[FiniteFloat, FiniteFloat]
 SIMULATED, REAL = "simulated: no message was sent", "real parties"
 
 
-def _as_json_holds(value: Any) -> Any:
-    """The same value without numpy, NaN and infinities; results inside it are left as they are."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _as_json_holds(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json_holds(part) for part in value]
-    return value
-
-
-class _Typed(BaseModel):
-    """What all results share: how they are made, printed and read."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    def to_json_dict(self) -> dict[str, Any]:
-        """Everything as JSON holds it; `from_json_dict` reads it back."""
-        return self.model_dump(mode="json")
-
-    @classmethod
-    def from_json_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_json_dict` made, or what a command printed.
-
-        Raises:
-            DataError: a key is missing, or a value is not what its key promises.
-        """
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise DataError(_explain(error)) from None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_plain_values(cls, values: Any) -> Any:
-        return _as_json_holds(values)
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_was_not_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A null says that a figure has no value; one that nobody asked for is not there at all."""
-        said = self.model_fields_set
-        return {
-            name: value for name, value in dump(self).items() if value is not None or name in said
-        }
-
-
-def _explain(error: ValidationError, most: int = 60) -> str:
-    """The first mistake: where it is, the rule, and the beginning of what arrived."""
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"])) or "the result"
-    if first["type"] == "value_error":  # a rule of ours, which says what arrived
-        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
-    got = repr(first["input"])
-    got = got if len(got) <= most else f"{got[:most]}..."
-    return f"{where}: {first['msg']}; got {got}"
-
-
-class PrivacyGroups(_Typed):
+class PrivacyGroups(Typed):
     """How many users are on which side of threshold_j, by their J on training ratings."""
 
     threshold_j: FiniteFloat
@@ -108,7 +36,7 @@ class PrivacyGroups(_Typed):
         return self.secure_users + self.insecure_users
 
 
-class PrivacySpent(_Typed):
+class PrivacySpent(Typed):
     """What a run with differential privacy has spent: (epsilon, delta) of a whole user."""
 
     epsilon: FiniteFloat  # of the rounds that were used
@@ -124,14 +52,14 @@ class PrivacySpent(_Typed):
     not_covered: str  # what epsilon says nothing of
 
 
-class RoundTraffic(_Typed):
+class RoundTraffic(Typed):
     """Bytes of a mean user in one round, as messages are encoded for the wire."""
 
     up_bytes_per_user_round: FiniteFloat
     down_bytes_per_user_round: FiniteFloat
 
 
-class ProtocolCost(_Typed):
+class ProtocolCost(Typed):
     """CPU seconds of the protocol alone in one round, and where the figures come from."""
 
     party_cpu_s: FiniteFloat
@@ -139,7 +67,7 @@ class ProtocolCost(_Typed):
     how: str = ""
 
 
-class StageSeconds(_Typed):
+class StageSeconds(Typed):
     """How long the parts of a run took."""
 
     mask: FiniteFloat
@@ -147,7 +75,7 @@ class StageSeconds(_Typed):
     total: FiniteFloat
 
 
-class BaselineAccuracy(_Typed):
+class BaselineAccuracy(Typed):
     """A simpler prediction of the same test ratings."""
 
     name: str
@@ -155,21 +83,82 @@ class BaselineAccuracy(_Typed):
     mae: FiniteFloat | None = None
 
 
-class RankingScores(_Typed):
-    """How good lists of items are, mean over users who have something relevant to find."""
+class ListScores(Typed):
+    """How good lists of items are: `docs/lists.md` has the definitions.
+
+    Those that are always there can be compared between runs. Others of the same metrics, at the
+    length that somebody asked for, are there by their names, such as `ndcg_at_5`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, FiniteFloat | None] = Field(init=False)
 
     ndcg_at_10: FiniteFloat | None
     recall_at_20: FiniteFloat | None
+    precision_at_10: FiniteFloat | None = None
     hit_rate_at_10: FiniteFloat | None
+    map_at_10: FiniteFloat | None = None
+    mrr_at_10: FiniteFloat | None = None
+    coverage_at_10: FiniteFloat | None = None  # share of the catalogue that is in anybody's list
+    novelty_at_10: FiniteFloat | None = None  # bits
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pass_over_what_is_no_metric(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {
+            name: value
+            for name, value in values.items()
+            if name in cls.model_fields or _AT_LENGTH.fullmatch(name)
+        }
+
+    def metrics(self) -> dict[str, float | None]:
+        """Every figure by its name, in the order of the metrics and of the lengths."""
+        named = {name: value for name, value in self if _AT_LENGTH.fullmatch(name)}
+        return dict(sorted(named.items(), key=lambda pair: _place_of(pair[0])))
 
 
-class RankingAccuracy(RankingScores):
-    """The lists of a run, beside one list for everybody: the most popular items."""
+_METRICS = {
+    "ndcg": "nDCG",
+    "recall": "recall",
+    "precision": "precision",
+    "hit_rate": "hit rate",
+    "map": "MAP",
+    "mrr": "MRR",
+    "coverage": "coverage",
+    "novelty": "novelty, bits",
+}
+_AT_LENGTH = re.compile(rf"({'|'.join(_METRICS)})_at_([1-9][0-9]*)")
 
-    popularity: RankingScores | None = None
+
+def _place_of(name: str) -> tuple[int, int]:
+    metric, _, length = name.rpartition("_at_")
+    return list(_METRICS).index(metric), int(length)
 
 
-class Histogram(_Typed):
+def metric_title(name: str) -> str:
+    """What people call a figure of `ListScores`: nDCG@10 for ndcg_at_10."""
+    metric, _, length = name.rpartition("_at_")
+    called, *unit = _METRICS[metric].split(", ")
+    return ", ".join([f"{called}@{length}", *unit])
+
+
+class RankingScores(ListScores):
+    """A run's lists, means over users, beside one list for everybody: the most popular items.
+
+    Attributes:
+        n_users: who have something relevant to find in the test ratings; others do not count.
+        relevant_from: the rating from which on an item is relevant.
+        popularity: the same of the items with the most ratings in training, in the same way.
+    """
+
+    n_users: Count | None = None
+    relevant_from: FiniteFloat | None = None
+    popularity: ListScores | None = None
+
+
+class Histogram(Typed):
     """The privacy indicator over users."""
 
     edges: tuple[FiniteFloat, ...] = Field(min_length=2)  # (n_bins + 1,)
@@ -183,7 +172,7 @@ class Histogram(_Typed):
         return self
 
 
-class TradeoffPoint(_Typed):
+class TradeoffPoint(Typed):
     """What one threshold_j would bring under adaptive sharing."""
 
     threshold_j: FiniteFloat
@@ -192,7 +181,7 @@ class TradeoffPoint(_Typed):
     recovered_share: Share | None = None  # of all users; known to an audit alone
 
 
-class _RunFacts(_Typed):
+class _RunFacts(Typed):
     """What a run was, whatever it found.
 
     Attributes:
@@ -238,8 +227,7 @@ class TrainResult(_RunFacts):
         history: error on held-out ratings, round by round; None where it was not finite.
         j: how J is spread over users.
         tradeoff: what other thresholds would bring.
-        ndcg: of as many items as were asked for, and so recall.
-        ranking: the same at fixed lengths, which can be compared between runs.
+        ranking: how good lists are, where that was asked for.
         dp: what was spent; None: the run has no differential privacy.
     """
 
@@ -258,9 +246,7 @@ class TrainResult(_RunFacts):
     privacy: PrivacyGroups
     traffic: RoundTraffic
     best_round: Count | None = None
-    ndcg: FiniteFloat | None = None
-    recall: FiniteFloat | None = None
-    ranking: RankingAccuracy | None = None
+    ranking: RankingScores | None = None
     baselines: tuple[BaselineAccuracy, ...] = ()
     dp: PrivacySpent | None = None
     cost: ProtocolCost | None = None
@@ -269,7 +255,7 @@ class TrainResult(_RunFacts):
     tradeoff: tuple[TradeoffPoint, ...] = Field((), repr=False)
 
 
-class RecommendedItem(_Typed):
+class RecommendedItem(Typed):
     """One item for one user."""
 
     item_id: int | str
@@ -277,7 +263,7 @@ class RecommendedItem(_Typed):
     title: str | None = None
 
 
-class RecommendedList(_Typed):
+class RecommendedList(Typed):
     """Items for one user, the best first."""
 
     user: int | str
@@ -285,14 +271,14 @@ class RecommendedList(_Typed):
     recommendations: tuple[RecommendedItem, ...]
 
 
-class DemoResult(_Typed):
+class DemoResult(Typed):
     """What `fedmmf demo --json` prints."""
 
     runs: tuple[TrainResult, ...] = Field(min_length=1)
     recommended: RecommendedList | None = None
 
 
-class AttackOutcome(_Typed):
+class AttackOutcome(Typed):
     """How well one attack did, beside what public knowledge alone would give.
 
     Attributes:
@@ -328,7 +314,7 @@ class AttackOutcome(_Typed):
     baseline: tuple[FiniteFloat | None, ...] = Field((), repr=False)
 
 
-class GroupingCounts(_Typed):
+class GroupingCounts(Typed):
     """How many users each rule would let share in the clear."""
 
     by_indicator: Count  # J <= threshold_j
@@ -357,9 +343,9 @@ class AuditResult(_RunFacts):
     grouping: GroupingCounts
     privacy: PrivacyGroups
     groups: dict[str, tuple[AttackOutcome, ...]]
-    messages: dict[str, tuple[AttackOutcome, ...]] = {}
+    messages: dict[str, tuple[AttackOutcome, ...]] = Field({})
     sentences: tuple[str, ...] = ()
-    verdicts: dict[str, str] = {}
+    verdicts: dict[str, str] = Field({})
     j: Histogram | None = Field(None, repr=False)
     tradeoff: tuple[TradeoffPoint, ...] = Field((), repr=False)
 

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedmmf import FedMMF
+
 COMMANDS = [
     ["demo"],
     ["data", "list"],
@@ -101,9 +103,19 @@ def test_train_is_reproducible_and_the_seed_matters(quick):
 
 
 def test_train_ranks_when_asked(quick):
-    report = json.loads(fedmmf("train", *quick, "--top", "10", "--json").stdout)
-    assert 0 < report["recall"] < 1
-    assert "NDCG" in fedmmf("train", *quick, "--top", "10").stdout
+    done = fedmmf("train", *quick, "--top", "5", "--relevant-from", "3", "--json")
+    assert done.stderr == ""
+    ranking = json.loads(done.stdout)["ranking"]
+    contract = {"ndcg_at_10", "recall_at_20", "hit_rate_at_10", "ndcg_at_5", "precision_at_5"}
+    for scores in (ranking, ranking["popularity"]):
+        assert all(0 < scores[name] < 1 for name in contract)
+    assert ranking["relevant_from"] == 3.0
+    assert 50 < ranking["n_users"] <= 60
+    shown = fedmmf("train", *quick, "--top", "10").stdout
+    assert re.search(r"most popular items", shown)
+    for name in ("nDCG@10", "recall@20", "precision@10", "MAP@10", "coverage@10", "novelty@10"):
+        assert re.search(rf"{name}[^│]*│ +\d\.\d{{4}} │ +\d\.\d{{4}} │", shown)
+    assert "This model was trained to predict ratings" in shown
 
 
 def test_train_takes_another_engine(quick):
@@ -187,6 +199,60 @@ def test_a_saved_model_recommends_and_welcomes(quick, small, tmp_path):
     assert not {row["item_id"] for row in json.loads(done.stdout)["recommendations"]} & set(items)
 
 
+@pytest.fixture(scope="module")
+def saved(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    FedMMF(mask="mean", factors=4, rounds=3).fit(small).save(folder / "model.fedmmf")
+    return folder / "model.fedmmf"
+
+
+def test_recommend_to_many_users_from_some_items(saved, small, tmp_path):
+    users, items = small.user_ids[[8, 3, 11]].tolist(), small.item_ids[:12].tolist()
+    (tmp_path / "users.txt").write_text("\n".join(map(str, users)) + "\n\n")
+    pl.DataFrame({"note": "x", "item_id": items}).write_csv(tmp_path / "items.csv")
+    pl.DataFrame({"item_id": items[:2]}).write_parquet(tmp_path / "sold.parquet")
+    chosen = ["--candidates", tmp_path / "items.csv", "--exclude", tmp_path / "sold.parquet"]
+    command = ["recommend", "--model", saved, "--users", tmp_path / "users.txt", *chosen, "--seen"]
+    lists = json.loads(fedmmf(*command, "--json").stdout)["lists"]
+    wanted = FedMMF.load(saved).recommend(
+        users=users, candidates=items, exclude=items[:2], seen=True
+    )
+    assert [one["user"] for one in lists] == [str(user) for user in users]
+    listed = [row["item_id"] for one in lists for row in one["recommendations"]]
+    assert listed == wanted["item_id"].to_list()
+    done = fedmmf(*command, "--out", tmp_path / "lists.csv")
+    assert "3 lists are in" in done.stdout
+    written = pl.read_csv(tmp_path / "lists.csv")
+    assert written.columns == wanted.columns
+    assert written["item_id"].to_list() == listed
+
+
+def test_recommend_to_two_users_by_name(saved, small):
+    users = small.user_ids[:2].tolist()
+    named = [part for user in users for part in ("--user", user)]
+    command = ["recommend", "--model", saved, *named, "--user", f"0{users[0]}", "--n", "3"]
+    lists = json.loads(fedmmf(*command, "--json").stdout)["lists"]
+    assert [len(one["recommendations"]) for one in lists] == [3, 3]  # 7 and 07 are one user
+    shown = fedmmf(*command).stdout
+    assert shown.count("3 items for") == 2
+    assert "This model was trained to predict ratings" in shown
+
+
+def test_a_list_may_be_empty_and_a_newcomers_may_be_written(saved, small, tmp_path):
+    item = small.item_ids[0].item()
+    (tmp_path / "one.txt").write_text(f"{item}\n")
+    pl.DataFrame({"item_id": [item], "rating": [5]}).write_csv(tmp_path / "mine.csv")
+    command = ["recommend", "--model", saved, "--ratings", tmp_path / "mine.csv"]
+    command += ["--candidates", tmp_path / "one.txt"]
+    assert json.loads(fedmmf(*command, "--json").stdout) == {
+        "user": "newcomer",
+        "recommendations": [],
+    }
+    assert fedmmf(*command, "--seen", "--out", tmp_path / "l.parquet").returncode == 0
+    written = pl.read_parquet(tmp_path / "l.parquet")
+    assert written.select("user_id", "rank", "item_id").rows() == [("newcomer", 1, item)]
+
+
 def test_recommend_trains_first_when_given_data(ratings_file, small):
     user = int(small.user_ids[0])
     done = fedmmf("recommend", "--data", ratings_file, "--mask", "mean", "--user", user, "-n", "3")
@@ -262,7 +328,13 @@ MISTAKES = [
     (["train", "--edges", "a"], 2, "must be numbers with commas between"),
     (["train", *MEAN, "--save", "/proc/no/model"], 1, "cannot be written"),
     (["recommend", "--user", "1"], 2, "give either --model FILE or --data NAME"),
-    (["recommend", "--data", "{file}"], 2, "give either --user ID or --ratings FILE"),
+    (["recommend", "--data", "{file}"], 2, "give one of --user ID, --users FILE and --ratings"),
+    (["recommend", *MEAN, "--user", "1", "--users", "x"], 2, "give one of --user ID, --users"),
+    (["recommend", *MEAN, "--user", "1", "--out", "l.txt"], 2, "that ends in .csv or .parquet"),
+    (["recommend", *MEAN, "--users", "no.txt"], 1, "There is no file no.txt"),
+    (["recommend", *MEAN, "--user", "1", "--exclude", "no.csv"], 1, "There is no file no.csv"),
+    (["train", *MEAN, "--relevant-from", "4"], 2, "give --top N as well"),
+    (["train", *MEAN, "--top", "5", "--relevant-from", "7"], 2, "a rating on the scale 1..5"),
     (["recommend", *MEAN, "--user", "77777"], 2, "knows no user '77777'"),
     (["recommend", *MEAN, "--ratings", "no.csv"], 1, "no file no.csv"),
     (["recommend", "--model", "{file}", "--user", "1"], 1, "is not a fedmmf model"),

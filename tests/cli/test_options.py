@@ -27,6 +27,7 @@ FLAGS = {
     "data info": READING,
     "train": f"""
         {DATA} --test=0.2 --test-file=None --split=random --top=None
+        --relevant-from=None
         {MASK} --item-statistics/--no-item-statistics=False
         --threshold-j=0.05 --sharing=strict --grouping=indicator --audit-limit=0.5
         --aggregation=secure --signed/--no-signed=False --collect-masked/--no-collect-masked=False
@@ -36,7 +37,9 @@ FLAGS = {
         --regularization=auto --user-prior=1.0 --biases/--no-biases=False
         --item-prior/--no-item-prior=True --held-out=auto --patience=50
         --engine=numba --real=False --checkpoint=None --save=None --report=None""",
-    "recommend": "--model=None --data=None --user=None --ratings=None --n/-n=10 --mask=lr",
+    "recommend": """
+        --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
+        --candidates=None --exclude=None --seen=False --mask=lr --out=None""",
     "audit": f"""
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
         --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",

@@ -8,7 +8,7 @@ import pytest
 from fedmmf.engines.kernels.masks import CompiledRunner
 from fedmmf.errors import SettingsError, UnknownNameError
 from fedmmf.lists import UserLists
-from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, fit_masks
+from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, apply_one_mask, fit_masks
 from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.features import content_features
@@ -178,3 +178,13 @@ def test_a_family_says_how_many_parameters_it_has(small, kind):
 def test_an_unknown_mask_is_named():
     with pytest.raises(UnknownNameError, match="no mask called 'gp'; there are none, mean, lr"):
         FAMILIES["gp"]
+
+
+@every_family
+def test_one_user_through_the_catalogue_is_what_pairs_give(small, kind):
+    masks, features = fit_crowd(small, kind), content_features(small)
+    everybody = np.arange(masks.theta.shape[0] + 1) * small.n_items
+    lists = UserLists(everybody, np.tile(np.arange(small.n_items), len(masks.theta)))
+    pairs = masks.predict(lists, features, OneByOne()).reshape(-1, small.n_items)
+    for user in (0, 31, 59):
+        np.testing.assert_allclose(apply_one_mask(masks, user, features), pairs[user], rtol=1e-6)

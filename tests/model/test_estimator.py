@@ -15,7 +15,6 @@ from fedmmf.errors import (
     DataError,
     NotFittedError,
     SettingsError,
-    UnknownNameError,
 )
 from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TrainResult
 from fedmmf.simulation import prepare
@@ -78,24 +77,6 @@ def test_evaluation_finds_ids_in_other_vocabularies(model, small):
     assert model.evaluate(part)["rmse"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_ranking_is_over_users_with_something_relevant(model, small):
-    train, test = small.split(0.3, seed=1)
-    fitted = FedMMF(mask="lr", factors=4, rounds=20).fit(train)
-    ndcgs, recalls = [], []
-    for user in range(small.n_users):
-        mine = test.user_codes == user
-        good = set(test.item_ids[test.item_codes[mine & (test.values >= 4)]].tolist())
-        if good:
-            best = fitted.recommend(small.user_ids[user], n=10)["item_id"].to_list()
-            hits = [item in good for item in best]
-            ideal = sum(1 / np.log2(rank + 2) for rank in range(min(10, len(good))))
-            ndcgs.append(sum(hit / np.log2(rank + 2) for rank, hit in enumerate(hits)) / ideal)
-            recalls.append(sum(hits) / len(good))
-    scores = fitted.evaluate(test, top=10)
-    assert scores["ndcg"] == pytest.approx(np.mean(ndcgs))
-    assert scores["recall"] == pytest.approx(np.mean(recalls))
-
-
 def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     known_user, known_item = small.user_ids[0], small.item_ids[0]
     stranger = model.predict(10**6, known_item)[0]
@@ -110,30 +91,6 @@ def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
 def test_pairs_must_match(model):
     with pytest.raises(SettingsError, match="lists of one length"):
         model.predict([1, 2], [1])
-
-
-def test_recommendations_are_the_best_unrated_items(model, small):
-    user = small.user_ids[11]
-    best = model.recommend(user=int(user), n=10)
-    assert best.columns == ["item_id", "title", "prediction"]
-    rated = set(small.item_ids[small.item_codes[small.user_codes == 11]])
-    everything = model.predict(np.full(small.n_items, user), small.item_ids)
-    open_items = [i for i in range(small.n_items) if small.item_ids[i] not in rated]
-    expected = sorted(open_items, key=lambda i: (-everything[i], i))[:10]
-    assert best["item_id"].to_list() == small.item_ids[expected].tolist()
-    np.testing.assert_allclose(best["prediction"], everything[expected], rtol=1e-6)
-
-
-def test_recommending_too_much_gives_what_there_is(model, small):
-    n_rated = int(np.sum(small.user_codes == 0))
-    assert len(model.recommend(small.user_ids[0], n=10_000)) == small.n_items - n_rated
-    with pytest.raises(SettingsError, match="n must be at least 1"):
-        model.recommend(small.user_ids[0], n=0)
-
-
-def test_an_unknown_user_is_named(model):
-    with pytest.raises(UnknownNameError, match="knows no user 777"):
-        model.recommend(777)
 
 
 SGD = {"solver": "sgd"}
@@ -348,6 +305,7 @@ class TestSummary:
         found = fitted.summary(testing, top=10, total_seconds=9.5)
         assert isinstance(found, TrainResult)
         scores = fitted.evaluate(testing, top=10)
+        assert set(scores) == {"rmse", "mae", "ranking"}
         assert {name: getattr(found, name) for name in scores} == scores
         assert found.test_fraction == pytest.approx(0.2, abs=0.01)
         assert found.n_ratings == len(training) + len(testing)

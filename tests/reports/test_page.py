@@ -14,7 +14,7 @@ from samples import HOSTILE
 from fedmmf.errors import DataError
 from fedmmf.reports import Run, read_run, write_report
 from fedmmf.reports import words as said
-from fedmmf.results import DemoResult, RankingAccuracy, RankingScores, RecommendedList
+from fedmmf.results import DemoResult, ListScores, RankingScores, RecommendedList
 
 EMPTY = {"baselines": [], "history": [], "j": None, "tradeoff": [], "cost": None}
 PACKAGE = resources.files("fedmmf.reports")
@@ -165,13 +165,21 @@ def test_a_simulation_says_so_before_any_figure_and_a_real_run_does_not(page_of,
 
 
 def test_lists_are_judged_beside_the_most_popular_items(page_of):
-    popular = RankingScores(ndcg_at_10=0.2, recall_at_20=0.1, hit_rate_at_10=None)
-    ranking = RankingAccuracy(
-        ndcg_at_10=0.3, recall_at_20=0.15, hit_rate_at_10=0.5, popularity=popular
+    popular = ListScores(ndcg_at_10=0.2, recall_at_20=0.1, hit_rate_at_10=None)
+    ranking = RankingScores(
+        ndcg_at_10=0.3,
+        recall_at_20=0.15,
+        hit_rate_at_10=0.5,
+        n_users=1234,
+        relevant_from=4.0,
+        popularity=popular,
     )
     text = page_of(samples.train(rmse=None, mae=None, ranking=ranking)).text
-    assert "NDCG of the first 10 items is 0.3000; of the most popular items, 0.2000." in text
-    assert "a hit among the first 10 items is 0.5000." in text
+    assert "Lists of 1,234 users are judged by the relevant items, rated 4 or more" in text
+    assert re.search(r"nDCG@10\s*0\.3000\s*0\.2000", text)
+    assert re.search(r"hit rate@10\s*0\.5000\s*-", text)
+    lonely = ranking.model_copy(update={"popularity": None})
+    assert re.search(r"nDCG@10\s*0\.3000\s*-", page_of(samples.train(ranking=lonely)).text)
 
 
 def test_attacks_on_nobody_are_left_out(page_of):

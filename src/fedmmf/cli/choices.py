@@ -11,6 +11,7 @@ from fedmmf.data import Ratings, load, read_split, split_as_published
 from fedmmf.data.frames import Duplicates
 from fedmmf.data.lastfm import EDGES
 from fedmmf.errors import SettingsError
+from fedmmf.model.accuracy import relevant_rating
 from fedmmf.scale import RatingScale
 
 _PANEL = "Data"
@@ -138,11 +139,26 @@ class HeldBack:
         ),
     ] = "random"
     top: Annotated[
-        int | None, typer.Option(min=1, help="Also rank: NDCG and recall of the N best.")
+        int | None,
+        typer.Option(min=1, help="Also rank: nDCG, recall and more of the N best, and popularity."),
+    ] = None
+    relevant_from: Annotated[
+        float | None,
+        typer.Option(
+            help="--top: the rating from which on an item is relevant.",
+            show_default="three quarters up the scale",
+        ),
     ] = None
 
     def parts(self, chosen: DataChoice, seed: int) -> tuple[Ratings, Ratings | None]:
         """Ratings to train on, and to test on where there are any."""
+        if self.relevant_from is not None and self.top is None:
+            raise SettingsError("--relevant-from is about lists; give --top N as well")
+        training, testing = self._parts(chosen, seed)
+        relevant_rating(training.scale, self.relevant_from)  # before any training
+        return training, testing
+
+    def _parts(self, chosen: DataChoice, seed: int) -> tuple[Ratings, Ratings | None]:
         if self.test_file is not None:
             return chosen.reading.load_parts(chosen.data, self.test_file)
         ratings = chosen.load()

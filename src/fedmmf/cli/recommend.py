@@ -1,8 +1,10 @@
-"""`fedmmf recommend`: the best unrated items for a known user, or for somebody new."""
+"""`fedmmf recommend`: the best items for users of a model, or for somebody new."""
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
@@ -12,10 +14,17 @@ from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.config import Settings
 from fedmmf.data import read_own_ratings
-from fedmmf.errors import SettingsError
+from fedmmf.data.files import read_bytes, read_table
+from fedmmf.errors import DataError, SettingsError
 from fedmmf.model import FedMMF
+from fedmmf.model.lists import Id, ListRequest, as_ids, lists_for, what_ranks
 
-EXAMPLE = "Example: fedmmf recommend --model model.fedmmf --user 42 --n 10"
+EXAMPLE = (
+    "Example: fedmmf recommend --model model.fedmmf --user 42 --user 43 --n 10 --exclude sold.csv"
+)
+Asked = dict[str, Any]  # arguments of `recommend`
+NEWCOMER = "newcomer"
+_FORMATS = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -41,47 +50,171 @@ class ModelChoice:
 
 
 @dataclass(frozen=True)
-class Recipient:
-    """Whom to recommend to, and how much."""
+class ListChoice:
+    """What lists are made of."""
 
-    user: Annotated[str | None, typer.Option(help="Id of a user the model knows.")] = None
-    ratings: Annotated[
-        Path | None, typer.Option(help="Instead of --user: a newcomer's file, item_id and rating.")
-    ] = None
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many items.")] = 10
+    candidates: Annotated[
+        Path | None,
+        typer.Option(help="Choose from these items alone: an id a line, or a column item_id."),
+    ] = None
+    exclude: Annotated[
+        Path | None, typer.Option(help="Leave these items out: an id a line, or a column item_id.")
+    ] = None
+    seen: Annotated[
+        bool, typer.Option("--seen", help="Also list what a user has rated already.")
+    ] = False
 
-    @property
-    def name(self) -> str:
-        """How answers call them."""
-        return "newcomer" if self.user is None else self.user
+    def asked(self) -> Asked:
+        """The arguments of `recommend`; files are read."""
+        candidates = None if self.candidates is None else read_ids(self.candidates, "item_id")
+        exclude = [] if self.exclude is None else read_ids(self.exclude, "item_id")
+        return {"n": self.n, "candidates": candidates, "exclude": exclude, "seen": self.seen}
+
+
+@dataclass(frozen=True)
+class Recipients:
+    """Whom to recommend to."""
+
+    user: Annotated[
+        list[str] | None, typer.Option(help="Id of a user the model knows; again for more users.")
+    ] = None
+    users: Annotated[
+        Path | None, typer.Option(help="File of users: an id a line, or a column user_id.")
+    ] = None
+    ratings: Annotated[
+        Path | None, typer.Option(help="Instead of users: a newcomer's file, item_id and rating.")
+    ] = None
 
     def check(self) -> None:
-        """Refuse nobody, and two at once."""
-        if (self.user is None) == (self.ratings is None):
-            raise SettingsError("give either --user ID or --ratings FILE")
+        """Refuse nobody, and two kinds at once."""
+        if sum(given not in (None, []) for given in (self.user, self.users, self.ratings)) != 1:
+            raise SettingsError("give one of --user ID, --users FILE and --ratings FILE")
 
-    def best(self, model: FedMMF) -> pl.DataFrame:
-        """Their items."""
-        if self.ratings is not None:
-            own = read_own_ratings(self.ratings, model.learned.scale)
-            return model.join(own).recommend(self.n)
-        return model.recommend(self.name, self.n)
+    def ids(self) -> list[str]:
+        """Users of the model."""
+        return self.user or [] if self.users is None else read_ids(self.users, "user_id")
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the answer is one list: a newcomer's, or that of a single --user."""
+        return self.users is None and len(self.user or ()) < 2
+
+
+@dataclass(frozen=True)
+class ListOutputs:
+    """Where lists go."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the lists to this .csv or .parquet file, a row an item."),
+    ] = None
+    json: JsonOption = False
+
+    def check(self) -> None:
+        """Refuse a format that is not known, before any work."""
+        if self.out is not None and self.out.suffix not in _FORMATS:
+            known = " or ".join(_FORMATS)
+            raise SettingsError(f"--out must be a file that ends in {known}; got {self.out}")
 
 
 @expanded
 def recommend(
     model: ModelChoice,
-    recipient: Recipient,
+    recipients: Recipients,
+    choice: ListChoice,
     settings: Annotated[Settings, Only("mask", "seed")],
-    json: JsonOption = False,
+    outputs: ListOutputs,
 ) -> None:
-    """Recommend items to one user; somebody new needs no retraining."""
-    recipient.check()
-    best = recipient.best(model.fitted(settings))
-    if json:
-        print_json({"user": recipient.name, "recommendations": best.to_dicts()})
+    """Recommend items to one user or to many; somebody new needs no retraining."""
+    outputs.check()
+    recipients.check()
+    ids, asked = recipients.ids(), choice.asked()
+    own = None if recipients.ratings is None else read_own_ratings(recipients.ratings)
+    fitted = model.fitted(settings)
+    found = _lists(fitted, ids, asked) if own is None else _newcomers(fitted, own, asked)
+    if outputs.out is not None:
+        _write(found.rows, outputs.out)
+    if outputs.json:
+        lists = [
+            {"user": user, "recommendations": best.drop("user_id", "rank").to_dicts()}
+            for user, best in found.by_user()
+        ]
+        print_json(lists[0] if recipients.is_one else {"lists": lists})
+    elif outputs.out is not None:
+        results.print(f"{len(found.names):,} lists are in {outputs.out}", soft_wrap=True)
     else:
-        show(best, f"for {recipient.name}")
+        for user, best in found.by_user():
+            show(best, f"for {user}")
+        say_what_ranks(fitted.settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Users' lists, one below the other; a list may be empty."""
+
+    names: dict[Id, str]  # as the model has them -> as they were given; in the order of the rows
+    rows: pl.DataFrame  # user_id, rank, item_id, title if known, prediction
+
+    def by_user(self) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Everybody's own rows."""
+        lengths = dict(self.rows.group_by("user_id").len().iter_rows())
+        place = 0
+        for user, given in self.names.items():
+            length = lengths.get(user, 0)
+            yield given, self.rows.slice(place, length)
+            place += length
+
+
+def _lists(model: FedMMF, ids: list[str], asked: Asked) -> Lists:
+    """Of users that the model knows."""
+    learned = model.learned
+    own = learned.user_ids[learned.known_user_codes(as_ids(ids))].tolist()
+    names = dict(zip(own, ids, strict=True))  # 7 and 07 are one user
+    wanted = ListRequest.checked(learned, **asked)
+    with progress_bar("recommend") as progress:
+        return Lists(names, lists_for(learned, names, wanted, progress))
+
+
+def _newcomers(model: FedMMF, own: Mapping[Id, float], asked: Asked) -> Lists:
+    """Of somebody new, from own ratings."""
+    best, whose = model.join(own).recommend(**asked), pl.lit(NEWCOMER).alias("user_id")
+    return Lists({NEWCOMER: NEWCOMER}, best.with_row_index("rank", 1).select(whose, pl.all()))
+
+
+def say_what_ranks(settings: Settings) -> None:
+    """Tell a reader of lists what the model that made them was trained for."""
+    if note := what_ranks(settings):
+        results.print(note)
+
+
+def read_ids(path: Path, column: str) -> list[str]:
+    """Ids from a file: those of a column with that name, or else what is on each line."""
+    if path.suffix != ".parquet":
+        lines = _lines(path)
+        if not lines or column not in re.split(r"::|[\t,;|]", lines[0]):
+            return lines
+    frame = read_table(path).frame
+    if column not in frame.columns:
+        found = ", ".join(frame.columns)
+        raise DataError(f"{path} must have a column {column}; its columns are {found}")
+    return frame[column].drop_nulls().cast(pl.String).to_list()
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file that have something on them."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"{path} must be UTF-8 text; save it as such, or as .parquet") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _write(lists: pl.DataFrame, path: Path) -> None:
+    try:
+        lists.write_csv(path) if path.suffix == ".csv" else lists.write_parquet(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def show(best: pl.DataFrame, whom: str) -> None:

@@ -10,10 +10,11 @@ import typer
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import print_json, progress_bar, results, shown, table
+from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.config import Settings, SumSettings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
-from fedmmf.results import PrivacySpent, TrainResult
+from fedmmf.results import PrivacySpent, RankingScores, TrainResult, metric_title
 
 EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
 
@@ -54,8 +55,14 @@ def train(
     training, testing = test.parts(data, settings.seed)
     with progress_bar(training.name) as progress:
         model.fit(training, progress=progress, checkpoint=running.checkpoint, real=running.real)
-    spent = time.perf_counter() - began
-    found = model.summary(testing, top=test.top, total_seconds=spent)
+        spent = time.perf_counter() - began
+        found = model.summary(
+            testing,
+            top=test.top,
+            relevant_from=test.relevant_from,
+            total_seconds=spent,
+            progress=progress,
+        )
     if outputs.save is not None:
         model.save(outputs.save)
     if outputs.report is not None:
@@ -64,6 +71,21 @@ def train(
         print_json(found.to_json_dict())
     else:
         _show(found)
+        if found.ranking is not None:
+            _show_lists(found.ranking)
+            say_what_ranks(settings)
+
+
+def _show_lists(ranking: RankingScores) -> None:
+    """Every figure beside that of popularity, which lists have to beat."""
+    popular = {} if ranking.popularity is None else ranking.popularity.metrics()
+    rows = [
+        [metric_title(name), shown(value), shown(popular.get(name))]
+        for name, value in ranking.metrics().items()
+    ]
+    least = shown(ranking.relevant_from, "g")
+    title = f"Lists of {ranking.n_users:,} users who rated something {least} or more in the test"
+    results.print(table(title, ["", "this model", "most popular items"], rows))
 
 
 def _show(found: TrainResult) -> None:
@@ -75,7 +97,6 @@ def _show(found: TrainResult) -> None:
 
 
 def _accuracy(found: TrainResult) -> list[list[str]]:
-    ranking = {"NDCG": found.ndcg, "RECALL": found.recall}
     return [
         ["ratings", f"{found.n_ratings:,}"],
         ["users, items", f"{found.n_users:,}, {found.n_items:,}"],
@@ -83,7 +104,6 @@ def _accuracy(found: TrainResult) -> list[list[str]]:
         ["RMSE", shown(found.rmse)],
         ["MAE", shown(found.mae)],
         *([f"RMSE, {baseline.name}", shown(baseline.rmse)] for baseline in found.baselines),
-        *([name, shown(value)] for name, value in ranking.items() if value is not None),
     ]
 
 

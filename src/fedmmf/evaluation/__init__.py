@@ -2,6 +2,16 @@
 
 from fedmmf.evaluation.accuracy import mae, rmse, scored
 from fedmmf.evaluation.baselines import RatingMeans
-from fedmmf.evaluation.ranking import ndcg, recall
+from fedmmf.evaluation.ranking import METRICS, CutOff, ListTally, cut_offs, surprise
 
-__all__ = ["RatingMeans", "mae", "ndcg", "recall", "rmse", "scored"]
+__all__ = [
+    "METRICS",
+    "CutOff",
+    "ListTally",
+    "RatingMeans",
+    "cut_offs",
+    "mae",
+    "rmse",
+    "scored",
+    "surprise",
+]

@@ -1,25 +1,116 @@
-"""Ranking metrics of one user's list."""
+"""How good lists are: metrics of one user's list, and their means over users.
+
+A list has the items best first, and may be shorter than the n that counts. `hits` says which of
+them are relevant, (m,) bool; `n_relevant` is how many there were to find, at least one. With these
+definitions figures are those of ranx (Bassani 2022), which follows trec_eval.
+"""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedmmf.arrays import Array
 
+CutOff = tuple[str, int]  # a metric, and how many items of a list count
 
-def ndcg(relevant: Array, n: int) -> float:
-    """Normalised discounted cumulative gain of one ranked list (Jarvelin and Kekalainen 2002).
 
-    Args:
-        relevant: gain of each item in the order recommended. (n_items,)
-        n: length of the list that counts.
+def ndcg(hits: Array, n_relevant: int, n: int) -> float:
+    """Normalised discounted cumulative gain (Jarvelin and Kekalainen 2002), gains of 0 and 1.
+
+    A hit at rank r counts 1 / log2(r + 1). The best possible list has its relevant items first, as
+    many of them as n allows.
     """
     discounts = 1.0 / np.log2(np.arange(2, n + 2))
-    ideal = np.sort(relevant)[::-1][:n]
-    best = float(ideal @ discounts[: len(ideal)])
-    top = relevant[:n]
-    return float(top @ discounts[: len(top)]) / best if best > 0 else 0.0
+    found = float(discounts[: len(hits)][hits[:n]].sum())
+    return found / float(discounts[:n_relevant].sum())
 
 
-def recall(relevant: Array, n: int) -> float:
+def recall(hits: Array, n_relevant: int, n: int) -> float:
     """Share of the relevant items that are among the first n."""
-    total = float(np.count_nonzero(relevant))
-    return float(np.count_nonzero(relevant[:n])) / total if total else 0.0
+    return float(np.count_nonzero(hits[:n])) / n_relevant
+
+
+def precision(hits: Array, n_relevant: int, n: int) -> float:
+    """Share of n places that have a relevant item; what a short list leaves empty has none."""
+    return float(np.count_nonzero(hits[:n])) / n
+
+
+def hit_rate(hits: Array, n_relevant: int, n: int) -> float:
+    """1 if anything among the first n is relevant, else 0."""
+    return float(hits[:n].any())
+
+
+def average_precision(hits: Array, n_relevant: int, n: int) -> float:
+    """Precision at the rank of each hit among the first n, summed, over all that is relevant.
+
+    The mean over users is MAP (Voorhees and Harman 2005). Some divide by n where more than n items
+    are relevant; trec_eval and ranx do not.
+    """
+    ranks = 1 + np.flatnonzero(hits[:n])
+    return float(np.sum(np.arange(1, len(ranks) + 1) / ranks)) / n_relevant
+
+
+def reciprocal_rank(hits: Array, n_relevant: int, n: int) -> float:
+    """1 over the rank of the first hit, 0 without one; the mean is MRR (Voorhees 1999)."""
+    ranks = 1 + np.flatnonzero(hits[:n])
+    return 1.0 / float(ranks[0]) if len(ranks) else 0.0
+
+
+def surprise(raters: Array, n_users: int) -> Array:
+    """-log2 of the share of users who have rated each item (Vargas and Castells 2011). (n_items,).
+
+    An item that nobody has rated counts as if one user had: it is no less known than that.
+    """
+    return np.asarray(np.log2(n_users) - np.log2(np.maximum(raters, 1)))
+
+
+PER_LIST: dict[str, Callable[[Array, int, int], float]] = {
+    "ndcg": ndcg,
+    "recall": recall,
+    "precision": precision,
+    "hit_rate": hit_rate,
+    "map": average_precision,
+    "mrr": reciprocal_rank,
+}
+METRICS = (*PER_LIST, "coverage", "novelty")
+USUAL: tuple[CutOff, ...] = tuple((name, 20 if name == "recall" else 10) for name in METRICS)
+
+
+def cut_offs(top: int) -> list[CutOff]:
+    """Those that runs are compared by, and every metric of the first `top` items."""
+    return list(dict.fromkeys([*USUAL, *((name, top) for name in METRICS)]))
+
+
+class ListTally:
+    """Means over users' lists, which are looked at once and not kept.
+
+    Args:
+        wanted: which metrics, at which lengths.
+        surprise: of each item, in bits. (n_items,)
+    """
+
+    def __init__(self, wanted: Sequence[CutOff], surprise: Array) -> None:
+        self._surprise, self._n_lists = surprise, 0
+        self._sums = {cut_off: 0.0 for cut_off in wanted if cut_off[0] != "coverage"}
+        self._shown = {n: np.zeros(len(surprise), bool) for name, n in wanted if name == "coverage"}
+
+    def add(self, items: Array, hits: Array, n_relevant: int) -> None:
+        """Take a user's list into account: item codes, which are hits, how many there were."""
+        self._n_lists += 1
+        for name, n in self._sums:
+            if name == "novelty":  # mean over the items of a list, then over lists
+                self._sums[name, n] += float(self._surprise[items[:n]].mean())
+            else:
+                self._sums[name, n] += PER_LIST[name](hits, n_relevant, n)
+        for n, shown in self._shown.items():
+            shown[items[:n]] = True
+
+    def means(self) -> dict[CutOff, float]:
+        """Every metric that was wanted; nan where there was no list.
+
+        Coverage is the share of the catalogue that is in anybody's list.
+        """
+        if self._n_lists == 0:
+            return dict.fromkeys([*self._sums, *(("coverage", n) for n in self._shown)], np.nan)
+        means = {cut_off: total / self._n_lists for cut_off, total in self._sums.items()}
+        return means | {("coverage", n): float(shown.mean()) for n, shown in self._shown.items()}

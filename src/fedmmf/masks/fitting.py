@@ -153,10 +153,23 @@ class Applicable(Protocol):
 
 def apply_mask(masks: Applicable, lists: UserLists, features: Array, runner: Runner) -> Array:
     """f_u(i) on the rating scale for the users' items. (n,)."""
-    family, scale, out = masks.family, masks.scale, np.empty(len(lists.items))
-    runner.apply(family, lists.indptr, lists.items, features, masks.theta, out)
-    base = scale.midpoint if family.is_centred else 0.0
-    return np.asarray(base + scale.span * out, np.float32)
+    out = np.empty(len(lists.items))
+    runner.apply(masks.family, lists.indptr, lists.items, features, masks.theta, out)
+    return _on_scale(masks, out)
+
+
+def apply_one_mask(masks: Applicable, user: int, features: Array) -> Array:
+    """f_u(i) on the rating scale for one user and every row of `features`. (n,).
+
+    Unlike `apply_mask` it copies no features, so that whole catalogues can be gone through.
+    """
+    return _on_scale(masks, masks.family.predict(features, masks.theta[user]))
+
+
+def _on_scale(masks: Applicable, unit: Array) -> Array:
+    """What masks predict, from a span of 1 to the span of the ratings."""
+    base = masks.scale.midpoint if masks.family.is_centred else 0.0
+    return np.asarray(base + masks.scale.span * unit, np.float32)
 
 
 @dataclass(frozen=True, eq=False)

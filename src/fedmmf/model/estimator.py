@@ -8,23 +8,22 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from fedmmf import __version__, checkpoint, evaluation
+from fedmmf import __version__, checkpoint
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
 from fedmmf.masks.indicator import privacy_groups
+from fedmmf.model.accuracy import Accuracy, evaluated
 from fedmmf.model.learned import Learned
-from fedmmf.model.lists import best_items, ranked
-from fedmmf.model.newcomer import Id, Newcomer, welcome
+from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
+from fedmmf.model.newcomer import Newcomer, welcome
 from fedmmf.model.summary import summarize
 from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TradeoffPoint, TrainResult
 from fedmmf.simulation import Progress, no_progress, train, train_real
 from fedmmf.simulation.costs import cost_input, tradeoff
 from fedmmf.sums.costs import CostInput
 from fedmmf.wire import Catalogue
-
-RELEVANT_FROM = 0.75  # of the way up the scale: 4 and 5 of 5 stars
 
 
 class FedMMF:
@@ -124,45 +123,62 @@ class FedMMF:
             )
         return self.learned.predict(self.learned.user_codes(users), self.learned.item_codes(items))
 
-    def evaluate(self, test: Ratings, *, top: int | None = None) -> dict[str, float]:
-        """RMSE and MAE over the pairs of `test`.
+    def evaluate(
+        self,
+        test: Ratings,
+        *,
+        top: int | None = None,
+        relevant_from: float | None = None,
+        progress: Progress = no_progress,
+    ) -> Accuracy:
+        """RMSE and MAE over the pairs of `test`, and with `top` also `ranking`, a `RankingScores`.
 
-        With `top`, also NDCG and recall of that many recommendations, mean over the users who have
-        something relevant in `test`: a rating in the upper quarter of the scale.
+        Lists are ranked before clipping, from all items that a user has not rated in training, and
+        stand beside those of the most popular items. Means are over the users who have something
+        relevant in `test`.
+
+        Args:
+            test: ratings that were not trained on.
+            top: also rank, and score the first so many items.
+            relevant_from: the rating from which on an item is relevant; None: three quarters of the
+                way up the scale, which are 4 and 5 of 5.
+            progress: called with ("lists", done, total) while lists are made.
         """
-        learned = self.learned
-        users = learned.user_codes(test.user_ids)[test.user_codes]
-        items = learned.item_codes(test.item_ids)[test.item_codes]
-        predicted = learned.predict(users, items)
-        scores = {
-            "rmse": evaluation.rmse(test.values, predicted),
-            "mae": evaluation.mae(test.values, predicted),
-        }
-        return scores if top is None else scores | self._evaluate_ranking(test, users, items, top)
+        return evaluated(self.learned, test, top, relevant_from, progress)
 
-    def _evaluate_ranking(
-        self, test: Ratings, users: Array, items: Array, top: int
-    ) -> dict[str, float]:
-        learned = self.learned
-        is_good = self.learned.scale.to_unit(test.values) >= RELEVANT_FROM
-        is_good &= (users < learned.n_users) & (items < learned.n_items)
-        lists = []
-        for user in np.unique(users[is_good]):
-            relevant = np.zeros(learned.n_items)
-            relevant[items[is_good & (users == user)]] = 1.0
-            order = ranked(learned.predict_all(user), learned.rated_by(user))
-            lists.append(relevant[order])
-        return {
-            "ndcg": float(np.mean([evaluation.ndcg(gains, top) for gains in lists])),
-            "recall": float(np.mean([evaluation.recall(gains, top) for gains in lists])),
-        }
+    def recommend(
+        self,
+        user: Id | None = None,
+        n: int = 10,
+        *,
+        users: Ids | None = None,
+        candidates: Ids | None = None,
+        exclude: Ids = (),
+        seen: bool = False,
+    ) -> pl.DataFrame:
+        """The n items with the highest scores for one user, or for each of several.
 
-    def recommend(self, user: Id, n: int = 10) -> pl.DataFrame:
-        """The n items, not yet rated by the user, with the highest predictions."""
-        learned = self.learned
-        code = learned.known_user_code(user)
-        scores = learned.predict_all(code)  # (n_items,)
-        return best_items(learned, scores, learned.rated_by(code), n)
+        Scores are predictions before they are clipped to the scale; equal ones are in the order of
+        the items. Where fewer than n items are left, lists are shorter.
+
+        Args:
+            user: one user's id: gives columns item_id, title (if known) and prediction.
+            n: how many items, at most.
+            users: ids of several users instead: their lists one below the other, with user_id and
+                rank before the other columns.
+            candidates: ids of the items to choose from; None: the whole catalogue.
+            exclude: ids of items to leave out.
+            seen: whether items that a user has rated may be in the list.
+        """
+        wanted = ListRequest.checked(self.learned, n, candidates, exclude, seen)
+        if users is not None and user is None:
+            return lists_for(self.learned, users, wanted)
+        if user is not None and users is None:
+            return lists_for(self.learned, [user], wanted).drop("user_id", "rank")
+        raise SettingsError(
+            "recommend needs user=ID for one list or users=[ID, ...] for several; got "
+            f"{'neither' if user is None else 'both'}"
+        )
 
     def join(self, ratings: Mapping[Id, float]) -> "Newcomer":
         """Welcome a user after training: a mask from own ratings, p_u from the fixed item factors.
@@ -220,16 +236,23 @@ class FedMMF:
         test: Ratings | None = None,
         *,
         top: int | None = None,
+        relevant_from: float | None = None,
         total_seconds: float | None = None,
+        progress: Progress = no_progress,
     ) -> TrainResult:
         """Everything that a training run reports, as `fedmmf train --json` prints it.
 
         Args:
             test: what to test the model on; None: nothing.
-            top: also rank, and score lists of this length.
+            top: also rank, as `evaluate` does, and so `relevant_from` and `progress`.
+            relevant_from: the rating from which on an item is relevant.
             total_seconds: of the whole job; None: of masks and rounds.
+            progress: called while lists are made.
         """
-        return summarize(self, test, top, total_seconds)
+        accuracy = None
+        if test is not None:
+            accuracy = self.evaluate(test, top=top, relevant_from=relevant_from, progress=progress)
+        return summarize(self, test, accuracy, total_seconds)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file. It holds private parts of every simulated party."""

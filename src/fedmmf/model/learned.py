@@ -4,6 +4,7 @@ Arrays by user and by item end in one row more: the stranger and the unknown ite
 ids point there, so that prediction needs no special case.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -17,8 +18,7 @@ from fedmmf.engines import ENGINES
 from fedmmf.errors import DataError, UnknownNameError
 from fedmmf.evaluation import RatingMeans
 from fedmmf.lists import UserLists
-from fedmmf.masks import FAMILIES, MaskFamily, apply_mask
-from fedmmf.masks.fitting import OneByOne
+from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
 from fedmmf.solvers.sgd import scores
@@ -147,6 +147,11 @@ class Learned:
         """Rounds of all members."""
         return sum(len(member.history) for member in self.members)
 
+    @cached_property
+    def raters(self) -> Array:
+        """How many users have rated each item in training. (n_items,)."""
+        return np.bincount(self.rated_items, minlength=self.n_items)
+
     @property
     def n_users(self) -> int:
         """Users known from training."""
@@ -165,15 +170,27 @@ class Learned:
         """Codes of item ids; n_items for unknown ones. (n,)."""
         return _codes(self.item_ids, ids)
 
-    def known_user_code(self, user: int | str) -> int:
-        """Code of one user, who must be known."""
-        code = int(self.user_codes(np.atleast_1d(user))[0])
-        if code == self.n_users:
+    def known_user_codes(self, ids: Array) -> Array:
+        """Codes of users who must be known. (n,)."""
+        codes = self.user_codes(ids)
+        if (codes == self.n_users).any():
             raise UnknownNameError(
-                f"the model knows no user {user!r}; it knows {self.n_users:,}, such as "
-                f"{self.user_ids[0].item()!r}. Give a newcomer's ratings instead."
+                f"the model knows no user {_some_of(ids[codes == self.n_users])}; it knows "
+                f"{self.n_users:,}, such as {self.user_ids[0].item()!r}. Give a newcomer's ratings "
+                "instead."
             )
-        return code
+        return codes
+
+    def known_item_codes(self, ids: Array) -> Array:
+        """Codes of items that must be known. (n,)."""
+        codes = self.item_codes(ids)
+        if (codes == self.n_items).any():
+            raise UnknownNameError(
+                f"the model knows no item {_some_of(ids[codes == self.n_items])}; it knows "
+                f"{self.n_items:,}, such as {self.item_ids[0].item()!r}. Leave out what was not in "
+                "the training ratings."
+            )
+        return codes
 
     def rated_by(self, code: int) -> Array:
         """Items that a user has rated."""
@@ -198,12 +215,21 @@ class Learned:
         out[order] = apply_mask(self._masks(), lists, self.features, runner)
         return out
 
-    def predict_all(self, user: int) -> Array:
-        """Predictions of one user for the whole catalogue. (n_items,)."""
-        items = np.arange(self.n_items)
-        masks = self._masks(slice(user, user + 1))
-        mask = apply_mask(masks, UserLists.of_one(items), self.features, OneByOne())
-        return self.scale.clip(scores(self.item_factors[:-1], self.user_factors[user]) + mask)
+    def scorer(self, items: Array) -> Callable[[int], Array]:
+        """What gives q_i . p_u + f_u(i) of one user for these items, before clipping. (n,) float32.
+
+        Rankings are made before clipping: at the end of the scale, clipped items are all alike. One
+        user at a time, so that a user's list does not depend on who else gets one, and so that
+        memory does not grow with the number of users.
+        """
+        item_factors, features, masks = (
+            self.item_factors[items],
+            self.features[items],
+            self._masks(),
+        )
+        return lambda user: (
+            scores(item_factors, self.user_factors[user]) + apply_one_mask(masks, user, features)
+        )
 
     def check_on_scale(self, values: Array) -> None:
         """Refuse ratings that are not finite or not on the scale."""
@@ -211,8 +237,8 @@ class Learned:
         if is_off.any():
             raise DataError(f"ratings must be on the scale {self.scale}; got {values[is_off][0]}")
 
-    def _masks(self, users: slice = slice(None)) -> MaskParameters:
-        return MaskParameters(FAMILIES[self.mask], self.scale, self.theta[users])
+    def _masks(self) -> MaskParameters:
+        return MaskParameters(FAMILIES[self.mask], self.scale, self.theta)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """What a file has to hold: arrays, and a description for JSON."""
@@ -239,6 +265,12 @@ class Learned:
             members=members_from_arrays(arrays),
             **rest,
         )
+
+
+def _some_of(ids: Array, most: int = 5) -> str:
+    """The first few ids, as a Python user writes them."""
+    more = len(ids) - most
+    return ", ".join(map(repr, ids[:most].tolist())) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _codes(known: Array, ids: Array) -> Array:

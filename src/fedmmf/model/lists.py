@@ -1,27 +1,148 @@
-"""Recommended lists from predictions."""
+"""Recommended lists: whose, of which items, how many, and as a table."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
 from fedmmf.arrays import Array
+from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
+from fedmmf.lists import best_first
 from fedmmf.model.learned import Learned
+from fedmmf.simulation import Progress, no_progress
+
+Id = int | str
+Ids = Iterable[Id] | Id
 
 
-def ranked(scores: Array, rated: Array) -> Array:
-    """Items that are not rated, best first; ties (many, at the scale's top) by their code."""
-    is_open = np.ones(len(scores), bool)
-    is_open[rated] = False
-    candidates = np.flatnonzero(is_open)
-    return candidates[np.argsort(-scores[candidates], kind="stable")]
+class BestItems(NamedTuple):
+    """One user's list, the best first."""
+
+    items: Array  # (n or fewer,) codes
+    scores: Array  # (n or fewer,) before clipping
 
 
-def best_items(learned: Learned, scores: Array, rated: Array, n: int) -> pl.DataFrame:
-    """The n best items that are not rated, with what is known about them."""
-    if n < 1:
-        raise SettingsError(f"n must be at least 1; got {n}")
-    top = ranked(scores, rated)[:n]
-    columns: dict[str, Array] = {"item_id": learned.item_ids[top]}
+@dataclass(frozen=True, eq=False)
+class ListRequest:
+    """What lists are made of.
+
+    Attributes:
+        n: items in a list at most.
+        items: codes of those that may be in it, increasing. (n_candidates,)
+        n_items: in the catalogue.
+        seen: whether what a user has rated may be in the user's list.
+    """
+
+    n: int
+    items: Array
+    n_items: int
+    seen: bool = False
+
+    @classmethod
+    def checked(
+        cls, learned: Learned, n: int, candidates: Ids | None, exclude: Ids, seen: bool
+    ) -> Self:
+        """What somebody asked for by ids; an excluded item may be one that the model never saw."""
+        if n < 1:
+            raise SettingsError(f"n must be at least 1; got {n}")
+        may_be = np.full(learned.n_items + 1, candidates is None)
+        if candidates is not None:
+            ids = as_ids(candidates)
+            if len(ids) == 0:
+                raise SettingsError(
+                    "candidates must name at least one item; got none. Leave it out to rank the "
+                    "whole catalogue"
+                )
+            may_be[learned.known_item_codes(ids)] = True
+        may_be[learned.item_codes(as_ids(exclude))] = False
+        return cls(n, np.flatnonzero(may_be[:-1]), learned.n_items, seen)
+
+    @cached_property
+    def _places(self) -> Array:
+        """Where each item of the catalogue is among the candidates; -1: nowhere. (n_items,)."""
+        places = np.full(self.n_items, -1)
+        places[self.items] = np.arange(len(self.items))
+        return places
+
+    def best_of(self, scores: Array, rated: Array) -> BestItems:
+        """The best of the candidates by their scores (n_candidates,), which are overwritten."""
+        if not self.seen:
+            places = self._places[rated]
+            scores[places[places >= 0]] = -np.inf
+        best = best_first(scores, self.n)
+        return BestItems(self.items[best], scores[best])
+
+
+def each_list(
+    learned: Learned,
+    score: Callable[[int], Array],
+    users: Array,
+    wanted: ListRequest,
+    progress: Progress = no_progress,
+) -> Iterator[BestItems]:
+    """The lists of users (codes), one after the other; no more than one user's scores are kept.
+
+    Args:
+        learned: whose users they are.
+        score: gives a user's scores of the candidates. (n_candidates,)
+        users: their codes.
+        wanted: what lists are made of.
+        progress: told how many lists are done.
+    """
+    for done, user in enumerate(users, 1):
+        yield wanted.best_of(score(user), learned.rated_by(user))
+        progress("lists", done, len(users))
+
+
+def lists_for(
+    learned: Learned, ids: Ids, wanted: ListRequest, progress: Progress = no_progress
+) -> pl.DataFrame:
+    """The lists of some users, one below the other: user_id, rank, and what is known of the item.
+
+    Args:
+        learned: what a run has learned.
+        ids: of the users.
+        wanted: what lists are made of.
+        progress: told how many lists are done.
+    """
+    asked = as_ids(ids)
+    if len(asked) == 0:
+        raise SettingsError("users must name at least one user; got none")
+    users = learned.known_user_codes(asked)
+    lists = list(each_list(learned, learned.scorer(wanted.items), users, wanted, progress))
+    lengths = [len(best.items) for best in lists]
+    whose = {
+        "user_id": np.repeat(learned.user_ids[users], lengths),
+        "rank": np.concatenate([np.arange(1, length + 1) for length in lengths]),
+    }
+    together = BestItems(*map(np.concatenate, zip(*lists, strict=True)))
+    return pl.DataFrame(whose).hstack(frame_of(learned, together))
+
+
+def frame_of(learned: Learned, best: BestItems) -> pl.DataFrame:
+    """Items with what is known about them; predictions are on the scale."""
+    columns: dict[str, Array] = {"item_id": learned.item_ids[best.items]}
     if learned.item_titles is not None:
-        columns["title"] = learned.item_titles[top]
-    return pl.DataFrame(columns | {"prediction": scores[top]})
+        columns["title"] = learned.item_titles[best.items]
+    return pl.DataFrame(columns | {"prediction": learned.scale.clip(best.scores)})
+
+
+def as_ids(given: Any) -> Array:
+    """Ids in whatever holds them: one of them, a list, an array, a column. (n,)."""
+    if isinstance(given, int | str | np.generic):
+        return np.array([given])
+    return given if isinstance(given, np.ndarray) else np.array(list(given))
+
+
+def what_ranks(settings: Settings) -> str:
+    """What a reader of lists has to know about the model that made them; nothing: all is well."""
+    if getattr(settings, "objective", "rating") != "rating":
+        return ""
+    return (
+        "This model was trained to predict ratings, and what is rated highest is not what is "
+        "chosen most. For lists, train with the objective 'ranking' (--objective ranking)."
+    )

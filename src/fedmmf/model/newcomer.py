@@ -11,12 +11,10 @@ from fedmmf.config import Settings
 from fedmmf.errors import DataError
 from fedmmf.lists import UserLists
 from fedmmf.model.learned import Learned
-from fedmmf.model.lists import best_items
+from fedmmf.model.lists import Id, Ids, ListRequest, frame_of
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.simulation.prepared import mask_plan, mask_stream
 from fedmmf.wire import Catalogue
-
-Id = int | str
 
 
 class Newcomer:
@@ -30,20 +28,23 @@ class Newcomer:
         codes = self._learned.item_codes(np.atleast_1d(items))
         if (codes == self._learned.n_items).any():
             raise DataError("a newcomer's predictions are for items of the model; some are unknown")
-        return self._predict(codes)
+        return np.asarray(self._learned.scale.clip(self._scores(codes)))
 
-    def recommend(self, n: int = 10) -> pl.DataFrame:
-        """The n items, not yet rated, with the highest predictions."""
-        scores = self._predict(np.arange(self._learned.n_items))
-        return best_items(self._learned, scores, self._rated, n)
+    def recommend(
+        self, n: int = 10, *, candidates: Ids | None = None, exclude: Ids = (), seen: bool = False
+    ) -> pl.DataFrame:
+        """The n items with the highest scores; the arguments are those of `FedMMF.recommend`."""
+        wanted = ListRequest.checked(self._learned, n, candidates, exclude, seen)
+        best = wanted.best_of(self._scores(wanted.items), self._rated)
+        return frame_of(self._learned, best)
 
-    def _predict(self, codes: Array) -> Array:
-        """Mean of the members' predictions, each with the p_u that its item factors call for."""
-        predictions = []
+    def _scores(self, codes: Array) -> Array:
+        """Mean of the members' scores, each with the p_u that its item factors call for. (n,)."""
+        scores = []
         for member in self._learned.members:
             self._party.join_late(self._learned.solver, member.public)
-            predictions.append(self._party.predict(codes))
-        return np.asarray(np.mean(predictions, axis=0))
+            scores.append(self._party.scores(codes))
+        return np.asarray(np.mean(scores, axis=0))
 
 
 def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:

@@ -8,6 +8,7 @@ from fedmmf import __version__
 from fedmmf.data import Ratings
 from fedmmf.evaluation import scored
 from fedmmf.masks.indicator import histogram
+from fedmmf.model.accuracy import Accuracy
 from fedmmf.model.learned import Learned
 from fedmmf.results import BaselineAccuracy, TrainResult, versions
 from fedmmf.solvers import SOLVERS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def summarize(
-    model: "FedMMF", test: Ratings | None, top: int | None, total_seconds: float | None
+    model: "FedMMF", test: Ratings | None, accuracy: Accuracy | None, total_seconds: float | None
 ) -> TrainResult:
     """A model's result, with errors on the test ratings beside those of the baselines."""
     learned, settings = model.learned, model.settings
@@ -27,7 +28,7 @@ def summarize(
     seconds["total"] = sum(seconds.values()) if total_seconds is None else total_seconds
     member = learned.members[0]
     return TrainResult(
-        **_accuracy(model, test, top),
+        **_accuracy(learned, test, accuracy),
         test_fraction=n_test / (n_test + learned.n_ratings),
         data=learned.data,
         synthetic=learned.synthetic,
@@ -68,11 +69,10 @@ def _spent(model: "FedMMF") -> dict[str, Any]:
     return {"dp": found}
 
 
-def _accuracy(model: "FedMMF", test: Ratings | None, top: int | None) -> dict[str, Any]:
-    if test is None:
+def _accuracy(learned: Learned, test: Ratings | None, found: Accuracy | None) -> dict[str, Any]:
+    if test is None or found is None:
         return {"rmse": None, "mae": None}
-    found: dict[str, Any] = dict(model.evaluate(test, top=top))
-    return found | {"baselines": baselines(model.learned, test)}
+    return {**found, "baselines": baselines(learned, test)}
 
 
 def baselines(learned: Learned, test: Ratings) -> list[BaselineAccuracy]:

@@ -116,8 +116,8 @@ def _factorize(
 ) -> SplitScores:
     """A federated factorization, with a mask or without."""
     model = FedMMF(**settings_of(row, tuned, seed).model_dump()).fit(train)
-    mean_j = float(np.nanmean(model.learned.j_train))
-    return SplitScores(**model.evaluate(test), settings=model.get_params(), mean_j=mean_j)
+    mean_j, found = float(np.nanmean(model.learned.j_train)), model.evaluate(test)
+    return SplitScores(found["rmse"], found["mae"], model.get_params(), mean_j)
 
 
 def _local(

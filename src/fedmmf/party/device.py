@@ -172,13 +172,17 @@ class Party:
         self._result = public
 
     def predict(self, items: Array, user: int = 0) -> Array:
-        """q_i . p_u + f_u(i) for one of its users, clipped to the scale. (n,)."""
+        """Predicted ratings of items by one of its users: scores, clipped to the scale. (n,)."""
+        return np.asarray(self._data.catalogue.scale.clip(self.scores(items, user)))
+
+    def scores(self, items: Array, user: int = 0) -> Array:
+        """q_i . p_u + f_u(i) for one of its users, for rankings: may be off the scale. (n,)."""
         if self._result is None:
             raise NotFittedError("a party predicts after its federation has finished training")
         lengths = np.zeros(self.n_users, np.int64)
         lengths[user] = len(items)
         lists = UserLists(np.concatenate(([0], np.cumsum(lengths))), items)
-        return self._users.predict(lists, self._result.item_factors)
+        return self._users.scores(lists, self._result.item_factors)
 
     def state(self) -> dict[str, Array]:
         """What changes from round to round, for a checkpoint on this device."""

@@ -114,10 +114,10 @@ class Users:
         """Find p_u for finished item factors, without any round."""
         self._started().settle(public, np.arange(self.n_users))
 
-    def predict(self, lists: UserLists, item_factors: Array) -> Array:
-        """q_i . p_u + f_u(i) for items of each user, clipped to the scale. (n,)."""
+    def scores(self, lists: UserLists, item_factors: Array) -> Array:
+        """q_i . p_u + f_u(i) for items of each user, which may be off the scale. (n,)."""
         mask = self.masks.predict(lists, self.features, self._engine.mask_runner())
-        return self._clipped_scores(lists, item_factors, mask)
+        return self._factor_scores(lists, item_factors) + mask
 
     def state(self) -> dict[str, Array]:
         """What changes from round to round; copies."""
@@ -150,11 +150,10 @@ class Users:
     def _held_out_totals(self, q: Array) -> Array:
         """Number of held-out ratings and their squared error, of every user. (n_users, 2)."""
         lists = self._test_lists
-        predicted = self._clipped_scores(lists, q, self._test_mask)
+        predicted = self._data.catalogue.scale.clip(self._factor_scores(lists, q) + self._test_mask)
         squares = np.square(self._test_ratings - predicted, dtype=np.float64)
         errors = np.bincount(lists.users, squares, self.n_users)
         return np.column_stack((lists.lengths, errors))
 
-    def _clipped_scores(self, lists: UserLists, q: Array, mask: Array) -> Array:
-        scores = self._engine.pair_scores(lists.users, lists.items, self.user_factors, q)
-        return np.asarray(self._data.catalogue.scale.clip(scores + mask))
+    def _factor_scores(self, lists: UserLists, q: Array) -> Array:
+        return self._engine.pair_scores(lists.users, lists.items, self.user_factors, q)

@@ -9,7 +9,13 @@ from fedmmf.reports import words
 from fedmmf.reports.charts import Bar, Chart, PageTable, Series, bars, histogram, line, places
 from fedmmf.reports.reading import Run
 from fedmmf.reports.svg import percent, plain
-from fedmmf.results import AttackOutcome, TradeoffPoint, TrainResult
+from fedmmf.results import (
+    AttackOutcome,
+    RankingScores,
+    TradeoffPoint,
+    TrainResult,
+    metric_title,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +98,18 @@ def accuracy(train: TrainResult) -> Section | None:
         )
     if train.mae is not None:
         charts.append(_error_bars("MAE", train, train.mae, {row.name: row.mae for row in simple}))
-    return Section("accuracy", "Accuracy", words.of_accuracy(train), tuple(charts))
+    tables = () if train.ranking is None else (_lists(train.ranking),)
+    return Section("accuracy", "Accuracy", words.of_accuracy(train), tuple(charts), tables)
+
+
+def _lists(ranking: RankingScores) -> PageTable:
+    """Every figure of the lists beside that of the most popular items."""
+    popular = {} if ranking.popularity is None else ranking.popularity.metrics()
+    rows = [
+        [metric_title(name), _error(value), _error(popular.get(name))]
+        for name, value in ranking.metrics().items()
+    ]
+    return PageTable("Lists", ["", "this run", "most popular items"], rows)
 
 
 def _error_bars(

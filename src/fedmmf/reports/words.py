@@ -7,7 +7,7 @@ from fedmmf.results import (
     AuditResult,
     PrivacyGroups,
     PrivacySpent,
-    RankingAccuracy,
+    RankingScores,
     TradeoffPoint,
     TrainResult,
 )
@@ -34,11 +34,6 @@ _TARGETS = {
     "in the clear": "masked ratings of users who would share in the clear",
     "in sums": "masked ratings of users who would not; no server gets these",
 }
-_LISTS = {
-    "ndcg_at_10": "NDCG of the first 10 items",
-    "recall_at_20": "Recall of the first 20 items",
-    "hit_rate_at_10": "The share of users with a hit among the first 10 items",
-}
 
 
 def of_model(train: TrainResult) -> str:
@@ -63,20 +58,19 @@ def of_accuracy(train: TrainResult) -> tuple[str, ...]:
             f"The RMSE is {percent(abs(change))} {side} that of the best simple prediction, "
             f"{simple.name}."
         )
-    ranked = {"NDCG": train.ndcg, "Recall": train.recall}
-    sentences += [f"{name} is {value:.4f}." for name, value in ranked.items() if value is not None]
     return (*sentences, *(of_ranking(train.ranking) if train.ranking is not None else ()))
 
 
-def of_ranking(ranking: RankingAccuracy) -> tuple[str, ...]:
-    """How good the lists are, each figure beside that of the most popular items."""
-    sentences = []
-    for measure, name in _LISTS.items():
-        ours, popular = getattr(ranking, measure), getattr(ranking.popularity, measure, None)
-        if ours is not None:
-            beside = "" if popular is None else f"; of the most popular items, {popular:.4f}"
-            sentences.append(f"{name} is {ours:.4f}{beside}.")
-    return tuple(sentences)
+def of_ranking(ranking: RankingScores) -> tuple[str, ...]:
+    """Whose lists were judged, and by what."""
+    whose = "" if ranking.n_users is None else f" of {ranking.n_users:,} users"
+    least = (
+        "" if ranking.relevant_from is None else f", rated {plain(ranking.relevant_from)} or more"
+    )
+    return (
+        f"Lists{whose} are judged by the relevant items{least} among their test ratings; users "
+        "without any are left out. Every item that a user has not rated in training may be listed.",
+    )
 
 
 def of_learning(train: TrainResult) -> tuple[str, ...]:

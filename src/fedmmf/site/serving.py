@@ -8,9 +8,8 @@ from fedmmf.arrays import Array
 from fedmmf.errors import NotFittedError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.folder import Folder
-from fedmmf.lists import UserLists
-from fedmmf.masks import FAMILIES, MaskFamily, apply_mask
-from fedmmf.masks.fitting import OneByOne
+from fedmmf.lists import best_first
+from fedmmf.masks import FAMILIES, MaskFamily, apply_one_mask
 from fedmmf.results import RecommendedItem, RecommendedList
 from fedmmf.scale import RatingScale
 from fedmmf.site.ratings import SiteRatings
@@ -39,13 +38,11 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
     items, holdings = ItemList.load(folder.catalogue_file), SiteRatings.load(store.holdings)
     public, _, users = found
     place, row = holdings.training.user(user), _row_of(user, users["user_ids"])
-    everything = np.arange(len(items.ids), dtype=np.int32)
     mask = _Mask(FAMILIES[folder.charter().training.mask], items.scale, users["theta"][[row]])
-    masked = apply_mask(mask, UserLists.of_one(everything), items.features, OneByOne())
-    predicted = scores(public.item_factors, users["user_factors"][row]) + masked  # (n_items,)
-    seen = _seen(holdings, place)
-    predicted[seen] = -np.inf
-    best = np.argsort(-predicted, kind="stable")[: min(n, len(predicted) - len(seen))]
+    of_factors = scores(public.item_factors, users["user_factors"][row])  # (n_items,)
+    predicted = of_factors + apply_one_mask(mask, 0, items.features)
+    predicted[_seen(holdings, place)] = -np.inf
+    best = best_first(predicted, n)
     clipped = items.scale.clip(predicted[best])
     listed = tuple(
         RecommendedItem(

@@ -1,0 +1,112 @@
+"""How good a model is on test ratings: its errors, and its lists beside those of popularity."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.data import Ratings
+from fedmmf.errors import SettingsError
+from fedmmf.evaluation import CutOff, ListTally, cut_offs, mae, rmse, surprise
+from fedmmf.lists import best_first
+from fedmmf.model.learned import Learned
+from fedmmf.model.lists import BestItems, ListRequest, each_list
+from fedmmf.results import ListScores, RankingScores
+from fedmmf.scale import RatingScale
+from fedmmf.simulation import Progress
+
+RELEVANT_SHARE = 0.75  # of the way up the scale: 4 and 5 of 5 stars
+Relevant = Mapping[int, Array]  # what there is to find, by user: item codes
+
+
+class Accuracy(TypedDict):
+    """Errors over pairs, and lists where they were asked for."""
+
+    rmse: float
+    mae: float
+    ranking: NotRequired[RankingScores]
+
+
+def evaluated(
+    learned: Learned,
+    test: Ratings,
+    top: int | None,
+    relevant_from: float | None,
+    progress: Progress,
+) -> Accuracy:
+    """Errors and, for `top` items, lists; the arguments are those of `FedMMF.evaluate`."""
+    if top is None and relevant_from is not None:
+        raise SettingsError("relevant_from is about lists; give top, their length, as well")
+    if top is not None and top < 1:
+        raise SettingsError(f"top must be at least 1; got {top}")
+    users = learned.user_codes(test.user_ids)[test.user_codes]  # (n_test,)
+    items = learned.item_codes(test.item_ids)[test.item_codes]
+    predicted = learned.predict(users, items)
+    found = Accuracy(rmse=rmse(test.values, predicted), mae=mae(test.values, predicted))
+    if top is not None:
+        least = relevant_rating(learned.scale, relevant_from)
+        is_good = test.values >= least
+        relevant = _relevant(learned, users[is_good], items[is_good])
+        scores = _ranking(learned, relevant, top, progress)
+        found["ranking"] = RankingScores(**scores, relevant_from=least, n_users=len(relevant))
+    return found
+
+
+def relevant_rating(scale: RatingScale, relevant_from: float | None) -> float:
+    """The rating from which on an item is relevant: as asked for, or RELEVANT_SHARE of the span."""
+    if relevant_from is None:
+        return scale.min + RELEVANT_SHARE * scale.span
+    if not scale.min <= relevant_from <= scale.max:
+        raise SettingsError(
+            f"relevant_from must be a rating on the scale {scale}; got {relevant_from:g}"
+        )
+    return float(relevant_from)
+
+
+def _relevant(learned: Learned, users: Array, items: Array) -> Relevant:
+    """What each user may find: items of the model that the user has not rated in training."""
+    is_known = (users < learned.n_users) & (items < learned.n_items)
+    users, items = users[is_known], items[is_known]
+    order = np.argsort(users, kind="stable")
+    whose, begins = np.unique(users[order], return_index=True)
+    lists = np.split(items[order], begins[1:])
+    unseen = {
+        int(user): own[~np.isin(own, learned.rated_by(user))]
+        for user, own in zip(whose, lists, strict=False)  # nobody: one empty list
+    }
+    return {user: own for user, own in unseen.items() if len(own)}
+
+
+def _ranking(learned: Learned, relevant: Relevant, top: int, progress: Progress) -> dict[str, Any]:
+    """The model's lists and those of popularity, both judged in the same way."""
+    wanted = cut_offs(top)
+    n, users = max(length for _, length in wanted), np.array(list(relevant), np.int64)
+    everything = ListRequest(n, np.arange(learned.n_items), learned.n_items)
+    ours = each_list(learned, learned.scorer(everything.items), users, everything, progress)
+    popular = _popular_lists(learned, users, n)
+    beside = ListScores(**_judged(learned, popular, relevant, wanted))
+    return {**_judged(learned, ours, relevant, wanted), "popularity": beside}
+
+
+def _popular_lists(learned: Learned, users: Array, n: int) -> Iterable[BestItems]:
+    """The n most rated items that each user has not rated; ties by item.
+
+    Nobody's list reaches further down than n and what that user has rated, so that the rest of the
+    catalogue need not be looked at.
+    """
+    counts = learned.raters.astype(np.float64)
+    longest = int(np.diff(learned.indptr).max(initial=0))
+    head = np.sort(best_first(counts, n + longest))
+    wanted = ListRequest(n, head, learned.n_items)
+    return each_list(learned, lambda user: counts[head], users, wanted)
+
+
+def _judged(
+    learned: Learned, lists: Iterable[BestItems], relevant: Relevant, wanted: Sequence[CutOff]
+) -> dict[str, float]:
+    """Every metric of the users' lists, by the name that results have for it."""
+    tally = ListTally(wanted, surprise(learned.raters, learned.n_users))
+    for best, own in zip(lists, relevant.values(), strict=True):
+        tally.add(best.items, np.isin(best.items, own), len(own))
+    return {f"{name}_at_{length}": value for (name, length), value in tally.means().items()}

@@ -1,0 +1,81 @@
+"""What all results share: how they are made, printed and read.
+
+Results are frozen, and hold what JSON can hold: numpy's numbers become Python's when a result is
+made, and figures that are not finite become None, so that what is printed is what is there. Unknown
+keys are passed over, so that a newer run can be read.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from fedmmf.errors import DataError
+
+
+def _as_json_holds(value: Any) -> Any:
+    """The same value without numpy, NaN and infinities; results inside it are left as they are."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _as_json_holds(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json_holds(part) for part in value]
+    return value
+
+
+class Typed(BaseModel):
+    """What all results share: how they are made, printed and read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Everything as JSON holds it; `from_json_dict` reads it back."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_json_dict` made, or what a command printed.
+
+        Raises:
+            DataError: a key is missing, or a value is not what its key promises.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise DataError(_explain(error)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_plain_values(cls, values: Any) -> Any:
+        return _as_json_holds(values)
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_was_not_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A null says that a figure has no value; one that nobody asked for is not there at all."""
+        said = self.model_fields_set
+        return {
+            name: value for name, value in dump(self).items() if value is not None or name in said
+        }
+
+
+def _explain(error: ValidationError, most: int = 60) -> str:
+    """The first mistake: where it is, the rule, and the beginning of what arrived."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "the result"
+    if first["type"] == "value_error":  # a rule of ours, which says what arrived
+        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    got = repr(first["input"])
+    got = got if len(got) <= most else f"{got[:most]}..."
+    return f"{where}: {first['msg']}; got {got}"
