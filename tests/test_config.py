@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from fedmmf.config import (
     DpSettings,
     MaskSettings,
+    ObjectiveSettings,
     RunSettings,
     Settings,
     SolverSettings,
@@ -22,7 +23,14 @@ from fedmmf.masks import FAMILIES
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums import SUMS
 
-PARTS = [MaskSettings, SumSettings, DpSettings, SolverSettings, RunSettings]
+PARTS = [
+    MaskSettings,
+    SumSettings,
+    DpSettings,
+    SolverSettings,
+    ObjectiveSettings,
+    RunSettings,
+]
 
 
 def test_settings_are_frozen():
@@ -39,9 +47,11 @@ def test_every_setting_belongs_to_one_component_and_has_a_description():
 
 def test_groups_are_called_as_people_see_them():
     groups = Settings.groups()
-    assert list(groups) == ["Mask", "Sharing and sums", "Solver", "Run"]
+    assert list(groups) == ["Mask", "Sharing and sums", "Solver", "Objective", "Run"]
     assert groups["Run"] == ("engine", "seed")
+    assert groups["Objective"] == ("objective", "likelihood", "unrated_weight", "unrated_value")
     assert {"sharing", "dp_epsilon"} <= set(groups["Sharing and sums"])
+    assert {"item_prior", "profile_prior", "implicit_prior"} <= set(groups["Solver"])
 
 
 def test_a_component_can_be_used_alone():
@@ -65,6 +75,14 @@ def test_a_component_can_be_used_alone():
         ({"learning_rate": float("nan")}, "should be a finite number or should be 'auto'; got nan"),
         ({"held_out": 0.9}, "less than or equal to 0.5 or should be 'auto'; got 0.9"),
         ({"cross_fit": "False"}, "cross_fit should be a valid boolean; got 'False'"),
+        ({"implicit_prior": "all"}, "should be 'none', 'items', 'users' or 'both'; got 'all'"),
+        ({"implicit_prior": True}, "should be 'none', 'items', 'users' or 'both'; got True"),
+        ({"profile_prior": "no"}, "profile_prior should be a valid boolean; got 'no'"),
+        ({"objective": "lists"}, "objective should be 'rating' or 'ranking'; got 'lists'"),
+        ({"likelihood": "poisson"}, "should be 'gaussian' or 'ordinal'; got 'poisson'"),
+        ({"unrated_weight": 0.0}, "should be greater than 0 or should be 'auto'; got 0.0"),
+        ({"unrated_weight": 1.0}, "should be less than 1 or should be 'auto'; got 1.0"),
+        ({"unrated_value": float("inf")}, "should be a finite number or should be 'auto'; got inf"),
         ({"rounds": 2.5}, "rounds should be a valid integer or should be 'auto'; got 2.5"),
     ],
 )
@@ -86,6 +104,22 @@ def test_a_mistake_names_field_rule_and_value(values, expected):
         ({"aggregation": "dp", "step": "mean"}, "needs solver 'sgd' and step 'sum' or 'adam'"),
         ({"aggregation": "dp", "held_out": 0.1}, "needs held_out 0 and no item_statistics"),
         ({"aggregation": "dp", "item_statistics": True}, "would be a sum without noise"),
+        (
+            {"objective": "ranking", "solver": "sgd"},
+            "objective 'ranking' needs solver 'vb'; got 'sgd'",
+        ),
+        (
+            {"likelihood": "ordinal"},
+            "likelihood 'ordinal' needs solver 'vb' and objective 'rating'; got 'sgd' and 'rating'",
+        ),
+        (
+            {"likelihood": "ordinal", "solver": "vb", "objective": "ranking"},
+            "needs solver 'vb' and objective 'rating'; got 'vb' and 'ranking'",
+        ),
+        (
+            {"objective": "ranking", "solver": "vb", "held_out": 0.1},
+            "objective 'ranking' needs held_out 0",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_together_are_explained(values, expected):
@@ -99,7 +133,8 @@ def test_settings_that_do_not_fit_together_are_explained(values, expected):
     ("values", "rounds", "held_out"),
     [
         ({}, 200, 0.05),
-        ({"solver": "vb"}, 30, 0.0),
+        ({"solver": "vb"}, 22, 0.0),
+        ({"solver": "vb", "objective": "ranking"}, 22, 0.0),
         ({"aggregation": "dp"}, 30, 0.0),
         ({"rounds": 7, "held_out": 0.2}, 7, 0.2),
     ],
@@ -112,7 +147,7 @@ def test_what_is_not_chosen_is_what_the_solver_declares(values, rounds, held_out
 @pytest.fixture
 def other_solver():
     """A solver from elsewhere, of which nothing is known but what it declares."""
-    declared = {"may_be_clear": False, "may_be_noisy": True}
+    declared = {"may_be_clear": False, "may_be_noisy": True, "ranks": True}
     SOLVERS.register("other", SimpleNamespace(default_rounds=9, default_held_out=0.0, **declared))
     yield
     SOLVERS.unregister("other")
@@ -125,6 +160,31 @@ def test_a_solver_from_elsewhere_is_judged_by_what_it_declares(other_solver):
         Settings.checked(solver="other", sharing="adaptive")
     with pytest.raises(SettingsError, match="needs solver 'sgd' or 'other' and step"):
         Settings.checked(solver="vb", aggregation="dp")
+    assert Settings(solver="other", objective="ranking").objective == "ranking"
+    with pytest.raises(SettingsError, match="'ranking' needs solver 'vb' or 'other'; got 'sgd'"):
+        Settings.checked(solver="sgd", objective="ranking")
+    assert Settings(solver="other", likelihood="ordinal").likelihood == "ordinal"
+
+
+def test_who_wants_lists_and_names_no_solver_gets_one_that_ranks():
+    """What was asked for stays: a solver that cannot is refused, not replaced."""
+    assert Settings.checked(objective="ranking").solver == "vb"
+    assert Settings.checked(objective="rating").solver == "sgd"
+    assert Settings().changed(objective="ranking").solver == "vb"
+    lists = Settings.checked(objective="ranking", factors=3)
+    assert lists.changed(factors=5).solver == "vb"
+    assert lists.changed(objective="rating") == Settings(solver="vb", factors=3)
+    with pytest.raises(SettingsError, match="needs solver 'vb'; got 'sgd'"):
+        Settings().changed(objective="ranking", solver="sgd")
+
+
+def test_what_is_learned_is_ratings_with_both_implicit_priors_unless_asked():
+    chosen = Settings()
+    assert (chosen.objective, chosen.implicit_prior, chosen.profile_prior) == (
+        "rating", "both", True,
+    )  # fmt: skip
+    assert (chosen.unrated_weight, chosen.unrated_value) == ("auto", "auto")
+    assert chosen.likelihood == "gaussian"
 
 
 @pytest.mark.parametrize(

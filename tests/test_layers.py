@@ -28,12 +28,13 @@ ALLOWED = {
     "results": {"typed"},
     "data": {"arrays", "errors", "registry", "rng", "scale"},
     "masks": {"arrays", "errors", "lists", "registry", "scale"},
-    "solvers": {"arrays", "errors", "registry"},
+    "solvers": {"arrays", "errors", "registry", "scale"},
     "wire": {"arrays", "errors", "scale", "solvers"},
     "secagg": {"arrays", "errors"},
     "identity": {"errors", "secagg"},  # of secagg the keys alone: see below
     "engines": {"arrays", "errors", "lists", "masks", "registry", "solvers"},
-    "sums": {"arrays", "engines", "errors", "lists", "registry", "secagg", "solvers", "wire"},
+    "sums": {"arrays", "engines", "errors", "lists", "registry", "scale", "secagg", "solvers"}
+    | {"wire"},
     "party": {"arrays", "engines", "errors", "lists", "masks", "scale", "secagg", "solvers"}
     | {"sums", "wire"},
     "transports": {"errors", "registry", "wire"},
@@ -169,7 +170,7 @@ def test_secagg_has_no_simulations_generator_and_no_clock(path):
     assert "np.random" not in path.read_text()
 
 
-# All that a device loads to take part in secure sums with the solver sgd.
+# All that a device loads to take part in secure sums, besides its solver.
 DEVICE = [
     "fedmmf",
     "fedmmf.arrays",
@@ -182,6 +183,7 @@ DEVICE = [
     "fedmmf.masks.families",
     "fedmmf.masks.fitting",
     "fedmmf.masks.indicator",
+    "fedmmf.masks.lines",
     "fedmmf.masks.models",
     "fedmmf.party",
     "fedmmf.party.device",
@@ -206,7 +208,6 @@ DEVICE = [
     "fedmmf.secagg.shamir",
     "fedmmf.solvers",
     "fedmmf.solvers.contract",
-    "fedmmf.solvers.sgd",
     "fedmmf.sums",
     "fedmmf.sums.contract",
     "fedmmf.sums.party_side",
@@ -228,23 +229,39 @@ from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskPlan
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.scale import RatingScale
-from fedmmf.wire import Catalogue, Invitation, Joined
+from fedmmf.solvers import SOLVERS
+from fedmmf.wire import Adopt, Adopted, Catalogue, Invitation, Joined, Layout, name_of, parcel
 scale, features = RatingScale(1, 5, 1), np.zeros((4, 2))
 catalogue = Catalogue.of(range(4), scale, features)
 lists = UserLists.of_one(np.array([0, 2, 3], np.int32))
 data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
 party = Party(data, MaskPlan("mean"), Policy())
-invitation = Invitation(
-    bytes(16), catalogue.digest, 1.0, 5.0, 1.0, "sgd", 2, 9, "secure", 16.0, 16384.0, 3
-)
+solver, variant = {solver!r}, {variant!r}
+bounds = SOLVERS[solver].bounds(scale.span)
+agreed = (solver, 2, variant, 9, "secure", bounds.row, bounds.total, 3)
+invitation = Invitation(bytes(16), catalogue.digest, 1.0, 5.0, 1.0, *agreed)
 Joined.decode(party.answer(invitation.encode()))
+layout = Layout(np.arange(4, dtype=np.int32), 3.5).encode()
+Adopted.decode(party.answer(parcel(Adopt(name_of(layout)), layout)))
+assert len(party.masks.theta) == 1
 """
+OF_SOLVERS = {
+    "sgd": {"fedmmf.solvers.sgd"},
+    "vb": {
+        f"fedmmf.solvers.vb{part}"
+        for part in ("", ".form", ".ordinal", ".party", ".reading", ".server")
+    },
+}
+RANKING = "implicit=both profile=0 design=1 levels=0"
+ORDINAL = "implicit=both profile=0 design=0 levels=5"
 
 
-def test_a_device_loads_these_files_and_no_others():
-    loaded = loaded_by(f"exec({TAKE_PART!r})")
+@pytest.mark.parametrize(("solver", "variant"), [("sgd", ""), ("vb", RANKING), ("vb", ORDINAL)])
+def test_a_device_loads_these_files_and_no_others(solver, variant):
+    code = TAKE_PART.format(solver=solver, variant=variant)
+    loaded = loaded_by(f"exec({code!r})")
     own = {name for name in loaded if name.split(".")[0] == "fedmmf"}
-    assert own == set(DEVICE)
+    assert own == set(DEVICE) | OF_SOLVERS[solver]
     packages = {name.split(".")[0] for name in loaded} & set(packages_distributions())
     assert {name for name in packages if not name.startswith("_")} <= {
         "fedmmf", "numpy", "cryptography", "cffi",

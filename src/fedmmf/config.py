@@ -27,6 +27,9 @@ Step = Literal["sum", "mean", "adam"]
 Sharing = Literal["strict", "adaptive", "plain"]
 Grouping = Literal["indicator", "audit"]
 Noise = Literal["local", "distributed"]
+ImplicitPrior = Literal["none", "items", "users", "both"]
+Objective = Literal["rating", "ranking"]
+Likelihood = Literal["gaussian", "ordinal"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # Import paths: a solver or an engine may want settings, which must not need them to be loaded.
@@ -157,7 +160,7 @@ class SolverSettings(SettingsPart):
     solver: str = Field("sgd", description="how the factors are learned")
     factors: int = Field(20, ge=1, le=1024, description="latent factors k")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
-        "auto", description="federated rounds at most (T); auto: 200 for sgd, 30 for vb and dp"
+        "auto", description="federated rounds at most (T); auto: 200 for sgd, 22 for vb, 30 for dp"
     )
     ensemble: int = Field(1, ge=1, le=100, description="runs from different starts, averaged")
     step: Step = Field("adam", description="sum: the paper's SGD; mean: count-normalised; adam")
@@ -172,12 +175,45 @@ class SolverSettings(SettingsPart):
     )
     biases: bool = Field(False, description="sgd: learn user and item biases as well")
     item_prior: bool = Field(True, description="vb: item features as the prior of item factors")
+    profile_prior: bool = Field(
+        True, description="vb: users' profiles, where there are any, as the prior of their factors"
+    )
+    implicit_prior: ImplicitPrior = Field(
+        "both",
+        description="vb: which items somebody rated as a prior of their factors (users), who rated "
+        "an item as a prior of its factors (items), both, or none",
+    )
     held_out: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
         "auto",
         description="share of each party's ratings kept for early stopping; "
         "auto: 0.05 for sgd, 0 for vb and dp",
     )
     patience: int = Field(50, ge=1, description="rounds without improvement before stopping")
+
+
+class ObjectiveSettings(SettingsPart):
+    """What is learned: ratings, or lists."""
+
+    title = "Objective"
+
+    objective: Objective = Field(
+        "rating",
+        description="rating: predict ratings; ranking: order items, where every unrated item "
+        "counts a little as a low rating",
+    )
+    likelihood: Likelihood = Field(
+        "gaussian",
+        description="vb: ratings are numbers, or, ordinal: levels in an order, with cut points "
+        "between them that are learned",
+    )
+    unrated_weight: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = Field(
+        "auto",
+        description="ranking: what an unrated item weighs beside a rated one; auto: all together "
+        "about six times as much as all rated ones, within 0.25 to 0.5",
+    )
+    unrated_value: Annotated[float, Field(allow_inf_nan=False)] | Literal["auto"] = Field(
+        "auto", description="ranking: the rating that an unrated item counts as; auto: the lowest"
+    )
 
 
 class RunSettings(SettingsPart):
@@ -189,11 +225,13 @@ class RunSettings(SettingsPart):
     seed: int = Field(0, ge=0, description="seed of every random stream")
 
 
-_PARTS = (MaskSettings, SumSettings, DpSettings, SolverSettings, RunSettings)
+_PARTS = (MaskSettings, SumSettings, DpSettings, SolverSettings, ObjectiveSettings, RunSettings)
 
 
 # The bases are listed backwards: fields come in the order of `_PARTS`, masks first.
-class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSettings):
+class Settings(
+    RunSettings, ObjectiveSettings, SolverSettings, DpSettings, SumSettings, MaskSettings
+):
     """Everything that decides the result of a training run, given the ratings."""
 
     title = "Settings"
@@ -232,7 +270,8 @@ class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSetting
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        misfit = next(chain(self._sharing_misfits(), self._dp_misfits()), None)
+        misfits = chain(self._sharing_misfits(), self._dp_misfits(), self._ranking_misfits())
+        misfit = next(misfits, None)
         if misfit is not None:
             raise ValueError(misfit)
         return self
@@ -279,12 +318,27 @@ class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSetting
                 "without noise"
             )
 
+    def _ranking_misfits(self) -> Iterator[str]:
+        if self.objective == "ranking" and not self._declared.ranks:
+            yield f"objective 'ranking' needs solver {_solvers_that('ranks')}; got {self.solver!r}"
+        is_ordinal = self.likelihood == "ordinal"
+        if is_ordinal and not (self._declared.ranks and self.objective == "rating"):
+            yield (
+                f"likelihood 'ordinal' needs solver {_solvers_that('ranks')} and objective "
+                f"'rating'; got {self.solver!r} and {self.objective!r}"
+            )
+        if self.objective == "ranking" and self.held_out_share > 0:
+            yield (
+                "objective 'ranking' needs held_out 0: the error of held-out ratings does not say "
+                "how good lists are"
+            )
+
     @classmethod
     def checked(cls, **values: Any) -> Self:
         """Build settings; a mistake raises `SettingsError` that names the field, value and rule."""
         plain = {  # searches over grids hand out numpy's numbers
             name: value.item() if isinstance(value, np.generic) else value
-            for name, value in values.items()
+            for name, value in _completed(values).items()
         }
         try:
             return cls(**plain)
@@ -293,13 +347,24 @@ class Settings(RunSettings, SolverSettings, DpSettings, SumSettings, MaskSetting
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with some values replaced, validated anew."""
-        return self.checked(**{**self.model_dump(), **values})
+        return self.checked(**{**self.model_dump(), **_completed(values)})
+
+
+def _completed(values: dict[str, Any]) -> dict[str, Any]:
+    """What somebody chose, and what follows from it where nothing was said."""
+    wants_lists = values.get("objective") == "ranking" and "solver" not in values
+    return {**values, "solver": _able_to("ranks")[0]} if wants_lists else values
+
+
+def _able_to(ability: str) -> tuple[str, ...]:
+    """The solvers that declare an ability."""
+    solvers = _registry("solver")
+    return tuple(name for name in solvers.names() if getattr(solvers[name], ability))
 
 
 def _solvers_that(ability: str) -> str:
-    """The solvers that declare an ability, in words."""
-    solvers = _registry("solver")
-    return _either(tuple(name for name in solvers.names() if getattr(solvers[name], ability)))
+    """The same in words."""
+    return _either(_able_to(ability))
 
 
 def _either(names: tuple[str, ...]) -> str:

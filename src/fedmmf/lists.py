@@ -7,6 +7,8 @@ import numpy as np
 
 from fedmmf.arrays import Array
 
+_BLOCK = 1 << 22
+
 
 @dataclass(frozen=True, eq=False)
 class UserLists:
@@ -39,10 +41,31 @@ class UserLists:
         """Where a user's entries are."""
         return slice(int(self.indptr[user]), int(self.indptr[user + 1]))
 
+    def within(self, items: Array, n_items: int) -> tuple["UserLists", Array]:
+        """Only the entries among `items`, by their places there, and which they are. (n,) bool."""
+        if len(items) == n_items:
+            return self, np.ones(len(self.items), bool)
+        places = np.full(n_items, -1, np.int32)
+        places[items] = np.arange(len(items), dtype=np.int32)
+        found = places[self.items]
+        keep = found >= 0
+        kept = np.zeros(self.n_users, np.int64)
+        has_any = self.lengths > 0
+        kept[has_any] = np.add.reduceat(keep, self.indptr[:-1][has_any], dtype=np.int64)
+        return UserLists(np.concatenate(([0], np.cumsum(kept))), found[keep]), keep
+
     def counts(self, n_items: int, members: Array | None = None) -> Array:
         """How many of the users, or of the members (n_users,) bool, rated each item. (n_items,)."""
         items = self.items if members is None else self.items[members[self.users]]
-        return np.bincount(items, minlength=n_items)
+        return count_codes(items, n_items)
+
+
+def count_codes(codes: Array, n: int) -> Array:
+    """How often each of n codes occurs; in blocks, since numpy widens what it counts. (n,)."""
+    counts = np.zeros(n, np.int64)
+    for begin in range(0, len(codes), _BLOCK):
+        counts += np.bincount(codes[begin : begin + _BLOCK], minlength=n)
+    return counts
 
 
 def best_first(scores: Array, n: int) -> Array:

@@ -53,6 +53,16 @@ class RatingScale:
         return self.max - self.min
 
     @property
+    def n_levels(self) -> int:
+        """How many ratings there are, from one end to the other."""
+        return round(self.span / self.step) + 1
+
+    def levels(self, values: FloatArray) -> npt.NDArray[np.int32]:
+        """Places of ratings on the scale, from 0 on; what is between two is at the nearer one."""
+        places = np.rint((np.asarray(values, np.float64) - self.min) / self.step)
+        return np.clip(places, 0, self.n_levels - 1).astype(np.int32)
+
+    @property
     def midpoint(self) -> float:
         """The middle of the scale."""
         return (self.min + self.max) / 2

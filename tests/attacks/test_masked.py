@@ -7,6 +7,7 @@ import pytest
 
 from fedmmf.attacks.contract import exact_share
 from fedmmf.attacks.decode import DECODE, NAIVE, scan
+from fedmmf.attacks.decode import _refit as refit
 from fedmmf.attacks.grouping import GROUPING, group_of, steps_above_lowest
 from fedmmf.attacks.inversion import INVERSION, Problem, unmask
 from fedmmf.attacks.levels import place
@@ -86,8 +87,20 @@ def test_ranking_counts_ties_or_not():
 )
 def test_a_linear_mask_is_undone_exactly(small, changes):
     view = exposed(small, **changes)
-    assert INVERSION.run(view, small.values).mean > 0.99
+    assert INVERSION.run(view, small.values).mean == 1
     np.testing.assert_allclose(INVERSION.guess(view), small.values, atol=0.01)
+
+
+@pytest.mark.parametrize("mask", ["lr", "mean"])
+def test_what_masks_shrink_towards_is_public_and_attackers_use_it(small, mask):
+    view = exposed(small, mask, mask_strength=3.0)
+    of_users = np.bincount(small.user_codes, small.values) / np.diff(small.by_user)
+    assert view.mean == pytest.approx(of_users.mean(), abs=1e-6)
+    assert abs(view.mean - view.scale.midpoint) > 0.1
+    misled = replace(view, mean=view.scale.midpoint)
+    told, guessed = (refit(known, small.values, 0)[0] for known in (view, misled))
+    assert told.mean() < 1e-5
+    assert guessed.mean() > 0.005
 
 
 @pytest.mark.parametrize("strength", [0.5, 7.0, 30.0, 123.4])

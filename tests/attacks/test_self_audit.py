@@ -16,8 +16,7 @@ from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.party.policy import Private
 from fedmmf.scale import RatingScale
-from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation import LocalFederation, prepare
 
 from .conftest import exposed
 
@@ -40,7 +39,7 @@ def one_of(private, user):
         theta=masks.theta[[user]],
         strengths=masks.strengths[[user]],
         indptr=np.array([0, rows.stop - rows.start]),
-        unit_ratings=masks.unit_ratings[rows],
+        ratings=masks.ratings[rows],
         unit_fitted=masks.unit_fitted[rows],
         unit_held_out=masks.unit_held_out[rows],
     )
@@ -86,10 +85,12 @@ def test_everybody_behind_a_party_has_to_be_below_the_limit(small):
 
 
 def test_real_parties_decide_what_a_simulation_says(small):
-    simulated = prepare(small, MIXED).in_clear
-    parties = make_parties(small, MIXED)
+    run = prepare(small, MIXED)
+    simulated, federation = run.in_clear, LocalFederation.of(run)
+    federation.prepare_sums()
     assert 0 < simulated.sum() < small.n_users
     # Masks of the two engines differ in the last bits, and a rating may tip over.
+    parties = federation.parties
     decided = np.array([parties[name].in_clear for name in sorted(parties)])
     assert (decided == simulated).mean() > 0.95
 

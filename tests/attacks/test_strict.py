@@ -8,7 +8,7 @@ import pytest
 from fedmmf.attacks import rating_attacks
 from fedmmf.attacks.calibrated import CALIBRATED, calibrate, trusting
 from fedmmf.attacks.gradients import GRADIENTS, to_exposed
-from fedmmf.attacks.membership import MEMBERSHIP
+from fedmmf.attacks.membership import MEMBERSHIP, CohortView
 from fedmmf.attacks.ranking import RANKING
 from fedmmf.attacks.unmixing import UNMIXING, unmix
 from fedmmf.audit import readings
@@ -46,7 +46,10 @@ def test_gradients_of_masked_vectors_give_no_masked_rating(strict_small):
 def test_masked_vectors_name_no_item(strict_small, rated_small):
     seen, _, known = strict_small
     view = readings.vectors_as_members(seen, known, rated_small.mean(axis=0))
-    result = MEMBERSHIP.run(view, rated_small)
+    is_summed = seen.sums[0].n_raters > 0  # public: of the others nothing is sent at all
+    assert not view.scores[:, ~is_summed].any()
+    part = CohortView(view.users, view.popularity[is_summed], view.scores[:, is_summed])
+    result = MEMBERSHIP.run(part, rated_small[:, is_summed])
     assert result.mean == pytest.approx(0.5, abs=0.05)  # six standard errors
 
 

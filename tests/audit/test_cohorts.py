@@ -10,17 +10,34 @@ from fedmmf.audit.recording import record_strict
 from fedmmf.config import Settings
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties, server_plan
-from fedmmf.solvers.sgd import Factors, party_update, start_user_factors
+from fedmmf.solvers.contract import Own
+from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
+from fedmmf.sums.contract import HELD_OUT_TOTALS
+from fedmmf.sums.rare import raters_needed
 
 
 def test_a_cohorts_sum_is_what_secure_sums_give(small):
-    settings = Settings(mask="lr", factors=6, held_out=0.0, sharing="strict")
+    settings = Settings(mask="lr", factors=6, held_out=0.0, sharing="strict", min_raters=1)
     run = prepare(small, settings)
+    assert len(run.layout.items) == small.n_items  # the factors of few items are others
     seen = record_strict(server_plan(small, settings), make_parties(small, settings), expose(run))
     view, truth = FirstRound.of(run).summed(np.arange(small.n_users))
     np.testing.assert_array_equal(view.rows.astype(np.float32), seen.sums[0].rows)
     assert np.array_equal(np.where(view.is_shown, view.n_raters, 0), seen.sums[0].n_raters)
     assert np.array_equal(truth, small.values)
+
+
+def test_a_cohorts_sum_is_without_what_too_few_of_it_rated(small):
+    settings = Settings(mask="lr", factors=6, held_out=0.0, sharing="strict")
+    all_shown, some_shown = (
+        FirstRound.of(prepare(small, settings.changed(min_raters=least))).summed(np.arange(40))[0]
+        for least in (1, 3)
+    )
+    is_rare = all_shown.n_raters < raters_needed(3)
+    assert 0 < is_rare.sum() < small.n_items
+    assert np.array_equal(some_shown.is_shown, ~is_rare)
+    assert not some_shown.rows[is_rare].any()
+    np.testing.assert_array_equal(some_shown.rows[~is_rare], all_shown.rows[~is_rare])
 
 
 def test_the_control_keeps_everybodys_masked_ratings_but_not_their_places(small):
@@ -54,6 +71,27 @@ def test_everybody_present_is_what_parties_compute(small):
         args = run.masks.masked_ratings[rows][mine], first.item_factors[lists.items[mine]]
         np.testing.assert_allclose(made[mine], party_update(*args, p, first.plan, t), atol=1e-5)
     assert np.array_equal(crowd.factors.value[2], start_user_factors(1, 4)[0])
+
+
+def test_totals_of_those_present_are_what_parties_send(small):
+    run = prepare(small, Settings(mask="mean", held_out=0.0, factors=4))
+    public = run.over_everything().coordinator().next_round().public
+    lists, rows = members_lists(run.lists, np.arange(5))
+    masked = run.masks.masked_ratings[rows]
+    crowd = PresentCrowd(lists, masked, 4)
+    present, sent = np.array([True, True, False, True, True]), np.zeros(1 + 4)
+    halves = [SGD.party(SGD.form(4, "")) for _ in present]
+    for t in (1, 2):
+        crowd.updates(public.item_factors, SgdPlan.of(public), t, present)
+        sent[:] = 0
+        for user in np.flatnonzero(present):
+            mine = lists.of(user)
+            own = Own(lists.items[mine], masked[mine], np.zeros(0), np.zeros(0))
+            sent += halves[user].update(own, public, t)[1]
+    held_out, told = np.split(crowd.totals(present), [HELD_OUT_TOTALS])
+    assert told[0] == 4
+    assert not held_out.any()
+    np.testing.assert_allclose(told, sent, atol=1e-5)
 
 
 def test_batches_come_and_go_as_a_whole():

@@ -7,6 +7,7 @@ import numpy as np
 from fedmmf.audit import expose
 from fedmmf.audit.exposure import PRIOR_PARTS, public_prior, restrict
 from fedmmf.config import Settings
+from fedmmf.data.profiles import UserProfiles
 from fedmmf.simulation import prepare
 
 
@@ -36,6 +37,15 @@ def test_some_users_alone_keep_their_ratings_and_names(small):
         mine, before = slice(*here[code : code + 2]), slice(*there[user : user + 2])
         assert np.array_equal(some.values[mine], small.values[before])
         assert np.array_equal(some.item_codes[mine], small.item_codes[before])
+    assert some.profiles is None
+
+
+def test_some_users_alone_keep_their_profiles(small):
+    users, values = np.array([3, 8, 20]), np.arange(2.0 * small.n_users).reshape(-1, 2)
+    known = UserProfiles(("age", "height"), values)
+    some = restrict(small.with_profiles(known), users)
+    assert some.profiles.names == known.names
+    assert some.profiles.values.tolist() == values[users].tolist()
 
 
 def test_what_is_held_out_is_not_exposed(small):

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from fedmmf.attacks.gradients import leaked_ratings
 from fedmmf.attacks.self_audit import AttackAudit
-from fedmmf.audit import audit
+from fedmmf.audit import audit, expose, messages
 from fedmmf.audit.exposure import restrict
+from fedmmf.audit.messages import AttackedCohort
 from fedmmf.audit.run import investigate
 from fedmmf.audit.verdicts import CLEAR, SUMMED
 from fedmmf.config import Settings
@@ -143,13 +145,30 @@ def test_it_tells_of_every_step(small, mask):
 
 @pytest.mark.parametrize("seed", [1, 4, 5])
 def test_three_parties_with_little_in_common_can_be_audited(small, seed):
-    """All that they rated is left out of their sums, and what is read there is no update at all."""
     three = restrict(small, np.array([4, 8, 15]))
     few = three.select(np.random.default_rng(seed).random(len(three)) < 0.15)
-    found = audit(few, ADAPTIVE)
+    found = audit(few, ADAPTIVE.changed(min_raters=1))
     assert found.privacy.n_users == 3
     for attack in found.messages["sums of strict mode"]:
         assert attack.n_users <= 3
+    with pytest.raises(DataError, match=r"no item has the 5 raters .* lower min_raters"):
+        audit(few, ADAPTIVE)
+    with pytest.raises(DataError, match="no item has enough raters to be summed"):
+        audit(few, ADAPTIVE.changed(sharing="plain"))
+
+
+@pytest.mark.parametrize("mask", ["lr", "fm"])
+def test_parties_that_are_attacked_have_a_mean_of_their_own(small, monkeypatch, mask):
+    """What leaks of some users is what their own masks leave, not those of the whole run."""
+    monkeypatch.setattr(messages, "COHORT", 12)
+    found, run = investigate(small, Settings(mask=mask, sharing="adaptive", factors=6))
+    leak, chain, _ = found.messages["plain updates"]
+    assert len(leak.users) == 12
+    some = AttackedCohort.of(run, expose(run), lambda: None)
+    assert abs(some.view.mean - run.layout.mean) > 0.01
+    np.testing.assert_allclose(leaked_ratings(some.uploads), some.view.masked, atol=2e-3)
+    assert leak.mean == 1
+    assert chain.mean > 0.95
 
 
 def test_two_parties_cannot(small):

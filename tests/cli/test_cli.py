@@ -29,7 +29,10 @@ COMMANDS = [
     ["reproduce", "attacks"],
     ["reproduce", "efficiency"],
     ["reproduce", "dp"],
+    ["reproduce", "solver"],
+    ["reproduce", "newcomers"],
     ["bench", "training"],
+    ["bench", "ranking"],
     ["bench", "secagg"],
     ["bench", "session"],
     ["bench", "rounds"],
@@ -161,12 +164,16 @@ def test_implicit_feedback_trains_and_says_so_where_it_was_not_asked_for(small, 
     pl.DataFrame({"user_id": small.user_ids, "age": small.user_ids % 9}).write_csv(people)
     quick = ["--data", pairs, "--profiles", people, "--mask", "mean", "--rounds", "2"]
     done = fedmmf("train", *quick, "--json")
-    assert "pairs.tsv has no column rating" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert json.loads(done.stdout)["n_ratings"] == 1800
+    first, second = done.stderr.splitlines()
+    assert "pairs.tsv has no column rating" in first
+    assert second == "pairs has no ratings: objective ranking, mask mean"
+    found = json.loads(done.stdout)
+    assert (found["n_ratings"], found["rmse"], found["mae"]) == (1800, None, None)
+    assert found["settings"]["objective"] == "ranking"
+    assert (found["solver"], found["mask"]) == ("vb", "mean")
     asked = fedmmf("train", *quick, "--implicit", "--json")
-    assert asked.stderr == ""
-    assert json.loads(asked.stdout)["rmse"] == json.loads(done.stdout)["rmse"]
+    assert asked.stderr.splitlines() == [second]
+    assert json.loads(asked.stdout)["ranking"] == found["ranking"]
     facts = json.loads(fedmmf("data", "info", pairs, "--profiles", people, "--json").stdout)
     assert facts["implicit"] is True
     assert facts["scale"] == {"min": 0, "max": 1, "step": 1}
@@ -182,6 +189,83 @@ def test_a_split_in_files_takes_profiles_and_implicit_feedback(small, tmp_path):
     files = ["--data", tmp_path / "base", "--test-file", tmp_path / "test", "--profiles", people]
     done = fedmmf("train", *files, "--implicit", "--mask", "mean", "--rounds", "2", "--json")
     assert json.loads(done.stdout)["test_fraction"] == pytest.approx(0.2, abs=0.001)
+
+
+def test_what_was_chosen_is_ranked_unless_something_else_is_asked_for(small, tmp_path):
+    """Without a mask, which would say nothing; what is asked for is kept, or refused."""
+    pairs = tmp_path / "pairs.csv"
+    small.to_frame()["user_id", "item_id"].write_csv(pairs)
+    quick = ["train", "--data", pairs, "--implicit", "--rounds", "2", "--factors", "3", "--json"]
+    done = fedmmf(*quick)
+    assert done.stderr.splitlines() == ["pairs has no ratings: objective ranking, mask none"]
+    chosen = json.loads(done.stdout)["settings"]
+    assert (chosen["mask"], chosen["solver"], chosen["factors"]) == ("none", "vb", 3)
+    assert "recall_at_20" in json.loads(done.stdout)["ranking"]
+    said = fedmmf(*quick, "--objective", "ranking", "--mask", "none")
+    assert said.stderr == ""
+    assert json.loads(said.stdout)["ranking"] == json.loads(done.stdout)["ranking"]
+    for options, message in (
+        (["--objective", "rating"], "has no ratings to predict"),
+        (["--solver", "sgd"], "objective 'ranking' needs solver 'vb'; got 'sgd'"),
+    ):
+        refused = fedmmf(*quick, *options)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_train_for_lists(quick, tmp_path):
+    """A solver that ranks is taken by itself; lists are judged, and ratings are not."""
+    saved = tmp_path / "model"
+    done = fedmmf("train", *quick, "--objective", "ranking", "--save", saved, "--json")
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert (found["solver"], found["rmse"], found["mae"]) == ("vb", None, None)
+    assert found["settings"]["objective"] == "ranking"
+    assert 0 < found["ranking"]["ndcg_at_10"] < 1
+    assert FedMMF.load(saved).learned.objective == "ranking"
+    shown = fedmmf("train", *quick, "--objective", "ranking", "--top", "5").stdout
+    assert "solver vb, ranking" in shown
+    assert "RMSE" not in shown
+    assert re.search(r"nDCG@5[^│]*│ +\d\.\d{4} │ +\d\.\d{4} │", shown)
+    assert "This model was trained to predict ratings" not in shown
+    lists = fedmmf("recommend", "--model", saved, "--user", "3", "--n", "4", "--json")
+    assert lists.returncode == 0
+    assert len(json.loads(lists.stdout)["recommendations"]) == 4
+    refused = fedmmf("train", *quick, "--objective", "ranking", "--solver", "sgd")
+    assert refused.returncode == 2
+    assert "objective 'ranking' needs solver 'vb'; got 'sgd'" in refused.stderr
+
+
+def test_train_on_levels(quick, tmp_path):
+    saved = tmp_path / "model"
+    options = ["--solver", "vb", "--likelihood", "ordinal", "--rounds", "12", "--save", saved]
+    found = json.loads(fedmmf("train", *quick, *options, "--json").stdout)
+    assert found["settings"]["likelihood"] == "ordinal"
+    assert 0.5 < found["rmse"] < 1.5
+    model = FedMMF.load(saved)
+    assert model.learned.form.n_levels == 5
+    numbers = json.loads(fedmmf("train", *quick, *options[:2], *options[4:], "--json").stdout)
+    assert numbers["rmse"] != found["rmse"]
+    refused = fedmmf("train", *quick, "--likelihood", "ordinal")
+    assert refused.returncode == 2
+    assert "likelihood 'ordinal' needs solver 'vb' and objective 'rating'" in refused.stderr
+
+
+def test_profiles_from_a_file_feed_the_solver(quick, small, tmp_path):
+    people, saved = tmp_path / "people.csv", tmp_path / "model"
+    ages = np.random.default_rng(1).integers(18, 80, small.n_users)
+    pl.DataFrame({"user_id": small.user_ids, "age": ages}).write_csv(people)
+    options = [*quick, "--solver", "vb", "--profiles", people, "--save", saved, "--json"]
+    with_them = json.loads(fedmmf("train", *options).stdout)
+    assert FedMMF.load(saved).learned.form.n_profile == 1
+    newcomer = tmp_path / "newcomer.csv"
+    small.to_frame()["item_id", "rating"][:6].write_csv(newcomer)
+    joined = fedmmf("recommend", "--model", saved, "--ratings", newcomer, "--n", "3", "--json")
+    assert len(json.loads(joined.stdout)["recommendations"]) == 3  # nobody asked the newcomer's age
+    without = json.loads(fedmmf("train", *options, "--no-profile-prior").stdout)
+    assert FedMMF.load(saved).learned.form.n_profile == 0
+    assert without["rmse"] != with_them["rmse"]
 
 
 def test_a_saved_model_recommends_and_welcomes(quick, small, tmp_path):

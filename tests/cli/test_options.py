@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from fedmmf.cli.app import app
-from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.options import Only, expanded, was_given
 from fedmmf.cli.train import train
 from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
@@ -35,7 +35,9 @@ FLAGS = {
         --dp-epsilon=8.0 --dp-delta=1e-05 --dp-clip=1.0 --dp-noise=distributed
         --solver=sgd --factors=20 --rounds=auto --ensemble=1 --step=adam --learning-rate=auto
         --regularization=auto --user-prior=1.0 --biases/--no-biases=False
-        --item-prior/--no-item-prior=True --held-out=auto --patience=50
+        --item-prior/--no-item-prior=True --profile-prior/--no-profile-prior=True
+        --implicit-prior=both --held-out=auto --patience=50
+        --objective=rating --likelihood=gaussian --unrated-weight=auto --unrated-value=auto
         --engine=numba --real=False --checkpoint=None --save=None --report=None""",
     "recommend": """
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
@@ -59,6 +61,8 @@ FLAGS = {
         --data=ml-100k --epsilon=1.0,2.0,4.0,8.0 --dp-delta=1e-05 --dp-clip=1.0
         --dp-noise=distributed --runs=5 --test=0.2 --out=dp""",
     "reproduce epsilon": "",
+    "reproduce solver": "--problem=None --splits=None",
+    "reproduce newcomers": "--data=ml-100k",
     "reproduce strict": """
         --data=ml-100k --mask=lr --mask-strength=None --factors=20 --min-raters=3
         --size=12,25,50,100,200,400 --out=strict""",
@@ -69,6 +73,9 @@ FLAGS = {
         --data=ml-1m --mask=fm --mask-strength=None --cross-fit/--no-cross-fit=False
         --out=attacks""",
     "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
+    "bench ranking": f"""
+        --data=ml-100k {READING} --test=0.2 --mask=mean --factors=64 --rounds=auto
+        --implicit-prior=both --ensemble=1""",
     "bench secagg": """
         --clients=100 --length=100000 --neighbours=None --drop=0.05 --flower/--no-flower=None""",
     "bench session": "--parties=943 --length=33642",
@@ -194,6 +201,54 @@ def test_some_of_the_settings_are_options_and_the_others_stay():
     run(command, "--mask", "none", "--rounds", "auto")
     assert taken == [start.changed(rounds=3), start.changed(mask="none")]
     assert run(command, "--factors", "3").exit_code == 2
+
+
+def test_a_command_knows_what_was_given_and_what_is_a_default():
+    """Also where what was given is the default."""
+    taken = []
+
+    @expanded
+    def command(settings: Annotated[Settings, Only("mask", "solver", "objective")]) -> None:
+        given = {name for name in ("mask", "solver", "objective", "factors") if was_given(name)}
+        taken.append((given, settings.solver, settings.objective))
+
+    run(command)
+    run(command, "--mask", "lr")
+    run(command, "--objective", "ranking")  # no solver was given: one that ranks
+    run(command, "--objective", "rating", "--solver", "sgd")
+    assert taken == [
+        (set(), "sgd", "rating"),
+        ({"mask"}, "sgd", "rating"),
+        ({"objective"}, "vb", "ranking"),
+        ({"objective", "solver"}, "sgd", "rating"),
+    ]
+    with pytest.raises(SettingsError, match="needs solver 'vb'; got 'sgd'"):
+        run(command, "--objective", "ranking", "--solver", "sgd")
+
+
+def test_what_one_command_was_given_is_nothing_to_the_next():
+    taken = []
+
+    @expanded
+    def command(flag: Annotated[bool, typer.Option("--flag")] = False) -> None:
+        taken.append(was_given("flag"))
+
+    run(command, "--flag")
+    run(command)
+    assert taken == [True, False]
+
+
+def test_an_option_from_the_environment_was_given(monkeypatch):
+    taken = []
+
+    @expanded
+    def command(depth: Annotated[int, typer.Option(envvar="DEPTH")] = 1) -> None:
+        taken.append((depth, was_given("depth")))
+
+    run(command)
+    monkeypatch.setenv("DEPTH", "4")
+    run(command)
+    assert taken == [(1, False), (4, True)]
 
 
 def test_settings_that_do_not_fit_are_explained_in_their_own_words():

@@ -6,8 +6,10 @@ import pytest
 from fedmmf.config import Settings
 from fedmmf.masks import FittedMasks
 from fedmmf.secagg import FixedPoint, ring_named
+from fedmmf.secagg.ring import RING64
 from fedmmf.simulation import LocalFederation, prepare, train
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import Own
 from fedmmf.sums.rare import are_rare
 
 ROUNDS = 3
@@ -16,28 +18,31 @@ ROUNDS = 3
 class EverybodySeen:
     """What the parties would add up to if anybody could see them all."""
 
-    def __init__(self, run, parties, left_out):
-        settings = run.settings
-        self._solver, self._lists = SOLVERS[settings.solver], run.lists
+    def __init__(self, run, parties):
+        self._solver, self._lists = SOLVERS[run.settings.solver], run.lists
+        self._form, self._items = run.plan.form, run.layout.items
         together = FittedMasks.together([party.masks for party in parties.values()])
-        self._masked, self._left_out = together.masked_ratings, left_out
-        self._halves = [self._solver.party(self._solver.rank(settings)) for _ in parties]
+        self._masked = together.masked_ratings
+        self._halves = [self._solver.party(self._form) for _ in parties]
         self._bounds, ring = self._solver.bounds(4.0), ring_named(self._solver.ring)
         self._scales = [
-            FixedPoint(len(parties), bound, ring).scale
-            for bound in (self._bounds.row, self._bounds.total)
+            FixedPoint(len(parties), self._bounds.row, ring).scale,
+            FixedPoint(len(parties), self._bounds.total, RING64).scale,
         ]
 
     def sums(self, public, t):
         """Rows and totals, each user's in fixed point before they are added."""
-        rows = np.zeros(public.item_rows.shape, np.int64)
-        totals = np.zeros(self._solver.n_totals(public.rank), np.int64)
+        none = np.zeros(0)
+        reading = self._solver.reading(self._form, public, np.zeros((len(self._items), 0)))
+        rows = np.zeros((len(self._items), self._form.width), np.int64)
+        totals = np.zeros(self._form.n_totals, np.int64)
         for user, half in enumerate(self._halves):
             mine = self._lists.of(user)
-            items = self._lists.items[mine]
-            sent, more = half.update(self._masked[mine], public.take(items), t)
-            kept = ~np.isin(items, self._left_out)
-            rows[items[kept]] += self._steps(sent[kept], self._bounds.row, self._scales[0])
+            items, masked = self._lists.items[mine], self._masked[mine]
+            kept = np.isin(items, self._items)
+            places = np.searchsorted(self._items, items[kept])
+            sent, more = half.update(Own(places, masked[kept], none, none), reading, t)
+            rows[places] += self._steps(sent, self._bounds.row, self._scales[0])
             totals += self._steps(more, self._bounds.total, self._scales[1])
         return (rows / self._scales[0]).astype(np.float32), totals / self._scales[1]
 
@@ -55,17 +60,20 @@ def test_every_round_gives_the_exact_sum_and_the_simulations_factors(ml_100k, so
     assert len(federation.parties) == 943
     federation.prepare_sums()
     counts = run.lists.counts(ml_100k.n_items)
-    rare = np.flatnonzero(are_rare(counts, settings.min_raters))
-    assert len(rare) > 100
-    everybody = EverybodySeen(run, federation.parties, rare)
+    is_rare = are_rare(counts, settings.min_raters)
+    assert is_rare.sum() > 100
+    layout = federation.server.side.layout
+    assert np.array_equal(layout.items, np.flatnonzero(~is_rare))
+    assert layout.mean == pytest.approx(run.layout.mean, abs=1e-6)
+    everybody = EverybodySeen(run, federation.parties)
     server = federation.server.coordinator
     for t in range(1, ROUNDS + 1):
         round_ = server.next_round()
         sums = federation.server.side.sums(round_)
         rows, totals = everybody.sums(round_.public, t)
         assert np.array_equal(sums.rows, rows)
-        assert np.array_equal(sums.n_raters, np.where(np.isin(np.arange(1682), rare), 0, counts))
-        assert sums.totals[0] == (0 if run.held_out is None else len(run.held_out))
+        assert np.array_equal(sums.n_raters, counts[~is_rare])
+        assert sums.totals[0] == (0 if run.tested is None else len(run.tested.values))
         assert np.array_equal(sums.totals[2:], totals)
         server.advance(round_, sums)
     assert len(federation.server.side.survivors) == 943

@@ -1,6 +1,7 @@
 """What every engine has to do: the same as numpy, one user after the other."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,15 +9,18 @@ import pytest
 from fedmmf.config import Settings
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.kernels.sgd import SgdCrowd
+from fedmmf.engines.kernels.vb import VbCrowd
+from fedmmf.engines.reference import ReferenceCrowd
 from fedmmf.errors import UnknownNameError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.scale import RatingScale
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Ground, ItemSums, Public
+from fedmmf.solvers.contract import Ground, ItemSums, Own, Public, design_of
 from fedmmf.solvers.sgd import SgdPlan
-from fedmmf.solvers.vb import posterior_rows, prior_mean
+from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 
 N_USERS, N_ITEMS = 40, 37
 N_RATED = N_ITEMS - 5  # the last items are rated by nobody
@@ -40,77 +44,170 @@ MASKED = np.random.default_rng(7).standard_normal(len(LISTS.items)).astype(np.fl
 MEMBERS = np.arange(N_USERS) % 3 != 1
 LEFT_OUT = np.arange(N_ITEMS) % 5 == 2
 
+FIXED = {"bound": 16.0, "scale": SCALE, "total_bound": 4096.0, "total_scale": 64.0}
+
 COHORTS = {
     "everybody": Cohort(),
-    "fixed": Cohort(bound=16.0, scale=SCALE),
-    "bounded": Cohort(bound=0.2, scale=SCALE),
+    "fixed": Cohort(**FIXED),
+    "bounded": Cohort(bound=0.2, scale=SCALE, total_bound=3.0, total_scale=64.0),
+    "wide": Cohort(bound=16.0, scale=2.0**26, total_bound=4096.0, total_scale=2.0**20),
     "members": Cohort(members=MEMBERS),
-    "members, fixed": Cohort(members=MEMBERS, bound=16.0, scale=SCALE),
+    "members, fixed": Cohort(members=MEMBERS, **FIXED),
     "left out": Cohort(left_out=LEFT_OUT),
-    "left out, fixed": Cohort(left_out=LEFT_OUT, bound=16.0, scale=SCALE),
+    "left out, fixed": Cohort(left_out=LEFT_OUT, **FIXED),
+    "members, left out, fixed": Cohort(MEMBERS, LEFT_OUT, **FIXED),
     "clipped": Cohort(clip=0.5),
-    "clipped, fixed": Cohort(bound=16.0, scale=SCALE, clip=0.5),
+    "clipped, fixed": Cohort(clip=0.5, **FIXED),
     "clipped and bounded": Cohort(bound=0.05, scale=SCALE, clip=0.5),
-    "all of it": Cohort(MEMBERS, LEFT_OUT, bound=0.05, scale=SCALE, clip=0.5),
-    "nobody": Cohort(members=np.zeros(N_USERS, bool), bound=16.0, scale=SCALE),
+    "all of it": Cohort(
+        MEMBERS, LEFT_OUT, bound=0.05, scale=SCALE, clip=0.5, total_bound=3.0, total_scale=64.0
+    ),
+    "nobody": Cohort(members=np.zeros(N_USERS, bool), **FIXED),
 }
 
-# Solvers, and what decides which lines of a kernel run.
+# Settings, columns of profiles and of a design, levels: what decides which lines of a kernel run.
 VARIANTS = {
-    "sgd, sum": {"solver": "sgd", "step": "sum", "learning_rate": 0.01},
-    "sgd, mean": {"solver": "sgd", "step": "mean"},
-    "sgd, adam": {"solver": "sgd", "step": "adam"},
-    "sgd, biases": {"solver": "sgd", "biases": True},
-    "vb": {"solver": "vb"},
+    "sgd, sum": ({"solver": "sgd", "step": "sum", "learning_rate": 0.01}, 0, 0, 0),
+    "sgd, mean": ({"solver": "sgd", "step": "mean"}, 0, 0, 0),
+    "sgd, adam": ({"solver": "sgd", "step": "adam"}, 0, 0, 0),
+    "sgd, biases": ({"solver": "sgd", "biases": True}, 0, 0, 0),
+    "vb, none": ({"solver": "vb", "implicit_prior": "none"}, 0, 0, 0),
+    "vb, items": ({"solver": "vb", "implicit_prior": "items"}, 0, 0, 0),
+    "vb, users": ({"solver": "vb", "implicit_prior": "users"}, 0, 0, 0),
+    "vb, both": ({"solver": "vb"}, 0, 0, 0),
+    "vb, profiles": ({"solver": "vb", "implicit_prior": "none"}, 2, 0, 0),
+    "vb, both, profiles": ({"solver": "vb"}, 2, 0, 0),
+    "vb, ranking": ({"solver": "vb", "implicit_prior": "none"}, 0, 1, 0),
+    "vb, ranking by features": ({"solver": "vb", "implicit_prior": "none"}, 0, 4, 0),
+    "vb, items, ranking": ({"solver": "vb", "implicit_prior": "items"}, 0, 4, 0),
+    "vb, users, profiles, ranking": ({"solver": "vb", "implicit_prior": "users"}, 2, 1, 0),
+    "vb, all of it": ({"solver": "vb"}, 2, 4, 0),
+    "vb, ordinal": ({"solver": "vb", "implicit_prior": "none"}, 0, 0, 5),
+    "vb, both, profiles, ordinal": ({"solver": "vb"}, 2, 0, 5),
+    "vb, two levels": ({"solver": "vb", "implicit_prior": "users"}, 0, 0, 2),
 }
-ONE_OF_EACH = ("sgd, adam", "vb")
+ONE_OF_EACH = ("sgd, adam", "vb, both", "vb, all of it", "vb, both, profiles, ordinal")
+# Finite numbers that a solver accepts, by what they make infinite in float32.
+WILD = {
+    "gradient": [("published", "mean", 3e38)],
+    "prior": [("parameters", "user_weights", 1e45)],
+    "look": [("parameters", "user_weights", 1e45), ("parameters", "look", 1.0)],
+    "total": [("parameters", "user_weights", 1e160), ("parameters", "look", 1.0)],
+}
+OF_VB = [name for name in VARIANTS if name.startswith("vb")]
 
 
 def test_every_solver_is_tried():
-    assert {settings["solver"] for settings in VARIANTS.values()} == set(SOLVERS.names())
+    assert {settings["solver"] for settings, *_ in VARIANTS.values()} == set(SOLVERS.names())
+
+
+def settings_for(variant):
+    chosen, _, n_design, n_levels = VARIANTS[variant]
+    ranking = {"objective": "ranking", "unrated_weight": 0.3} if n_design else {}
+    ordinal = {"likelihood": "ordinal"} if n_levels else {}
+    return Settings(factors=4, **chosen, **ranking, **ordinal)
+
+
+KNOWN = np.random.default_rng(9)
+PROFILES = KNOWN.standard_normal((N_USERS, 2))
+PROFILES[[3, 17, 20]] = 0.0  # users without a profile, one of them without ratings
+DESIGN = design_of(KNOWN.standard_normal((N_ITEMS, 3)), sees_features=True)
+LINES = np.array((3.0, 0.0, 0.1, -0.1)) + 0.2 * KNOWN.standard_normal((N_USERS, 4))
+
+
+def levels_of(n_levels):
+    """Levels of all ratings on a scale from 1 to 5, and the masks that leave what is masked."""
+    if not n_levels:
+        return {}
+    scale = RatingScale(1, 5, 4 / (n_levels - 1))
+    levels = scale.levels(3.0 + 1.5 * MASKED)
+    return {"levels": levels, "mask": (1.0 + scale.step * levels - MASKED).astype(np.float32)}
 
 
 def given_for(variant, *cohorts, lists=LISTS, n_items=N_ITEMS):
-    settings = Settings(factors=4, **VARIANTS[variant])
-    rank = SOLVERS[settings.solver].rank(settings)
-    return CrowdInput(settings.solver, rank, n_items, lists, MASKED, cohorts or (Cohort(),))
+    settings = settings_for(variant)
+    solver, (_, d, m, levels) = SOLVERS[settings.solver], VARIANTS[variant]
+    return CrowdInput(
+        solver=settings.solver,
+        form=solver.form(solver.rank(settings), solver.variant(settings, d, m, levels)),
+        design=np.resize(DESIGN, (n_items, DESIGN.shape[1]))[:, :m],
+        lists=lists,
+        masked_ratings=MASKED,
+        profiles=PROFILES[: lists.n_users, :d],
+        lines=LINES[: lists.n_users, :m],
+        **levels_of(levels),
+        cohorts=cohorts or (Cohort(),),
+    )
+
+
+def first_round(variant):
+    """Of those that are tried: ordered ratings are levels from some round on."""
+    return BEGINS_AFTER + 1 if VARIANTS[variant][3] else 1
 
 
 def publications(variant, rounds=3):
-    """What a server publishes for some rounds, with the obvious sums in between."""
-    settings = Settings(factors=4, **VARIANTS[variant])
-    solver, stream = SOLVERS[settings.solver], np.random.default_rng(5)
-    server = solver.server(
-        settings, Ground(N_ITEMS, 4.0, 0.0, 12.0, np.zeros((N_ITEMS, 0)), stream)
-    )
-    crowd = ENGINES["numpy"].crowd(given_for(variant))
+    """What a server publishes for these rounds, with the obvious sums in between.
+
+    And then, where there are such rounds, the last one again as one that looks at who rated what.
+    """
+    settings, given = settings_for(variant), given_for(variant)
+    stream, regressors = np.random.default_rng(5), np.zeros((N_ITEMS, 0))
+    ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 12.0, regressors, given.design, stream)
+    server = SOLVERS[settings.solver].server(settings, given.form, ground)
+    crowd = ENGINES["numpy"].crowd(given)
     found = []
-    for t in range(1, rounds + 1):
-        found.append(server.public())
-        update = crowd.update(found[-1], t)
-        counts = LISTS.counts(N_ITEMS)
-        server.advance(ItemSums(update.rows[0], counts, update.totals.sum(axis=0)), t)
-    return found
+    first = first_round(variant)
+    for t in range(1, first + rounds):
+        public = server.public()
+        found += [public] if t >= first else []
+        update = crowd.update(public, t)
+        server.advance(ItemSums(update.rows[0], LISTS.counts(N_ITEMS), update.totals[0]), t)
+    return [*found, looking(given.form, found[-1])] if looks(variant) else found
+
+
+def looks(variant):
+    """Whether some rounds look at who rated what."""
+    return getattr(given_for(variant).form, "looks", False)
+
+
+def looking(form, public):
+    parameters = public.parameters.copy()
+    parameters[form.blocks["parameters"].place("look")] = 1.0
+    return Public(public.rank, parameters, public.item_rows)
 
 
 PUBLICATIONS = {variant: publications(variant) for variant in VARIANTS}
 
 
-def obvious_sum(variant, cohort):
-    """Each user's rows in round 1, as it would send them alone, then added."""
-    given, public = given_for(variant), PUBLICATIONS[variant][0]
-    total = np.zeros(public.item_rows.shape, np.int64 if cohort.is_fixed else np.float64)
+def own_of(given, user):
+    mine = LISTS.of(user)
+    ordered = (given.levels[mine], given.mask[mine]) if given.form.n_levels else ()
+    known = (given.profiles[user], given.lines[user])
+    return Own(LISTS.items[mine], MASKED[mine], *known, *ordered)
+
+
+@cache
+def obvious_sums(variant, cohort, public, t):
+    """Each user's rows and totals in round t, as it would send them alone, then added."""
+    given = given_for(variant)
+    solver = SOLVERS[given.solver]
+    reading = solver.reading(given.form, public, given.design)
+    kind = np.int64 if cohort.is_fixed else np.float64
+    sums, all_totals = np.zeros((N_ITEMS, given.form.width), kind), np.zeros(given.form.n_totals)
     for user in range(N_USERS):
         if cohort.members is not None and not cohort.members[user]:
             continue
-        mine = LISTS.of(user)
-        half = SOLVERS[given.solver].party(given.rank)
-        rows, _ = half.update(MASKED[mine], public.take(LISTS.items[mine]), 1)
+        own = own_of(given, user)
+        rows, totals = solver.party(given.form).update(own, reading, t)
         rows = cohort.clipped(rows)
-        for item, row in zip(LISTS.items[mine], rows, strict=True):
+        for item, row in zip(own.items, rows, strict=True):
             if cohort.left_out is None or not cohort.left_out[item]:
-                total[item] += cohort.in_steps(row) if cohort.is_fixed else row
-    return total
+                sums[item] += cohort.in_steps(row) if cohort.is_fixed else row
+        if cohort.total_scale:
+            bounded = np.clip(totals, -cohort.total_bound, cohort.total_bound)
+            totals = np.rint(bounded * cohort.total_scale)
+        all_totals += totals
+    return sums, all_totals
 
 
 def assert_sums(found, expected, engine):
@@ -121,13 +218,24 @@ def assert_sums(found, expected, engine):
     assert found.shape == expected.shape
     if expected.dtype != np.int64:
         assert found.dtype == np.float32
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
         return
     assert found.dtype == np.int64
     if engine.name == "numpy":
         assert np.array_equal(found, expected)
     assert np.abs(found - expected).max() <= 2
     assert np.mean(found == expected) > 0.9
+
+
+def assert_totals(found, expected, cohort, engine):
+    """The same for totals, which are float64 in any case."""
+    assert found.shape == expected.shape
+    assert found.dtype == np.float64
+    if engine.name == "numpy":
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2 if cohort.total_scale else 1e-4)
+    if cohort.total_scale:
+        assert np.array_equal(found, np.rint(found))
 
 
 @pytest.mark.parametrize("name", ENGINES.names())
@@ -144,115 +252,165 @@ class TestEngine:
     @pytest.mark.parametrize("cohort", COHORTS)
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_a_sum_is_that_of_what_each_user_would_send(self, engine, variant, cohort):
-        crowd = engine.crowd(given_for(variant, COHORTS[cohort]))
-        (rows,) = crowd.update(PUBLICATIONS[variant][0], 1).rows
-        expected = obvious_sum(variant, COHORTS[cohort])
-        assert expected.any() == (cohort != "nobody")
-        assert_sums(rows, expected, engine)
-        assert not rows[N_RATED:].any()
+        """In the first round, where all parts have numbers, and in a look."""
+        way = COHORTS[cohort]
+        for public in (PUBLICATIONS[variant][0], *PUBLICATIONS[variant][2:]):
+            crowd = engine.crowd(given_for(variant, way))
+            update = crowd.update(public, first_round(variant))
+            (rows,), (totals,) = update.rows, update.totals
+            expected, expected_totals = obvious_sums(variant, way, public, first_round(variant))
+            assert expected.any() == (cohort != "nobody")
+            if cohort == "wide":  # steps far finer than float32
+                np.testing.assert_allclose(rows / way.scale, expected / way.scale, atol=2e-5)
+                totals, expected_totals = (
+                    totals / way.total_scale,
+                    expected_totals / way.total_scale,
+                )
+                np.testing.assert_allclose(totals, expected_totals, rtol=1e-4, atol=1e-4)
+            else:
+                assert_sums(rows, expected, engine)
+                assert_totals(totals, expected_totals, way, engine)
+            assert not rows[N_RATED:].any()
 
     @pytest.mark.parametrize("variant", VARIANTS)
-    def test_rounds_go_as_in_numpy(self, engine, variant):
-        given = given_for(variant, Cohort(), COHORTS["all of it"])
+    @pytest.mark.parametrize("cohorts", [("everybody",), ("fixed",), ("everybody", "all of it")])
+    def test_rounds_go_as_in_numpy(self, engine, variant, cohorts):
+        """Also where p_u decides what is latent, and in a look."""
+        given = given_for(variant, *(COHORTS[cohort] for cohort in cohorts))
         mine, oracle = engine.crowd(given), ENGINES["numpy"].crowd(given)
         assert np.array_equal(mine.user_factors, oracle.user_factors)
-        for t, public in enumerate(PUBLICATIONS[variant], start=1):
+        for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
             found, expected = mine.update(public, t), oracle.update(public, t)
             for rows, wanted in zip(found.rows, expected.rows, strict=True):
                 assert_sums(rows, wanted, engine)
-            assert found.totals.shape == (N_USERS, SOLVERS[given.solver].n_totals(given.rank))
-            np.testing.assert_allclose(found.totals, expected.totals, rtol=1e-4, atol=1e-4)
-            assert not found.totals[list(SILENT)].any()
-            assert mine.user_factors.shape == (N_USERS, given.rank)
+            sums = zip(given.cohorts, found.totals, expected.totals, strict=True)
+            for cohort, totals, wanted in sums:
+                assert_totals(totals, wanted, cohort, engine)
+            assert mine.user_factors.shape == (N_USERS, given.form.rank)
             np.testing.assert_allclose(mine.user_factors, oracle.user_factors, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_several_cohorts_at_once_are_each_one_alone(self, engine, variant):
-        public, cohorts = PUBLICATIONS[variant][0], list(COHORTS.values())
-        together = engine.crowd(given_for(variant, *cohorts)).update(public, 1).rows
-        for cohort, rows in zip(cohorts, together, strict=True):
-            (alone,) = engine.crowd(given_for(variant, cohort)).update(public, 1).rows
-            assert np.array_equal(rows, alone)
+        """Exactly where it is the same kernel; else to what rounding leaves."""
+        public, cohorts = PUBLICATIONS[variant][2], list(COHORTS.values())
+        together = engine.crowd(given_for(variant, *cohorts)).update(public, first_round(variant))
+        for cohort, rows, totals in zip(cohorts, together.rows, together.totals, strict=True):
+            alone = engine.crowd(given_for(variant, cohort)).update(public, first_round(variant))
+            if engine.name == "numpy" or variant not in OF_VB:
+                assert np.array_equal(rows, alone.rows[0])
+                assert np.array_equal(totals, alone.totals[0])
+            elif cohort.scale <= SCALE:
+                assert_sums(rows, alone.rows[0], engine)
+                assert_totals(totals, alone.totals[0], cohort, engine)
 
     @pytest.mark.parametrize("variant", ONE_OF_EACH)
     def test_a_user_alone_gets_what_it_gets_in_the_crowd(self, engine, variant):
         """So that a device and a silo compute the same."""
-        public, cohort = PUBLICATIONS[variant][0], COHORTS["bounded"]
+        public, cohort = PUBLICATIONS[variant][2], COHORTS["bounded"]
         given = given_for(variant, cohort)
         crowd = engine.crowd(given)
-        update = crowd.update(public, 1)
-        total = np.zeros_like(update.rows[0])
+        update = crowd.update(public, first_round(variant))
+        total, totals = np.zeros_like(update.rows[0]), np.zeros_like(update.totals[0])
         for user in range(N_USERS):
             mine = LISTS.of(user)
             own = replace(
-                given, lists=UserLists.of_one(LISTS.items[mine]), masked_ratings=MASKED[mine]
+                given,
+                lists=UserLists.of_one(LISTS.items[mine]),
+                masked_ratings=MASKED[mine],
+                levels=given.levels[mine] if given.form.n_levels else given.levels,
+                mask=given.mask[mine] if given.form.n_levels else given.mask,
+                profiles=given.profiles[user : user + 1],
+                lines=given.lines[user : user + 1],
             )
             alone = engine.crowd(own)
-            found = alone.update(public, 1)
+            found = alone.update(public, first_round(variant))
             total += found.rows[0]
-            assert np.array_equal(found.totals[0], update.totals[user])
+            totals += found.totals[0]
             assert np.array_equal(alone.user_factors[0], crowd.user_factors[user])
         assert np.array_equal(total, update.rows[0])
+        assert np.array_equal(totals, update.totals[0])
 
-    @pytest.mark.parametrize("variant", ONE_OF_EACH)
+    @pytest.mark.parametrize("variant", ["sgd, adam", "vb, both, profiles", "vb, ordinal"])
     def test_a_larger_catalogue_changes_nothing_else(self, engine, variant):
-        """The same lists, and more items than anybody knows of."""
-        more, public = 9, PUBLICATIONS[variant][0]
+        """The same lists, and more items than anybody knows of; unless unrated ones count."""
+        more, public = 9, PUBLICATIONS[variant][2]
         larger = Public(
             public.rank, public.parameters, np.vstack((public.item_rows, public.item_rows[:more]))
         )
         for cohort in (Cohort(), COHORTS["fixed"]):
-            (rows,) = engine.crowd(given_for(variant, cohort)).update(public, 1).rows
+            before = engine.crowd(given_for(variant, cohort)).update(public, first_round(variant))
             given = given_for(variant, cohort, n_items=N_ITEMS + more)
-            (found,) = engine.crowd(given).update(larger, 1).rows
-            assert np.array_equal(found[:N_ITEMS], rows)
-            assert not found[N_ITEMS:].any()
+            found = engine.crowd(given).update(larger, first_round(variant))
+            assert np.array_equal(found.rows[0][:N_ITEMS], before.rows[0])
+            assert not found.rows[0][N_ITEMS:].any()
+            assert np.array_equal(found.totals[0], before.totals[0])
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_users_without_ratings_stay_where_they_are(self, engine, variant):
-        crowd = engine.crowd(given_for(variant))
+        """And add nothing: without them the sums are the same."""
+        crowd = engine.crowd(given_for(variant, COHORTS["fixed"]))
+        others = ~np.isin(np.arange(N_USERS), SILENT)
+        same = engine.crowd(given_for(variant, replace(COHORTS["fixed"], members=others)))
         start = crowd.user_factors[list(SILENT)].copy()
-        for t, public in enumerate(PUBLICATIONS[variant], start=1):
-            crowd.update(public, t)
+        for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
+            update, without = crowd.update(public, t), same.update(public, t)
+            assert np.array_equal(update.rows[0], without.rows[0])
+            assert np.array_equal(update.totals[0], without.totals[0])
         np.testing.assert_allclose(crowd.user_factors[list(SILENT)], start, atol=1e-6)
 
     @pytest.mark.parametrize("variant", ONE_OF_EACH)
-    def test_nobody_may_have_rated_anything(self, engine, variant):
+    @pytest.mark.parametrize("cohort", ["everybody", "fixed"])
+    def test_nobody_may_have_rated_anything(self, engine, variant, cohort):
         lists = UserLists(np.zeros(4, np.int64), np.zeros(0, np.int32))
-        given = replace(given_for(variant, lists=lists), masked_ratings=np.zeros(0, np.float32))
+        given = given_for(variant, COHORTS[cohort], lists=lists)
+        nothing = np.zeros(0, np.float32)
+        given = replace(given, masked_ratings=nothing, levels=np.zeros(0, np.int32), mask=nothing)
         crowd = engine.crowd(given)
-        update = crowd.update(PUBLICATIONS[variant][0], 1)
+        update = crowd.update(PUBLICATIONS[variant][0], first_round(variant))
+        assert update.rows[0].shape == (N_ITEMS, given.form.width)
         assert not update.rows[0].any()
-        assert not update.totals.any()
-        assert crowd.user_factors.shape == (3, given.rank)
+        assert not update.totals[0].any()
+        assert crowd.user_factors.shape == (3, given.form.rank)
+        oracle = ENGINES["numpy"].crowd(given)
+        for one in (crowd, oracle):
+            one.settle(PUBLICATIONS[variant][2], np.arange(3))
+        np.testing.assert_allclose(crowd.user_factors, oracle.user_factors, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_a_crowd_goes_on_from_its_state(self, engine, variant):
         """Also where it is summed in another way from then on."""
         publics = PUBLICATIONS[variant]
-        crowd = engine.crowd(given_for(variant, COHORTS["fixed"]))
-        for t in (1, 2):
-            crowd.update(publics[t - 1], t)
+        crowd = engine.crowd(given_for(variant, COHORTS["members"]))
+        fixed = engine.crowd(given_for(variant, COHORTS["fixed"]))
+        t = first_round(variant)
+        for later in (0, 1):
+            crowd.update(publics[later], t + later)
+            fixed.update(publics[later], t + later)
         state = crowd.state()
         kept = {name: value.copy() for name, value in state.items()}
-        expected = crowd.update(publics[2], 3)
+        expected = crowd.update(publics[2], t + 2)
         assert all(np.array_equal(state[name], kept[name]) for name in kept)  # these are copies
+        in_steps = fixed.update(publics[2], t + 2)
         for _ in range(2):  # one state serves many
-            again = engine.crowd(given_for(variant, Cohort(), COHORTS["fixed"]))
-            again.restore(state)
-            found = again.update(publics[2], 3)
-            assert np.array_equal(found.rows[1], expected.rows[0])
-            assert np.array_equal(found.totals, expected.totals)
-            assert np.array_equal(again.user_factors, crowd.user_factors)
+            again = engine.crowd(given_for(variant, COHORTS["members"]))
+            other = engine.crowd(given_for(variant, COHORTS["fixed"]))
+            for new, wanted in ((again, expected), (other, in_steps)):
+                new.restore(state)
+                found = new.update(publics[2], t + 2)
+                assert np.array_equal(found.rows[0], wanted.rows[0])
+                assert np.array_equal(found.totals[0], wanted.totals[0])
+                assert np.array_equal(new.user_factors, crowd.user_factors)
+        assert all(np.array_equal(state[name], kept[name]) for name in kept)
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_some_users_settle(self, engine, variant):
+        """Who has rated nothing as well: profiles and unrated items say something."""
         users, public = np.array([2, 5, SILENT[1], 30]), PUBLICATIONS[variant][-1]
         given = given_for(variant)
         mine, oracle = engine.crowd(given), ENGINES["numpy"].crowd(given)
         for crowd in (mine, oracle):
-            crowd.update(PUBLICATIONS[variant][0], 1)
-        before = mine.user_factors.copy()
+            crowd.update(PUBLICATIONS[variant][0], first_round(variant))
+        before, state = mine.user_factors.copy(), mine.state()
         for crowd in (mine, oracle):
             crowd.settle(public, users)
         np.testing.assert_allclose(
@@ -260,6 +418,8 @@ class TestEngine:
         )
         others = np.setdiff1d(np.arange(N_USERS), users)
         assert np.array_equal(mine.user_factors[others], before[others])
+        for name, value in mine.state().items():  # nothing else has moved
+            assert "value" in name or np.array_equal(value, state[name])
 
     @pytest.mark.parametrize("variant", ONE_OF_EACH)
     def test_factors_can_be_put_back(self, engine, variant):
@@ -270,20 +430,22 @@ class TestEngine:
         kept = best.copy()
         crowd.user_factors = best
         assert np.array_equal(crowd.user_factors, kept)
-        crowd.update(PUBLICATIONS[variant][0], 1)
+        crowd.update(PUBLICATIONS[variant][0], first_round(variant))
         assert np.array_equal(best, kept)
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_the_number_of_threads_changes_nothing(self, engine, variant, monkeypatch):
-        results = []
-        for threads in ("1", "2", "5"):
-            monkeypatch.setenv("FEDMMF_THREADS", threads)
-            crowd = engine.crowd(given_for(variant, *COHORTS.values(), lists=make_lists()))
-            for t, public in enumerate(PUBLICATIONS[variant], start=1):
-                update = crowd.update(public, t)
-            results.append((*update.rows, update.totals, crowd.user_factors))
-        for other in results[1:]:
-            assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+        ways = [(COHORTS[name],) for name in ("everybody", "fixed", "members", "left out, fixed")]
+        for cohorts in [*ways, tuple(COHORTS.values())]:
+            results = []
+            for threads in ("1", "2", "5"):
+                monkeypatch.setenv("FEDMMF_THREADS", threads)
+                crowd = engine.crowd(given_for(variant, *cohorts, lists=make_lists()))
+                for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
+                    update = crowd.update(public, t)
+                results.append((*update.rows, *update.totals, crowd.user_factors))
+            for other in results[1:]:
+                assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_what_is_not_finite_is_not_rounded(self, engine, variant):
@@ -292,7 +454,123 @@ class TestEngine:
         rows = np.full_like(public.item_rows, 1e38)
         crowd = engine.crowd(given_for(variant, COHORTS["fixed"]))
         with np.errstate(all="ignore"), pytest.raises((WireError, np.linalg.LinAlgError)):
-            crowd.update(Public(public.rank, public.parameters, rows), 1)
+            crowd.update(Public(public.rank, public.parameters, rows), first_round(variant))
+
+    @pytest.mark.parametrize("cohort", ["fixed", "members, fixed"])
+    @pytest.mark.parametrize("part", WILD)
+    def test_nor_is_it_in_one_part_alone(self, engine, part, cohort):
+        """Gradients, p_u, totals: whichever comes to be infinite."""
+        variant = "vb, both, profiles"
+        given, public = given_for(variant, COHORTS[cohort]), PUBLICATIONS[variant][2]
+        arrays = {"published": public.item_rows.copy(), "parameters": public.parameters.copy()}
+        for where, name, value in WILD[part]:
+            arrays[where][..., given.form.blocks[where].place(name)] = value
+        told = Public(public.rank, arrays["parameters"], arrays["published"])
+        SOLVERS["vb"].check(given.form, told)
+        crowd = engine.crowd(given)
+
+        def rounds():
+            for t in (1, 2, 3):
+                crowd.update(told, t)
+
+        with np.errstate(all="ignore"), pytest.raises((WireError, np.linalg.LinAlgError)):
+            rounds()
+
+    @pytest.mark.parametrize("variant", [v for v in OF_VB if VARIANTS[v][1]])
+    def test_who_has_no_profile_settles_as_a_mean_one(self, engine, variant):
+        given, public = given_for(variant), PUBLICATIONS[variant][-1]
+        mean = given.form.blocks["parameters"].split(public.parameters)["profile_mean"]
+        assert np.abs(mean).max() > 0.01
+        users, found = np.arange(N_USERS), {}
+        ways = {"none": np.zeros((N_USERS, 0)), "mean": np.tile(mean, (N_USERS, 1)),
+                "zero": np.zeros((N_USERS, 2)),
+                "other": np.tile(mean + 1, (N_USERS, 1))}  # fmt: skip
+        for way, profiles in ways.items():
+            crowd = engine.crowd(replace(given, profiles=profiles))
+            crowd.settle(public, users)
+            found[way] = crowd.user_factors.copy()
+        np.testing.assert_allclose(found["none"], found["mean"], rtol=1e-6, atol=1e-7)
+        assert np.array_equal(found["none"], found["zero"])
+        assert np.abs(found["none"] - found["other"]).max() > 1e-4
+
+    @pytest.mark.parametrize("variant", [v for v in OF_VB if VARIANTS[v][1]])
+    def test_who_has_no_profile_takes_part_as_a_mean_one(self, engine, variant):
+        """And is not counted among those who have one."""
+        given, public = given_for(variant), PUBLICATIONS[variant][2]
+        mean = given.form.blocks["parameters"].split(public.parameters)["profile_mean"]
+        updates, factors = {}, {}
+        for way, profiles in (("mean", np.tile(mean, (N_USERS, 1))),
+                              ("zero", np.zeros((N_USERS, 2))),
+                              ("none", np.zeros((N_USERS, 0)))):  # fmt: skip
+            crowd = engine.crowd(replace(given, profiles=profiles))
+            updates[way] = crowd.update(public, first_round(variant))
+            factors[way] = crowd.user_factors
+        assert np.array_equal(factors["zero"], factors["none"])
+        assert np.array_equal(updates["zero"].rows[0], updates["none"].rows[0])
+        assert np.array_equal(updates["zero"].totals[0], updates["none"].totals[0])
+        np.testing.assert_allclose(factors["zero"], factors["mean"], rtol=1e-6, atol=1e-7)
+        rows = (updates["zero"].rows[0], updates["mean"].rows[0])
+        np.testing.assert_allclose(*rows, rtol=1e-5, atol=1e-6)
+        split = given.form.blocks["totals"].split
+        zero, like_mean = (split(updates[way].totals[0]) for way in ("zero", "mean"))
+        assert zero.pop("n_profiled").tolist() == [0]
+        assert like_mean.pop("n_profiled").tolist() == [N_USERS - len(SILENT)]
+        assert not zero.pop("profile_sum").any()
+        total = like_mean.pop("profile_sum")
+        np.testing.assert_allclose(total, (N_USERS - len(SILENT)) * mean, rtol=1e-9)
+        for name, values in zero.items():
+            np.testing.assert_allclose(values, like_mean[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+    @pytest.mark.parametrize("cohort", ["everybody", "left out", "clipped"])
+    @pytest.mark.parametrize("variant", [v for v in OF_VB if looks(v)])
+    def test_rows_of_a_look_are_the_factors_of_the_raters(self, engine, variant, cohort):
+        crowd = engine.crowd(given_for(variant, COHORTS[cohort]))
+        (rows,) = crowd.update(PUBLICATIONS[variant][3], first_round(variant)).rows
+        expected = np.zeros_like(rows, np.float64)
+        for user in range(N_USERS):
+            items, p = LISTS.items[LISTS.of(user)], crowd.user_factors[user].astype(np.float64)
+            length = np.sqrt(len(items) * (p @ p))
+            expected[items] += p if cohort != "clipped" else p * min(1.0, 0.5 / max(length, 1e-9))
+        if cohort == "left out":
+            expected[LEFT_OUT] = 0.0
+        np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=2e-5)
+
+    @pytest.mark.parametrize("cohort", ["fixed", "clipped, fixed"])
+    @pytest.mark.parametrize("variant", [v for v in OF_VB if looks(v)])
+    def test_a_third_look_is_refused(self, engine, variant, cohort):
+        """Also by who goes on from a state; rounds in between and settling do not count."""
+        given = given_for(variant, COHORTS[cohort])
+        usual, look = PUBLICATIONS[variant][2:]
+        crowd, t = engine.crowd(given), first_round(variant)
+        for later, public in enumerate((look, usual, look)):
+            crowd.update(public, t + later)
+        crowd.settle(look, np.arange(N_USERS))
+        state, again = crowd.state(), engine.crowd(given)
+        again.restore(state)
+        assert {int(count) for name, value in state.items() if "looks" in name
+                for count in np.ravel(value)} == {2}  # fmt: skip
+        for one in (crowd, again):
+            with pytest.raises(WireError, match="2 rounds at most may look at who rated what"):
+                one.update(look, t + 3)
+            assert np.array_equal(one.user_factors, crowd.user_factors)
+            one.update(usual, t + 3)
+        fresh = engine.crowd(given)
+        fresh.update(look, t)
+        once = engine.crowd(given)
+        once.restore(fresh.state())
+        once.update(look, t + 1)
+
+    def test_totals_of_sgd_are_users_with_ratings_and_their_factors(self, engine):
+        for cohort in (COHORTS["everybody"], COHORTS["members"], COHORTS["fixed"]):
+            crowd = engine.crowd(given_for("sgd, adam", cohort))
+            for t, public in enumerate(PUBLICATIONS["sgd, adam"], start=1):
+                (totals,) = crowd.update(public, t).totals
+                summed = np.diff(LISTS.indptr) > 0
+                summed &= True if cohort.members is None else cohort.members
+                expected = np.column_stack((np.ones(N_USERS), crowd.user_factors))[summed]
+                if cohort.is_fixed:
+                    expected = np.rint(expected.astype(np.float64) * cohort.total_scale)
+                np.testing.assert_allclose(totals, expected.sum(axis=0), rtol=1e-6, atol=1e-5)
 
     def test_scores_of_pairs_are_dot_products(self, engine):
         generator = np.random.default_rng(3)
@@ -303,19 +581,6 @@ class TestEngine:
         np.testing.assert_allclose(found, (q @ p.T)[items, users], rtol=1e-5, atol=1e-5)
         nobody = np.zeros(0, np.int64)
         assert engine.pair_scores(nobody, nobody, p, q).shape == (0,)
-
-    def test_its_linear_systems_are_those_of_the_solver(self, engine):
-        public, k = PUBLICATIONS["vb"][0], 5
-        crowd = engine.crowd(given_for("vb"))
-        (sums,) = crowd.update(public, 1).rows
-        prior = np.tile(prior_mean(k), (N_ITEMS, 1))
-        arguments = (sums, np.array([1.0, 2.0, 0.5, 3.0, 1.0]), prior, 0.7)
-        np.testing.assert_allclose(
-            (engine.solve or posterior_rows)(*arguments),  # None: the solver's own
-            posterior_rows(*arguments),
-            rtol=1e-4,
-            atol=1e-6,
-        )
 
     @pytest.mark.parametrize("strength", [None, "auto"])
     @pytest.mark.parametrize("kind", FAMILIES.names())
@@ -354,6 +619,34 @@ def test_a_cohort_is_like_one_that_sums_the_same():
         likes = {other for other, found in COHORTS.items() if cohort.is_like(found)}
         assert likes == {name}
     assert Cohort(left_out=LEFT_OUT).is_like(Cohort(left_out=LEFT_OUT.copy()))
+    for name in ("bound", "scale", "total_bound", "total_scale"):
+        assert not Cohort(**FIXED).is_like(Cohort(**{**FIXED, name: 2.0}))
+
+
+def test_totals_are_bounded_and_rounded_where_they_have_steps():
+    totals = np.array([1.26, -9.0, 100.0])
+    assert Cohort(total_bound=8.0, total_scale=4.0).totals_in_steps(totals).tolist() == [5, -32, 32]
+    assert Cohort(bound=1.0, scale=4.0).totals_in_steps(totals) is totals
+    each = Cohort(total_bound=8.0, total_scale=4.0).totals_in_steps(np.array([[1.0], [2.1]]))
+    assert each.tolist() == [[4], [8]]
+    assert each.dtype == np.int64
+    for wrong in (np.nan, np.inf, -np.inf):
+        with pytest.raises(WireError, match="not finite"):
+            Cohort(total_bound=8.0, total_scale=4.0).totals_in_steps(np.array([0.0, wrong]))
+        with pytest.raises(WireError, match="not finite"):
+            Cohort(bound=8.0, scale=4.0).in_steps(np.array([[0.0, wrong]]))
+
+
+def test_kernels_of_vb_serve_one_cohort_without_a_clip():
+    """What they do not know runs in numpy, with the same result."""
+    numba = ENGINES["numba"]
+    for variant in OF_VB:
+        for name, cohort in COHORTS.items():
+            is_kernel = isinstance(numba.crowd(given_for(variant, cohort)), VbCrowd)
+            assert is_kernel == ("clipped" not in name and name != "all of it")
+        two = numba.crowd(given_for(variant, Cohort(), Cohort(**FIXED)))
+        assert isinstance(two, ReferenceCrowd)
+    assert isinstance(numba.crowd(given_for("sgd, adam", *COHORTS.values())), SgdCrowd)
 
 
 def test_a_users_rows_are_shrunk_together_and_never_grow():
@@ -376,9 +669,13 @@ def test_integers_of_a_clipped_user_are_no_longer_than_the_clip(name, strength):
     room = (clip - np.sqrt(n) / (2 * scale)) * (1 - 2.0**-20)  # as `sums.dp` has it
     lists = UserLists(np.array([0, n]), np.arange(n, dtype=np.int32))
     cohort = Cohort(bound=16.0, scale=scale, clip=room)
-    crowd = ENGINES[name].crowd(CrowdInput("sgd", 1, n, lists, masked, [cohort]))
+    form, nothing = SOLVERS["sgd"].form(1, ""), np.zeros((1, 0))
+    given = CrowdInput(
+        "sgd", form, np.zeros((n, 0)), lists, masked, nothing, nothing, cohorts=[cohort]
+    )
+    crowd = ENGINES[name].crowd(given)
     plan = SgdPlan(0, 1e-30, strength, 1.0, 0.0)
-    steps = crowd.update(Public(1, plan.to_parameters(), q), 1).rows[0]
+    steps = crowd.update(Public(1, plan.to_parameters(np.ones(1)), q), 1).rows[0]
     length = sum(int(step) ** 2 for step in steps.ravel())
     assert length <= (clip * scale) ** 2
     assert strength < 1 or length > 0.98 * (clip * scale) ** 2

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,15 +23,17 @@ from fedmmf.engines.ray import cluster
 from fedmmf.engines.ray.crowd import RayCrowd
 from fedmmf.engines.ray.masks import RayRunner
 from fedmmf.engines.ray.worker import Worker
-from fedmmf.errors import FedMMFError, SettingsError
+from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.scale import RatingScale
 from fedmmf.simulation import train
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Public
+from fedmmf.solvers.contract import Ground, ItemSums, Public
 from fedmmf.solvers.sgd import Sgd, SgdPlan
+from fedmmf.solvers.vb import VB
+from fedmmf.solvers.vb.form import write_variant
 
 N_USERS, N_ITEMS, RANK = 23, 11, 3
 GENERATOR = np.random.default_rng(8)
@@ -41,10 +44,11 @@ LISTS = UserLists(
 )
 MASKED = GENERATOR.standard_normal(len(LISTS.items)).astype(np.float32)
 MEMBERS = np.arange(N_USERS) % 3 > 0
-COHORTS = (Cohort(), Cohort(members=MEMBERS, bound=16.0, scale=2.0**14))
+STEPS = {"bound": 16.0, "scale": 2.0**14, "total_bound": 2.0**12, "total_scale": 2.0**8}
+COHORTS = (Cohort(), Cohort(members=MEMBERS, **STEPS))
 PUBLIC = Public(
     RANK,
-    SgdPlan(2, 0.02, 0.1, 1.0, 0.0).to_parameters(),
+    SgdPlan(2, 0.02, 0.1, 1.0, 0.0, 5.0).to_parameters(np.array([0.9, 0.1, -0.2])),
     GENERATOR.standard_normal((N_ITEMS, RANK)).astype(np.float32),
 )
 
@@ -103,7 +107,36 @@ def numpy_solver():
 
 
 def given_for(solver="sgd"):
-    return CrowdInput(solver, RANK, N_ITEMS, LISTS, MASKED, COHORTS)
+    form, nothing = SOLVERS[solver].form(RANK, ""), np.zeros((N_USERS, 0))
+    design = np.zeros((N_ITEMS, 0))
+    return CrowdInput(solver, form, design, LISTS, MASKED, nothing, nothing, cohorts=COHORTS)
+
+
+def vb_given(cohort):
+    """Everything that `vb` has: both implicit priors, profiles, unrated items."""
+    generator, form = np.random.default_rng(3), VB.form(RANK, write_variant("both", 2, 2, 0))
+    design = np.column_stack((np.ones(N_ITEMS), generator.standard_normal(N_ITEMS)))
+    profiles, lines = generator.standard_normal((2, N_USERS, 2))
+    profiles[::4] = 0.0  # some have none
+    return CrowdInput("vb", form, design, LISTS, MASKED, profiles, lines, cohorts=(cohort,))
+
+
+def vb_public(given):
+    """What a server publishes after a round."""
+    ground = Ground(
+        N_ITEMS, 4.0, 1.0, 0.0, 5.0, np.zeros((N_ITEMS, 0)), given.design, np.random.default_rng(1)
+    )
+    server = VB.server(Settings(solver="vb", objective="ranking"), given.form, ground)
+    update = ENGINES["numpy"].crowd(replace(given, cohorts=(Cohort(),))).update(server.public(), 1)
+    server.advance(ItemSums(update.rows[0], LISTS.counts(N_ITEMS), update.totals[0]), 1)
+    return server.public()
+
+
+def looking(given, public):
+    """The same, in a round that looks at who rated what."""
+    parameters = public.parameters.copy()
+    parameters[given.form.blocks["parameters"].place("look")] = 1.0
+    return Public(public.rank, parameters, public.item_rows)
 
 
 def assert_same_state(one, other):
@@ -123,12 +156,41 @@ def test_blocks_together_are_one_crowd(numpy_solver, solver, n_workers):
         found, expected = mine.update(PUBLIC, t), whole.update(PUBLIC, t)
         np.testing.assert_allclose(found.rows[0], expected.rows[0], rtol=1e-4, atol=1e-5)
         assert np.array_equal(found.rows[1], expected.rows[1])  # fixed point: exactly
-        assert np.array_equal(found.totals, expected.totals)
+        np.testing.assert_allclose(found.totals[0], expected.totals[0], rtol=1e-12)
+        assert np.array_equal(found.totals[1], expected.totals[1])
+        assert expected.totals[1].any()
         assert np.array_equal(mine.user_factors, whole.user_factors)
     for crowd in (mine, whole):
         crowd.settle(PUBLIC, np.array([0, 7, 22]))
     assert np.array_equal(mine.user_factors, whole.user_factors)
     assert_same_state(mine.state(), whole.state())
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 5, 40])
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_blocks_of_vb_together_are_one_crowd(n_workers, is_fixed):
+    """Profiles and lines go with their users; steps of rows and totals are the same exactly."""
+    given = vb_given(Cohort(members=MEMBERS, **(STEPS if is_fixed else {})))
+    public = vb_public(given)
+    look = looking(given, public)
+    mine, whole = RayCrowd(HereCluster(n_workers), given), ENGINES["numba"].crowd(given)
+    for t, told in enumerate((public, look, public, look), start=1):
+        found, expected = mine.update(told, t), whole.update(told, t)
+        for a, b in ((found.rows, expected.rows), (found.totals, expected.totals)):
+            assert a[0].dtype == b[0].dtype
+            if is_fixed:
+                assert np.array_equal(a[0], b[0])
+            np.testing.assert_allclose(a[0], b[0], rtol=1e-4, atol=1e-5)
+        assert np.array_equal(mine.user_factors, whole.user_factors)
+    for crowd in (mine, whole):
+        crowd.settle(public, np.array([0, 7, 22]))
+    assert np.array_equal(mine.user_factors, whole.user_factors)
+    assert_same_state(mine.state(), whole.state())
+    other = RayCrowd(HereCluster(3), given)  # looks are counted wherever users are
+    other.restore(mine.state())
+    for crowd in (mine, whole, other):
+        with pytest.raises(WireError, match="2 rounds at most may look"):
+            crowd.update(look, 5)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "unknown"])

@@ -15,7 +15,9 @@ import pytest
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-INSTALLED = {**os.environ, "PYTHONPATH": str(HERE / "shop")}
+# Beside whatever the package under test is found by.
+PATHS = [str(HERE / "shop"), *filter(None, [os.environ.get("PYTHONPATH")])]
+INSTALLED = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
 
 
 def run(*command):

@@ -1,7 +1,7 @@
 """A whole federation in one process, with a link that can kill either side at any moment."""
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import numpy as np
@@ -13,13 +13,18 @@ from fedmmf.federation.server import identities_of
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.status import Board, FederationStatus
 from fedmmf.federation.training import Training
+from fedmmf.masks import FAMILIES
 from fedmmf.secagg import FixedPoint, ring_named
+from fedmmf.secagg.ring import RING64
 from fedmmf.server import ServerPlan
 from fedmmf.simulation import prepare
+from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.site.process import SiteProcess
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums.simulated import Group
-from fedmmf.wire.messages import Round  # noqa: F401
+from fedmmf.solvers.contract import design_of
+from fedmmf.solvers.vb.form import VbForm
+from fedmmf.solvers.vb.party import MOST_LOOKS
+from fedmmf.wire import Layout
 
 
 class KilledError(BaseException):
@@ -48,6 +53,7 @@ class Inside:
         twice: whether every message arrives twice.
         is_stale: whether older messages arrive again after newer ones.
         seen: everything that the server sent and received.
+        moved: parties that answered each attempt at a round, as their disks have it.
     """
 
     def __init__(self, folder, ratings, test=0.0):
@@ -56,19 +62,27 @@ class Inside:
         self.twice, self.is_stale, self._before = False, False, {}
         self.seen, self.away = [], set()
         self.processes, self.lives = {}, []
-        self.incidents = []
+        self.incidents, self.moved = [], {}
 
     def start_site(self, name):
         made = SiteProcess(self.folder, name, self.ratings[name], self.test)
         made._is_welcome, save = True, made._store.save
 
-        def watched(*arguments):
+        def watched(parties, changed):
             self.site_moments.pass_by(f"{name} before a write")
-            save(*arguments)
+            save(parties, changed)
+            for party in parties:
+                self._note_place(party, parties[party].mark)
             self.site_moments.pass_by(f"{name} after a write")
 
         made._store.save = watched
         self.processes[name] = made
+
+    def _note_place(self, party, mark):
+        """Which round a party has on disk as the last that it had a part in."""
+        place = mark[-1]
+        if place is not None and place[0]:
+            self.moved.setdefault(place[0], set()).add(party)
 
     # The link, as the server has it
 
@@ -118,7 +132,7 @@ class Inside:
         self.board = Board(FederationStatus(federation="test", version="0"), lambda status: None)
         admission = Admission(charter, items.catalogue.digest, identities_of(self.folder))
         self.sites = Sites(self, admission, lambda: None)
-        plan = ServerPlan(charter.training, items.catalogue, 0.0, 0.0, items.features)
+        plan = plan_of(charter.training, items)
         self.greet()
         self.store = store
         return Training(plan, charter, Greeting(self.sites, self), store, self.board)
@@ -161,6 +175,19 @@ class Inside:
                 self.lives.append(len(self.seen))
 
 
+def plan_of(settings, items):
+    """What a server plans that has been told of the mask what it has to know."""
+    family = FAMILIES[settings.mask]
+    return ServerPlan(
+        settings=settings,
+        catalogue=items.catalogue,
+        is_centred=family.is_centred,
+        ratings_per_user=None,
+        regressors=items.features,
+        design=design_of(items.features, sees_features=family.needs_features),
+    )
+
+
 class Greeting:
     """Sites that say hello whenever the server looks who is here."""
 
@@ -173,31 +200,125 @@ class Greeting:
         return getattr(self._sites, name)
 
 
-def replayed(journal, ratings, settings, sites):
+@dataclass(frozen=True)
+class Kept:
+    """What a run is replayed from: all that is on disk about it.
+
+    Attributes:
+        journal: lines on finished rounds.
+        layout: what is summed.
+        n_raters: as the survey counted them. (n_items,)
+        ratings_per_user: as the survey has it.
+        moved: who answered each attempt, where that is known; None: those whose updates are summed.
+    """
+
+    journal: list
+    layout: Layout
+    n_raters: np.ndarray
+    ratings_per_user: float | None
+    moved: dict | None = None
+
+    @classmethod
+    def of(cls, store, moved=None):
+        state, meta = store.load()
+        layout = Layout.decode(state["side/layout"].tobytes())
+        about = (state["side/n_raters"], meta["ratings_per_user"])
+        return cls(list(store.rounds()), layout, *about, moved)
+
+    def movers(self, line):
+        return line["parties"] if self.moved is None else self.moved[line["round"]]
+
+
+def replayed(kept, ratings, settings, sites):
     """The model that the recorded participants make, worked out without any message."""
-    run = prepare(ratings, settings)
-    coordinator, (group,) = run.coordinator(), run.groups
-    for line in journal:
-        coordinator.skip_to(line["round"] - 1)
+    run = _prepared(kept, ratings, settings)
+    coordinator, crowd = run.coordinator(), _Crowd(run, sites)
+    finished = {line["round"]: line for line in kept.journal}
+    for number in range(1, max(finished) + 1):
+        coordinator.skip_to(number - 1)
         round_ = coordinator.next_round()
-        coordinator.advance(round_, _sums(run, group, line, sites, round_))
+        if number in finished:
+            line = finished[number]
+            coordinator.advance(round_, crowd.sums(round_, line, kept.movers(line)))
+        elif kept.moved is not None:
+            crowd.move(round_, kept.moved.get(number, ()))  # an attempt without a sum
     return coordinator.result
 
 
-def _sums(run, group, line, sites, round_):
-    members, room = (_users(run, sites, line[kind]) for kind in ("parties", "session"))
-    solver = SOLVERS[run.settings.solver]
-    bounds, ring = solver.bounds(run.training.scale.span), ring_named(solver.ring)
-    rows, totals = (FixedPoint(int(room.sum()), b, ring) for b in (bounds.row, bounds.total))
-    cohort = replace(group.cohort, members=members, scale=float(rows.scale))
-    crowd = replace_groups(run, Group(cohort, members, group.counts, totals))
-    return crowd.sums(round_)
+def _prepared(kept, ratings, settings):
+    """The run as its survey has it, which somebody may have missed."""
+    run = prepare(ratings, settings)
+    masks = fit_all_masks(run.training, run.features, settings, kept.layout.mean)
+    run = replace(run, layout=kept.layout, masks=masks)
+    run.__dict__["plan"] = replace(run.plan, ratings_per_user=kept.ratings_per_user)
+    (group,) = run.groups
+    counts = kept.n_raters[kept.layout.items]
+    cohort = replace(group.cohort, left_out=None)
+    run.__dict__["groups"] = [replace(group, cohort=cohort, counts=counts)]
+    return run
 
 
-def replace_groups(run, group):
-    crowd_run = replace(run)
-    crowd_run.__dict__["groups"] = [group]
-    return crowd_run.crowd(run.coordinator())
+class _Crowd:
+    """All users; those who had no part in a round stay where they are."""
+
+    def __init__(self, run, sites):
+        self._run, self._sites, self._state = run, sites, run.crowd().state()
+
+    def sums(self, round_, line, movers):
+        """What the survivors of a round add up to."""
+        members, room = (_users(self._run, self._sites, line[kind]) for kind in WHO)
+        assert set(line["parties"]) <= set(movers)
+        solver, n_users = SOLVERS[self._run.settings.solver], int(room.sum())
+        bounds, ring = solver.bounds(self._run.training.scale.span), ring_named(solver.ring)
+        (group,) = self._run.groups
+        cohort = replace(
+            group.cohort,
+            members=members,
+            scale=float(FixedPoint(n_users, bounds.row, ring).scale),
+            total_scale=float(FixedPoint(n_users, bounds.total, RING64).scale),
+        )
+        return self._step(round_, replace(group, cohort=cohort, members=members), movers)
+
+    def move(self, round_, movers):
+        """An attempt that gave no sum: who answered it has moved all the same."""
+        self._step(round_, self._run.groups[0], movers)
+
+    def _step(self, round_, group, movers):
+        run, who = replace(self._run), _users(self._run, self._sites, movers)
+        looks = self._state.get(LOOKS, np.zeros(len(who), int))
+        if is_look(self._run, round_):  # whoever has been looked at often enough has nothing to say
+            may = looks < MOST_LOOKS
+            group, who = _only(group, may), who & may
+            looks = looks + who
+        run.__dict__["groups"] = [group]
+        crowd = run.crowd()
+        crowd.restore({**self._state, LOOKS: np.zeros_like(looks)})
+        sums = crowd.sums(round_)
+        after = crowd.state()
+        for name, before in self._state.items():
+            after[name][~who] = before[~who]
+        if LOOKS in after:
+            after[LOOKS] = looks
+        self._state = after
+        return sums
+
+
+def is_look(run, round_):
+    """Whether a round looks at who rated what."""
+    form = run.plan.form
+    if not isinstance(form, VbForm):
+        return False
+    return bool(form.blocks["parameters"].split(round_.public.parameters)["look"].any())
+
+
+def _only(group, who):
+    """A group that some have no part in."""
+    members = who if group.cohort.members is None else who & group.cohort.members
+    return replace(group, cohort=replace(group.cohort, members=members), members=members)
+
+
+WHO = ("parties", "session")
+LOOKS = "parties/looks"
 
 
 def _users(run, sites, parties):

@@ -17,6 +17,7 @@ from fedmmf.data import Ratings
 from fedmmf.federation.charter import Charter, Deadlines, Network
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.provision import provision
+from fedmmf.federation.store import RunStore
 from fedmmf.scale import RatingScale
 from fedmmf.site.items import of_ratings
 from fedmmf.wire import Round, split_parcel
@@ -122,6 +123,11 @@ class Machines:
         assert not check or done.returncode == 0, done.stderr
         return done
 
+    def saying(self, *words):
+        """A command on the server's machine that is not waited for."""
+        command = self.command("server", words[0], str(self.folder.root), *words[1:])
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def status(self):
         return json.loads(self.say("status", "--json").stdout)
 
@@ -164,10 +170,14 @@ class Machines:
         path = self.folder.root / "server" / "state" / "rounds.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()]
 
+    def store(self):
+        """What the server keeps on disk."""
+        return RunStore(self.folder.root / "server" / "state", {})
+
     def model(self):
         """Item factors of the finished model."""
         data = (self.folder.root / "server" / "state" / "model.bin").read_bytes()
-        return Round.decode(split_parcel(data)[1]).public
+        return Round.decode(split_parcel(data, 2)[1]).public
 
     def factors(self, site):
         with np.load(self.folder.root / "sites" / site / "state" / "result.npz") as found:

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
-from inside import Inside, KilledError, Moments, replayed
+from inside import Inside, Kept, KilledError, Moments, replayed
 from machines import SITES, make_federation, odd_ratings, rating_bytes, split_by_user
 
 from fedmmf.config import Settings
@@ -20,10 +20,14 @@ from fedmmf.simulation import train
 from fedmmf.site import site as site_module
 from fedmmf.site.process import SiteProcess
 from fedmmf.site.serving import recommend
+from fedmmf.solvers.vb import server as vb_server
+from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.vb.party import MOST_LOOKS
+from fedmmf.sums.rare import raters_needed
 from fedmmf.sums.secure.messages import SecureSetup
 from fedmmf.sums.secure.server import SecureServer
 from fedmmf.transports.bundles import pack, unpack
-from fedmmf.wire import Invitation, Kind, Refused, Round, name_of, split_parcel
+from fedmmf.wire import Invitation, Kind, Layout, Refused, Round, name_of, split_parcel
 from fedmmf.wire.frames import kind_of
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
@@ -52,7 +56,9 @@ QUICK = {"answer": 5.0, "heartbeat": 60.0, "gathering": 0.2, "patience": 5.0, "r
 
 @pytest.fixture(autouse=True)
 def _no_breath(monkeypatch):
+    """No waiting, and of three rounds the second looks at who rated what."""
     monkeypatch.setattr(training, "BREATH", 0.001)
+    monkeypatch.setattr(vb_server, "LOOKS", (1,))
 
 
 @pytest.fixture(scope="module")
@@ -106,16 +112,38 @@ def rounds_in(seen):
     return numbers
 
 
+def model_in(parcel):
+    """The final factors."""
+    return Round.decode(split_parcel(parcel, 2)[1]).public
+
+
 def require_sound(made, parcel):
     """As many rounds as were asked for, each once, and the model of who took part in them."""
     journal = list(made.store.rounds())
     numbers = [line["round"] for line in journal]
     assert numbers == sorted(set(numbers))
     assert len(numbers) == SETTINGS.max_rounds
-    public = Round.decode(split_parcel(parcel)[1]).public
+    public = model_in(parcel)
     settings = made.folder.charter().training
-    expected = replayed(journal, RATINGS, settings, list(SITES))
+    kept = Kept.of(made.store, made.moved)
+    require_counted(kept)
+    expected = replayed(kept, RATINGS, settings, list(SITES))
     assert np.abs(public.item_rows - expected.item_rows).max() < 1e-5
+
+
+def require_counted(kept):
+    """The layout is that of a survey among all sites, or all but one."""
+    n, n_sites = RATINGS.n_users, len(SITES)
+    sites = np.searchsorted(n * np.arange(1, n_sites) // n_sites, np.arange(n), side="right")
+    means = np.bincount(RATINGS.user_codes, RATINGS.values) / np.diff(RATINGS.by_user)
+    possible = []
+    for missing in (None, *range(n_sites)):
+        rated = RATINGS.item_codes[sites[RATINGS.user_codes] != missing]
+        counts = np.bincount(rated, minlength=RATINGS.n_items)
+        possible.append((counts.tolist(), means[sites != missing].mean()))
+    (mean,) = (mean for counts, mean in possible if counts == kept.n_raters.tolist())
+    assert kept.layout.mean == pytest.approx(mean, abs=1e-6)
+    assert kept.layout.items.tolist() == np.flatnonzero(kept.n_raters).tolist()
 
 
 def moments_of(folder_of, which, **kind):
@@ -148,6 +176,36 @@ def test_a_site_killed_at_any_moment_is_a_drop_out_and_comes_back(folder_of, par
         made.site_moments = Moments(at)
         require_sound(made, made.run())
         assert set(made.processes) == set(SITES)
+
+
+class LostLooks(Moments):
+    """Kills the server whenever everybody has answered another attempt at a look."""
+
+    def __init__(self, made, times):
+        super().__init__()
+        self._made, self._left, self._lost = made, times, 1
+
+    def pass_by(self, name):
+        super().pass_by(name)
+        newest = max(self._made.moved, default=0)
+        is_new = newest > self._lost and self._made.moved[newest] == set(SITES)
+        if self._left and is_new and name == "after ask":
+            assert [line["round"] for line in self._made.store.rounds()] == [1]
+            self._left, self._lost = self._left - 1, newest
+            raise KilledError(name)
+
+
+@pytest.mark.parametrize("times", [1, MOST_LOOKS, MOST_LOOKS + 1])
+def test_looks_that_are_lost_count_and_training_goes_on_without(folder_of, times):
+    """A party is looked at no more often for it; a look that nobody answers teaches nothing."""
+    made = inside(folder_of)
+    made.server_moments = LostLooks(made, times)
+    parcel = made.run()
+    assert len(made.lives) == times
+    require_sound(made, parcel)
+    assert max(rounds_in(made.seen)) >= SETTINGS.max_rounds + times
+    states = [process.site.parties[name].state() for name, process in made.processes.items()]
+    assert [int(state["users/looks"].max()) for state in states] == [MOST_LOOKS] * len(SITES)
 
 
 def test_messages_that_arrive_twice_change_nothing(folder_of):
@@ -232,6 +290,48 @@ def test_ratings_may_not_change_while_training_goes_on(folder_of):
         SiteProcess(made.folder, "a", made.ratings["b"], 0.0)
 
 
+def left_out_of_sums(made):
+    """What each session for rounds leaves out, in the order in which they were set up."""
+    setups = [setup for setup in sessions(made.seen) if not setup.for_survey]
+    return [setup.left_out.tolist() for setup in setups]
+
+
+def summed_raters(made):
+    """Raters of each item of the layout who are only summed, by the ratings themselves."""
+    layout, counts = Kept.of(made.store).layout, np.zeros(RATINGS.n_items, int)
+    for place, site in enumerate(SITES):
+        parties = made.processes[site].site.parties.values()
+        start = RATINGS.n_users * place // len(SITES)
+        for user, party in enumerate(parties, start=start):
+            if not party.in_clear:
+                counts[RATINGS.item_codes[RATINGS.by_user[user] : RATINGS.by_user[user + 1]]] += 1
+    return counts[layout.items]
+
+
+ADAPTIVE = {"solver": "sgd", "sharing": "adaptive", "threshold_j": 0.06, "held_out": 0.0}
+
+
+def test_a_server_that_goes_on_leaves_out_what_few_of_the_summed_rated(folder_of):
+    """The clear group answers no survey after its first round: what it said is kept."""
+    made = inside(folder_of, party="user", **ADAPTIVE, min_raters=3)
+    made.run()
+    n_summed = summed_raters(made)
+    rare = np.flatnonzero(n_summed < raters_needed(3)).tolist()
+    assert 0 < len(rare) < len(n_summed)
+    first = left_out_of_sums(made)
+    assert all(left_out == rare for left_out in first)
+    # Killed after it has told of the first round: the next stretch begins with an invitation.
+    at = 1 + max(n for n, name in enumerate(made.server_moments.names) if "write" in name) // 2
+    made = inside(folder_of, party="user", **ADAPTIVE, min_raters=3)
+    made.server_moments = Moments(at)
+    made.run()
+    (cut,) = made.lives
+    assert rounds_in(made.seen[:cut])
+    again = left_out_of_sums(made)
+    assert len(again) > len(first)
+    assert all(left_out == rare for left_out in again)
+
+
 # After the end
 
 
@@ -260,19 +360,87 @@ def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
     made = inside(folder_of)
     parcel = made.run()
     site = made.processes["a"].site
-    frames, last = split_parcel(parcel)
-    invitation, final = Invitation.decode(frames[0]), Round.decode(last)
-    other = replace(invitation, run=bytes(16))
-    for bad, reason in (
-        (other.encode() + last, "not of the run"),
-        (replace(invitation, solver="sgd").encode() + last, "bounds|not what"),
-        (replace(invitation, rank=invitation.rank + 1).encode() + last, "not what"),
-        (frames[0] + replace(final, is_last=False).encode(), "no finished model"),
-        (last, "an invitation"),
+    (first, laid_out), last = split_parcel(parcel, 2)
+    invitation, layout = Invitation.decode(first), Layout.decode(laid_out)
+    final, scale = Round.decode(last), RATINGS.scale
+    wide = write_variant("both", 1, 0, 0)
+    for frames, reason in (
+        ((replace(invitation, run=bytes(16)).encode(), laid_out, last), "not of the run"),
+        ((replace(invitation, solver="sgd").encode(), laid_out, last), "bounds|not what"),
+        ((replace(invitation, rank=3 + 1).encode(), laid_out, last), "not what"),
+        ((replace(invitation, variant=wide).encode(), laid_out, last), "numbers"),
+        ((replace(invitation, variant="none").encode(), laid_out, last), "no variant 'none'"),
+        ((first, replace(layout, mean=scale.max + 1).encode(), last), "on the scale"),
+        ((first, replace(layout, items=layout.items + 1).encode(), last), "catalogue|item"),
+        ((first, laid_out, replace(final, is_last=False).encode()), "no finished model|items"),
+        ((first, laid_out, replace(final, item_rows=final.item_rows[1:]).encode()), "items"),
+        ((first, last), "an invitation, a layout"),
+        ((last,), "an invitation, a layout"),
+        ((first, laid_out, laid_out, last), "2 publications and one message"),
+        ((laid_out, first, last), "not for here"),
     ):
         with pytest.raises(FedMMFError, match=reason):
-            site.take_model(bad)
+            site.take_model(b"".join(frames))
     site.take_model(parcel)
+
+
+def test_who_comes_after_the_end_takes_no_model_of_what_it_does_not_have(folder_of):
+    """A model for people with profiles, in every other way as it should be."""
+    made = inside(folder_of)
+    made.away = {"d"}
+    (first, laid_out), last = split_parcel(made.run(), 2)
+    invitation, final = Invitation.decode(first), Round.decode(last)
+    site = made.processes["d"].site
+    levels = RATINGS.scale.n_levels + 1
+    for (profile, design, of_levels), reason in (
+        ((0, 5, 0), r"1 of features.* calls for \(0, 5, 0\)"),
+        ((0, 0, levels), rf"{levels - 1} levels.* calls for \(0, 0, {levels}\)"),
+    ):
+        variant = write_variant("both", profile, design, of_levels)
+        parameters = as_variant(final, invitation, variant)
+        other = replace(invitation, variant=variant)
+        with pytest.raises(WireError, match=reason):
+            site.take_model(other.encode() + laid_out + parameters.encode())
+    site.take_model(first + laid_out + last)
+    assert site.parties["d"].is_finished
+
+
+def as_variant(final, invitation, variant):
+    """The same model with all the numbers that another variant has."""
+    old, new = (
+        VbForm.of(invitation.rank, kind).blocks["parameters"]
+        for kind in (invitation.variant, variant)
+    )
+    parts = {name: part for name, part in old.split(final.parameters).items() if len(part)}
+    extra = {"unrated": np.array([0.5, 1.0]), "cuts": np.arange(1.0, 1000.0)}
+    sizes = new.split(np.zeros(new.size))
+    parts |= {name: value[: len(sizes[name])] for name, value in extra.items()}
+    return replace(final, parameters=new.join(**parts))
+
+
+def test_who_has_no_profile_takes_a_model_of_people_with_profiles(folder_of):
+    """It is taken for somebody with the mean one."""
+    made = inside(folder_of)
+    made.away = {"d"}
+    (first, laid_out), last = split_parcel(made.run(), 2)
+    invitation, final = Invitation.decode(first), Round.decode(last)
+    variant = write_variant("both", 1, 0, 0)
+    k, places = invitation.rank, VbForm.of(invitation.rank, variant).blocks["parameters"]
+    factors = []
+    for mean in (0.0, 0.5):
+        old = VbForm.of(k, invitation.variant).blocks["parameters"].split(final.parameters)
+        weights = np.append(old["user_weights"], np.arange(k) * 0.5)
+        parts = {**{name: part for name, part in old.items() if len(part)}, "user_weights": weights}
+        parts["profile_mean"] = np.array([mean])
+        parcel = replace(invitation, variant=variant).encode() + laid_out
+        made.processes.pop("d")
+        shutil.rmtree(made.folder.root / "sites" / "d" / "state", ignore_errors=True)
+        made.start_site("d")
+        site = made.processes["d"].site
+        site.take_model(parcel + replace(final, parameters=places.join(**parts)).encode())
+        assert site.parties["d"].is_finished
+        factors.append(site.parties["d"].user_factors)
+    assert np.abs(factors[1] - factors[0])[:, 1:].max() > 0.01
 
 
 def test_errors_are_those_of_the_sites_own_predictions(folder_of):
@@ -332,11 +500,17 @@ def test_who_is_not_connected_is_not_asked(folder_of):
         ("site", {"solver": "sgd", "held_out": 0.0}),
         ("user", {"solver": "sgd", "held_out": 0.0}),
         ("site", {"solver": "sgd", "held_out": 0.0, "mask": "lr"}),
+        ("user", {**ADAPTIVE, "step": "mean"}),
+        ("site", {"mask": "none", "implicit_prior": "none"}),
+        ("user", {"implicit_prior": "items"}),
+        ("site", {"implicit_prior": "users", "mask": "lr"}),
+        ("site", {"objective": "ranking", "mask": "lr"}),
+        ("user", {"objective": "ranking", "unrated_weight": 0.3, "unrated_value": 2.0}),
     ],
 )
 def test_other_solvers_and_masks_equal_the_simulation_too(folder_of, party, changes):
     made = inside(folder_of, party=party, **changes)
-    public = Round.decode(split_parcel(made.run())[1]).public
+    public = model_in(made.run())
     expected = train(RATINGS, made.folder.charter().training).members[0].public
     assert np.abs(public.item_rows - expected.item_rows).max() < 1e-4
 
@@ -351,7 +525,7 @@ def test_other_solvers_and_masks_equal_the_simulation_too(folder_of, party, chan
 )
 def test_other_ways_to_sum_come_to_an_end(folder_of, party, changes):
     made = inside(folder_of, party=party, **changes)
-    public = Round.decode(split_parcel(made.run())[1]).public
+    public = model_in(made.run())
     assert np.isfinite(public.item_rows).all()
     assert len(list(made.store.rounds())) == SETTINGS.max_rounds
 

@@ -1,9 +1,11 @@
 """Who is not let in, by name and with the reason; and what never leaves or is never kept."""
 
+import tomllib
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.x509 import load_pem_x509_certificate
+from inside import plan_of
 from machines import SITES, make_federation, split_by_user
 
 from fedmmf import __version__
@@ -19,7 +21,6 @@ from fedmmf.federation.server import added_up, identities_of, issuer_of, require
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.store import RunStore
 from fedmmf.identity import Identity, TrustList
-from fedmmf.server import ServerPlan
 from fedmmf.site.process import SiteProcess
 from fedmmf.site.serving import recommend
 from fedmmf.transports.bundles import MOST_ENTRIES, pack, unpack
@@ -309,6 +310,36 @@ def test_a_charter_is_read_back_and_its_mistakes_are_named(tmp_path):
             Charter.read(path)
 
 
+def test_the_training_table_of_a_charter_has_every_setting_that_matters(tmp_path):
+    charter = Charter.checked(name="demo", sites=SITES)
+    new = {
+        "implicit_prior": "users",
+        "profile_prior": False,
+        "objective": "ranking",
+        "unrated_weight": 0.3,
+        "unrated_value": 2.0,
+    }
+    other = Charter.checked(name="demo", sites=SITES, training=charter.training.changed(**new))
+    table, other_table = (tomllib.loads(made.text())["training"] for made in (charter, other))
+    unused = {"engine", "ensemble", "item_statistics", "collect_masked"}
+    assert set(table) == set(Settings.model_fields) - unused - {"mask_strength"}  # it is unset
+    assert {name: other_table[name] for name in new} == new
+    assert {name for name in table if table[name] != other_table[name]} == set(new)
+    path = tmp_path / "federation.toml"
+    path.write_text(other.text())
+    assert Charter.read(path) == other
+    for name, value in new.items():
+        one = Charter.checked(name="demo", sites=SITES, training=table | {name: value})
+        assert one.digest != charter.digest, name  # a site with another one is refused
+    for old, bad, reason in (
+        ('implicit_prior = "users"', 'implicit_prior = "all"', "implicit_prior"),
+        ("unrated_weight = 0.3", "unrated_weight = 3", "unrated_weight"),
+    ):
+        path.write_text(other.text().replace(old, bad))
+        with pytest.raises(SettingsError, match=reason):
+            Charter.read(path)
+
+
 def test_a_page_elsewhere_does_not_make_another_charter():
     one, other = (
         Charter.checked(name="demo", sites=SITES, network={"page_port": port}) for port in (1, 2)
@@ -342,8 +373,7 @@ def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, tmp_path):
     folder, files = made
     process = SiteProcess(folder, "a", files["a"], 0.0)
     process._is_welcome = True
-    plan = ServerPlan(SETTINGS, process._items.catalogue, 0.0, 0.0, process._items.features)
-    invitation = pack({"a": plan.invitation().encode()})
+    invitation = pack({"a": plan_of(SETTINGS, process._items).invitation().encode()})
     state = folder.machine("a").state()
     (state / "parties-00000.npz.part").symlink_to("/dev/full")
     with pytest.raises(CheckpointError, match="No space left"):

@@ -35,7 +35,7 @@ def seconds_of_users():
     ratings = synthetic(USERS_PER_SITE, N_ITEMS, n_ratings, min_per_user=20, seed=1)
     run = prepare(ratings, SETTINGS)
     coordinator = run.coordinator()
-    crowd, seconds = run.crowd(coordinator), []
+    crowd, seconds = run.crowd(), []
     for _ in range(5):
         round_ = coordinator.next_round()
         began = time.perf_counter()

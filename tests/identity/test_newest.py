@@ -13,7 +13,18 @@ from fedmmf.masks.fitting import MaskPlan
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.scale import RatingScale
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup
-from fedmmf.wire import Catalogue, Invitation, Joined, Refused, read
+from fedmmf.wire import (
+    Adopt,
+    Adopted,
+    Catalogue,
+    Invitation,
+    Joined,
+    Layout,
+    Refused,
+    name_of,
+    parcel,
+    read,
+)
 
 
 @pytest.fixture
@@ -108,6 +119,8 @@ def test_of_many_readers_at_once_none_lowers_the_serial(tmp_path, kept, trust_li
 
 # A party
 
+LAYOUT = Layout(np.array([0, 2], np.int32), 3.5)
+
 
 def party_of(policy):
     """One that has joined, among three who rate four items."""
@@ -117,9 +130,12 @@ def party_of(policy):
     data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
     party = Party(data, MaskPlan("mean"), policy)
     invitation = Invitation(
-        bytes(16), catalogue.digest, 1.0, 5.0, 1.0, "sgd", 2, 9, "secure", 16.0, 16384.0, 3
+        bytes(16), catalogue.digest, 1.0, 5.0, 1.0, "sgd", 2, "", 9, "secure", 16.0, 16384.0, 3
     )
     assert Joined.decode(party.answer(invitation.encode())).identity == policy.public_identity
+    frame = LAYOUT.encode()
+    said = party.answer(parcel(Adopt(name_of(frame)), frame))
+    assert Adopted.decode(said) == Adopted(in_clear=False)
     return party
 
 
@@ -127,6 +143,7 @@ def setup_among(people):
     return SecureSetup(
         session=bytes(16),
         for_survey=False,
+        layout=name_of(LAYOUT.encode()),
         party=0,
         n_parties=len(people),
         n_users=len(people),

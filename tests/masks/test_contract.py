@@ -10,6 +10,7 @@ from fedmmf.errors import SettingsError, UnknownNameError
 from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, apply_one_mask, fit_masks
 from fedmmf.masks.fitting import MaskInput, OneByOne
+from fedmmf.masks.models import INTERCEPT_PENALTY
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.features import content_features
 from fedmmf.simulation.prepared import lists_of, mask_stream
@@ -22,7 +23,7 @@ def streams_of(users, plan):
     return [mask_stream(0, user) for user in users] if plan.starts_at_random else ()
 
 
-def fit_crowd(ratings, kind, **chosen):
+def fit_crowd(ratings, kind, mean=None, **chosen):
     plan = MaskPlan(kind, **chosen)
     given = MaskInput(
         lists_of(ratings),
@@ -30,11 +31,12 @@ def fit_crowd(ratings, kind, **chosen):
         ratings.scale,
         content_features(ratings),
         streams_of(ratings.user_ids, plan),
+        mean,
     )
     return fit_masks(plan, given, CompiledRunner())
 
 
-def fit_alone(ratings, user, kind, **chosen):
+def fit_alone(ratings, user, kind, mean=None, **chosen):
     plan, mine = MaskPlan(kind, **chosen), slice(*ratings.by_user[user : user + 2])
     given = MaskInput(
         UserLists.of_one(ratings.item_codes[mine]),
@@ -42,6 +44,7 @@ def fit_alone(ratings, user, kind, **chosen):
         ratings.scale,
         content_features(ratings),
         streams_of(ratings.user_ids[user : user + 1], plan),
+        mean,
     )
     return fit_masks(plan, given, OneByOne())
 
@@ -99,9 +102,10 @@ def test_no_party_interpolates_its_ratings(small, kind):
 
 
 @every_family
+@pytest.mark.parametrize("mean", [None, 3.7])
 @pytest.mark.parametrize("cross_fit", [False, True])
-def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit):
-    masks = fit_crowd(small, kind, cross_fit=cross_fit)
+def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit, mean):
+    masks = fit_crowd(small, kind, mean, cross_fit=cross_fit)
     masked = masks.masked_ratings
     assert masked.dtype == np.float32
     predicted = masks.predict(lists_of(small), content_features(small), OneByOne())
@@ -112,20 +116,59 @@ def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit):
 
 
 @every_family
-def test_users_with_no_or_one_rating_work(kind):
+@pytest.mark.parametrize("mean", [None, 3.7, 1.0, 5.0])
+def test_users_with_no_or_one_rating_work(kind, mean):
     scale, features = RatingScale(1, 5, 1), np.eye(3)
     plan, lists = MaskPlan(kind), UserLists(np.array([0, 1, 1]), np.array([2]))
-    given = MaskInput(lists, np.array([5.0]), scale, features, streams_of((0, 1), plan))
+    rated = 2.0 if mean == 5.0 else 5.0
+    given = MaskInput(lists, np.array([rated]), scale, features, streams_of((0, 1), plan), mean)
     masks = fit_masks(plan, given, OneByOne())
     assert np.isfinite(masks.theta).all()
     assert np.isnan(masks.j_train[1])
     everything = UserLists(np.array([0, 3, 6]), np.array([0, 1, 2] * 2))
     predicted = masks.predict(everything, features, OneByOne())
     assert np.isfinite(predicted).all()
-    base = 0.0 if kind == "none" else 3.0
-    assert (predicted[3:] == base).all()  # who gave nothing gets the midpoint
+    base = 0.0 if kind == "none" else np.float32(3.0 if mean is None else mean)
+    assert (predicted[3:] == base).all()  # who gave nothing gets what a mean user gives
     if kind != "none":
-        assert base < predicted[2] < 5.0
+        assert min(base, rated) < predicted[2] < max(base, rated)
+
+
+@every_family
+def test_no_mean_is_the_middle_of_the_scale(small, kind):
+    without, middle = fit_crowd(small, kind), fit_crowd(small, kind, small.scale.midpoint)
+    assert without.mean == middle.mean == small.scale.midpoint
+    assert np.array_equal(without.theta, middle.theta)
+    assert np.array_equal(without.masked_ratings, middle.masked_ratings)
+    assert fit_crowd(small, kind, 3.7).mean == 3.7
+
+
+def test_who_masks_nothing_has_no_use_for_a_mean(small):
+    masks = [fit_crowd(small, "none", mean) for mean in (None, 4.2)]
+    assert np.array_equal(masks[0].masked_ratings, masks[1].masked_ratings)
+    np.testing.assert_allclose(masks[0].masked_ratings, small.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["mean", "lr", "fm"])
+def test_masks_shrink_towards_the_mean_rating(small, kind):
+    """A strong pull ends there; nn is covered by the shift below, as its steps are limited."""
+    lists, features = lists_of(small), content_features(small)
+    strong = fit_crowd(small, kind, 3.7, strength=1e7)
+    users, lengths = lists.users, lists.lengths
+    sums = np.bincount(users, small.values - 3.7, len(lengths))
+    pull = 1e7 if kind == "mean" else INTERCEPT_PENALTY  # intercepts have a pull of their own
+    expected = 3.7 + (sums / (lengths + pull))[users]
+    found = strong.predict(lists, features, OneByOne())
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["mean", "lr", "fm", "nn"])
+def test_a_shift_of_ratings_and_mean_shifts_the_mask(small, kind):
+    scale = RatingScale(small.scale.min, small.scale.max + 1, small.scale.step)
+    low = fit_crowd(replaced(small, small.values, scale=scale), kind, 3.2)
+    high = fit_crowd(replaced(small, small.values + 1, scale=scale), kind, 4.2)
+    np.testing.assert_allclose(low.theta, high.theta, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(low.masked_ratings, high.masked_ratings, atol=1e-5)
 
 
 @every_family
@@ -158,8 +201,9 @@ def test_features_are_asked_for(small, kind):
 @every_family
 def test_parties_together_are_the_crowd(small, kind):
     """What a run in one process joins."""
-    crowd = fit_crowd(small, kind)
-    together = FittedMasks.together([fit_alone(small, user, kind) for user in range(60)])
+    crowd = fit_crowd(small, kind, 3.6)
+    together = FittedMasks.together([fit_alone(small, user, kind, 3.6) for user in range(60)])
+    assert together.mean == crowd.mean == 3.6
     assert np.array_equal(together.indptr, crowd.indptr)
     np.testing.assert_allclose(together.theta, crowd.theta, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(together.j_train, crowd.j_train, rtol=1e-6)
@@ -188,3 +232,13 @@ def test_one_user_through_the_catalogue_is_what_pairs_give(small, kind):
     pairs = masks.predict(lists, features, OneByOne()).reshape(-1, small.n_items)
     for user in (0, 31, 59):
         np.testing.assert_allclose(apply_one_mask(masks, user, features), pairs[user], rtol=1e-6)
+
+
+@every_family
+def test_fitted_masks_keep_ratings_as_they_are_and_what_was_fitted_in_half_the_room(small, kind):
+    """float32 beside float64: there may be very many, and a mask is no more exact than that."""
+    masks = fit_crowd(small, kind)
+    assert np.array_equal(masks.ratings, small.values)
+    assert masks.ratings.dtype == masks.unit_fitted.dtype == masks.unit_held_out.dtype == np.float32
+    np.testing.assert_allclose(masks.unit_ratings, (small.values - 1.0) / 4.0, atol=1e-7)
+    assert masks.unit_ratings.dtype == np.float64

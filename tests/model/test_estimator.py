@@ -18,6 +18,7 @@ from fedmmf.errors import (
 )
 from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TrainResult
 from fedmmf.simulation import prepare
+from fedmmf.solvers.sgd import mean_user
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_predictions_are_the_formula(model, small):
     slow = []
     for u, i in zip(users, items, strict=True):
         theta, x = learned.theta[u], learned.features[i]
-        f = 3.0 + 4.0 * (theta[0] + theta[1:] @ x)
+        f = learned.mean + 4.0 * (theta[0] + theta[1:] @ x)
         slow.append(np.clip(model.item_factors[i] @ model.user_factors[u] + f, 1, 5))
     predicted = model.predict(small.user_ids[users], small.item_ids[items])
     np.testing.assert_allclose(predicted, slow, rtol=1e-5)
@@ -80,10 +81,19 @@ def test_evaluation_finds_ids_in_other_vocabularies(model, small):
 def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     known_user, known_item = small.user_ids[0], small.item_ids[0]
     stranger = model.predict(10**6, known_item)[0]
-    assert stranger == pytest.approx(np.clip(3.0 + model.item_factors[0, 0], 1, 5), rel=1e-6)
+    mean = model.learned.mean
+    of_users = np.bincount(small.user_codes, small.values) / np.diff(small.by_user)
+    assert mean == pytest.approx(of_users.mean(), abs=0.05)  # some are held out
+    assert abs(mean - 3.0) > 0.1
+    (member,) = model.learned.members
+    somebody = mean_user(member.public)  # as the round before the last summed them
+    np.testing.assert_allclose(somebody, member.user_factors.mean(axis=0), atol=0.02)
+    assert np.abs(somebody[1:]).max() > 1e-3
+    score = model.item_factors[0] @ somebody
+    assert stranger == pytest.approx(np.clip(mean + score, 1, 5), rel=1e-6)
     average = model.predict(known_user, 10**6)[0]
-    assert average == pytest.approx(3.0 + 4.0 * model.learned.theta[0, 0], rel=1e-6)
-    assert model.predict("nobody", "nothing")[0] == 3.0
+    assert average == pytest.approx(mean + 4.0 * model.learned.theta[0, 0], rel=1e-6)
+    assert model.predict("nobody", "nothing")[0] == pytest.approx(mean, rel=1e-6)
     mixed = model.predict(["nobody", str(known_user)], [known_item] * 2)
     assert mixed.tolist() == [stranger, model.predict(known_user, known_item)[0]]
 
@@ -147,7 +157,7 @@ def test_a_newcomers_mistakes_are_named(model, small):
 def test_an_ensemble_predicts_the_mean_of_its_runs(small):
     ensemble = FedMMF(mask="mean", solver="vb", factors=3, rounds=5, ensemble=3).fit(small)
     learned = ensemble.learned
-    f = 3.0 + 4.0 * learned.theta[2, 0]
+    f = learned.mean + 4.0 * learned.theta[2, 0]
     scores = [member.public.item_factors[7] @ member.user_factors[2] for member in learned.members]
     expected = np.clip(f + np.mean(scores), 1, 5)
     predicted = ensemble.predict(small.user_ids[2], small.item_ids[7])[0]
@@ -181,7 +191,7 @@ def test_text_ids_work(tmp_path):
             "rating": [1, 5, 4, 2],
         }
     )
-    model = FedMMF(mask="mean", factors=2, rounds=3).fit(Ratings.from_frame(frame))
+    model = FedMMF(mask="mean", factors=2, rounds=3, min_raters=1).fit(Ratings.from_frame(frame))
     model.save(tmp_path / "m")
     again = FedMMF.load(tmp_path / "m")
     assert again.recommend("bob")["item_id"].to_list() == ["yy"]
@@ -224,6 +234,8 @@ def test_one_rating_is_enough_to_train():
     model = FedMMF(mask="mean", rounds=2, sharing="plain").fit(ratings)
     assert 1 <= model.predict(1, 1)[0] <= 5
     with pytest.raises(SettingsError, match="at least 3 users; got 1"):
+        FedMMF(mask="mean", rounds=2, min_raters=1).fit(ratings)
+    with pytest.raises(DataError, match="no item has the 5 raters"):
         FedMMF(mask="mean", rounds=2).fit(ratings)
 
 
@@ -337,7 +349,7 @@ class TestSummary:
         by_name = {row.name: row.rmse for row in rows}
         learned = fitted.learned
         users = learned.user_codes(testing.user_ids)[testing.user_codes]
-        mask = 3.0 + 4.0 * learned.theta[users, 0]
+        mask = learned.mean + 4.0 * learned.theta[users, 0]
         expected = np.sqrt(np.mean((testing.values - np.clip(mask, 1, 5)) ** 2))
         assert by_name["mask alone"] == pytest.approx(expected, rel=1e-5)
         assert fitted.evaluate(testing)["rmse"] < by_name["user mean"]

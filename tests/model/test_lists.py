@@ -36,7 +36,7 @@ def fitted(parts):
 def unclipped(model, user):
     """q_i . p_u + f_u(i) of the whole catalogue; the mask is lr, the scale 1..5."""
     theta, learned = model.learned.theta[user], model.learned
-    mask = 3.0 + 4.0 * (theta[0] + learned.features[:-1] @ theta[1:])
+    mask = learned.mean + 4.0 * (theta[0] + learned.features[:-1] @ theta[1:])
     return np.float32(model.item_factors @ model.user_factors[user] + mask)
 
 
@@ -178,7 +178,7 @@ def test_a_newcomers_list_is_made_before_clipping(model, small):
     party = newcomer._party
     newcomer.predict(small.item_ids[:1])  # lets it find its factors
     party._users.user_factors = 100 * party.user_factors
-    party.join_late = lambda solver, public: None
+    party.join_late = lambda solver, variant, public, mean: None
     scores = party.scores(np.arange(small.n_items))
     best = newcomer.recommend(10, seen=True)
     expected = slow_list(scores, range(small.n_items), 10)
@@ -431,7 +431,7 @@ def test_the_features_of_an_item_are_used(small):
     ids = small.item_ids[[5, 60, 33]].tolist()
     best = model.recommend(small.user_ids[2], candidates=ids, seen=True)
     theta = model.learned.theta[2]
-    by_mask = 3.0 + 4.0 * (theta[0] + content_features(small) @ theta[1:])
+    by_mask = model.learned.mean + 4.0 * (theta[0] + content_features(small) @ theta[1:])
     np.testing.assert_allclose(
         sorted(best["prediction"]), np.sort(np.clip(by_mask[[5, 60, 33]], 1, 5)), rtol=1e-5
     )

@@ -22,7 +22,17 @@ from fedmmf.secagg.keys import KeyPair
 from fedmmf.sums.adaptive.messages import Collected
 from fedmmf.sums.homomorphic.messages import Ciphertexts
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
-from fedmmf.wire import Finished, Invitation, Joined, Refused, Update, Wanted, read
+from fedmmf.wire import (
+    Adopted,
+    Finished,
+    Invitation,
+    Joined,
+    Layout,
+    Refused,
+    Update,
+    Wanted,
+    read,
+)
 from fedmmf.wire.frames import kind_of
 
 for folder in ("sums", "secagg"):  # where it is run as a program
@@ -34,9 +44,11 @@ from fuzz import damage  # noqa: E402
 VICTIM = "000002"
 MOST_BYTES = 50e6
 ANSWERS = (
-    Joined, Refused, Wanted, Update, Finished, Collected, SecureAgreed, SecureTrip, Ciphertexts,
+    Joined, Adopted, Refused, Wanted, Update, Finished, Collected, SecureAgreed, SecureTrip,
+    Ciphertexts,
 )  # fmt: skip
 REPLACED = (Invitation.kind, SecureSetup.kind)  # the right one takes the place of a wrong one
+OWN = (*REPLACED, Layout.kind)  # a layout of another federation is as good as this one's
 SLOW = {"homomorphic-paillier", "homomorphic-ckks", "homomorphic-ckks vb"}
 
 
@@ -81,7 +93,7 @@ class Siege:
             self._besiege(sent[VICTIM])
         replies = self._inner.exchange(stage, sent, timeout)
         if VICTIM in sent and not self.is_over:
-            (self._own if kind_of(sent[VICTIM]) in REPLACED else self.old).append(sent[VICTIM])
+            (self._own if kind_of(sent[VICTIM]) in OWN else self.old).append(sent[VICTIM])
             self._besiege_server(replies[VICTIM])
         return replies
 
@@ -91,6 +103,7 @@ class Siege:
             wrong = self._wrong(right)
             if wrong == right or wrong in (*self.old[-2:], *self._own[-2:]):
                 continue
+            layout = self._layout
             answer = self._thrown(wrong, is_measured=number % 40 == 0)
             if isinstance(answer, Refused | Wanted):
                 self.n_refused += 1
@@ -98,12 +111,20 @@ class Siege:
                     self._require_unchanged(before, answer, wrong)
                 continue
             self.n_taken += 1
+            if isinstance(answer, Adopted) and self._layout == layout:
+                before = picture(self._party)  # what it had adopted already
+                continue
             begins = isinstance(answer, Joined | SecureAgreed)
             if not begins or (kind_of(right) not in REPLACED and wrong not in self._own):
                 self.is_over = True  # it was right after all: the party is elsewhere now
                 return
             before = picture(self._party)
         self._require_unchanged(before, "one of the last", b"")
+
+    @property
+    def _layout(self):
+        run = self._party._run
+        return run.layout.encode() if run and run.layout else b""
 
     def _require_unchanged(self, before, answer, wrong):
         if picture(self._party) != before:
@@ -143,10 +164,16 @@ class Siege:
                 self.n_refused += 1
 
 
+def settings_under_siege(variant):
+    """Where some are in the clear, the others are still a crowd without the victim."""
+    chosen = {"threshold_j": 0.02} if "adaptive" in variant else {}
+    return settings_of(variant, rounds=2, min_raters=1, **chosen)
+
+
 def besiege(variant, budget, entropy=os.urandom):
     """Train once under siege; return the siege."""
     ratings = synthetic(8, 15, 70, min_per_user=5, seed=5)
-    settings = settings_of(variant, rounds=2, min_raters=1)
+    settings = settings_under_siege(variant)
     sieges = []
 
     def around(inner):
@@ -165,8 +192,8 @@ def check_undisturbed(federation, member, variant):
     incidents = federation.server.roster.incidents
     assert not incidents, incidents
     if "dp" not in variant:
-        settings = settings_of(variant, rounds=2, min_raters=1)
-        quiet = federation_of(synthetic(8, 15, 70, min_per_user=5, seed=5), settings).run()
+        ratings = synthetic(8, 15, 70, min_per_user=5, seed=5)
+        quiet = federation_of(ratings, settings_under_siege(variant)).run()
         found, wanted = member.public.item_factors, quiet.public.item_factors
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 

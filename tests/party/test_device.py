@@ -13,16 +13,20 @@ from fedmmf.errors import CheckpointError, NotFittedError
 from fedmmf.secagg.session import Trip
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.sums.adaptive.messages import Collect, Collected
 from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.transports.wrappers import Recorded
 from fedmmf.wire import (
+    Adopt,
+    Adopted,
     Ask,
     Finish,
     Finished,
     Invitation,
     Joined,
+    Layout,
     Refused,
     Round,
     Survey,
@@ -34,7 +38,9 @@ from fedmmf.wire import (
 )
 from fedmmf.wire.frames import NO_NAME
 
-ANSWERS = (Joined, Refused, Wanted, Update, Finished, Collected, SecureAgreed, SecureTrip)
+ANSWERS = (
+    Joined, Adopted, Refused, Wanted, Update, Finished, Collected, SecureAgreed, SecureTrip,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -51,11 +57,24 @@ def said(party, *publications, message):
     return read(party.answer(parcel(message, *publications)), ANSWERS)
 
 
-def joined(run, **changes):
+def invited(run, **changes):
     """A party that has joined a run with these settings."""
     party = party_of(run, **changes)
     plan = replace(run.plan, settings=run.settings.changed(**changes))
     assert isinstance(said(party, message=plan.invitation()), Joined)
+    return party
+
+
+def told(party, layout):
+    """What a party says to a layout."""
+    frame = layout.encode()
+    return said(party, frame, message=Adopt(name_of(frame)))
+
+
+def joined(run, **changes):
+    """The same, once it has adopted the run's layout."""
+    party = invited(run, **changes)
+    assert isinstance(told(party, run.layout), Adopted)
     return party
 
 
@@ -73,11 +92,13 @@ def refusal(answer):
 
 
 def test_it_takes_part_and_says_how_it_shares(run):
-    answer = said(party_of(run), message=run.plan.invitation())
-    assert answer == Joined(1, True, b"")
+    party = party_of(run)
+    assert said(party, message=run.plan.invitation()) == Joined(1, b"")
+    assert told(party, run.layout) == Adopted(in_clear=True)
     strict = replace(run.plan, settings=run.settings.changed(sharing="strict"))
     party = party_of(run, sharing="strict")
-    assert said(party, message=strict.invitation()) == Joined(1, False, b"")
+    assert said(party, message=strict.invitation()) == Joined(1, b"")
+    assert told(party, run.layout) == Adopted(in_clear=False)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +112,7 @@ def test_it_takes_part_and_says_how_it_shares(run):
         ({"rank": 0}, "k is in"),
         ({"rank": 4_000_000_000}, "k is in"),
         ({"rounds": 0}, "must be a round"),
+        ({"variant": "implicit=both"}, "sgd has no variant; got 'implicit=both'"),
     ],
 )
 def test_it_says_why_it_does_not_join(run, change, reason):
@@ -112,7 +134,14 @@ def test_it_wants_company(run):
 
 @pytest.mark.parametrize(
     "message",
-    [Ask(NO_NAME), Finish(NO_NAME), Collect(), SecureTrip(1, NO_NAME, b""), Joined(1, True, b"")],
+    [
+        Adopt(NO_NAME),
+        Ask(NO_NAME),
+        Finish(NO_NAME),
+        Collect(),
+        SecureTrip(1, NO_NAME, b""),
+        Joined(1, b""),
+    ],
     ids=lambda message: type(message).__name__,
 )
 def test_before_it_has_joined_it_answers_invitations_alone(run, message):
@@ -157,6 +186,8 @@ def test_a_new_invitation_starts_anew(run):
     first = asked(party, frame)
     moved = party.user_factors.copy()
     said(party, message=run.plan.invitation())
+    assert "adopted none" in refusal(asked(party, frame))
+    told(party, run.layout)
     assert not np.array_equal(party.user_factors, moved)
     assert np.array_equal(asked(party, frame).rows, first.rows)
 
@@ -169,9 +200,9 @@ def mutated(round_, **changes):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda r: {"item_rows": r.item_rows[:-1]}, r"(k, items, width)"),
+        (lambda r: {"item_rows": r.item_rows[:-1]}, "(k, items, width, numbers)"),
         (lambda r: {"item_rows": r.item_rows[:, :-1]}, "k must fit"),
-        (lambda r: {"parameters": r.parameters[:-1]}, "has 5 numbers"),
+        (lambda r: {"parameters": r.parameters[:-1]}, "(k, items, width, numbers)"),
         (lambda r: {"parameters": r.parameters + 0.5}, "the step is one of"),
         (lambda r: {"parameters": r.parameters * -1}, "out of range"),
         (lambda r: {"best_round": 7}, "the best one is over"),
@@ -197,8 +228,8 @@ def test_factors_that_lead_nowhere_tell_nothing_of_what_is_rated(small, variant,
     """A refusal that depends on a party's items or ratings would name them, one by one."""
     run = prepare(small, settings_of(variant))
     party = joined(run)
-    mine = run.lists.items[run.lists.of(0)]
-    item = int(mine[0]) if rated else int(np.setdiff1d(np.arange(small.n_items), mine)[0])
+    mine = party._users.summed_lists.items
+    item = int(mine[0]) if rated else int(np.setdiff1d(np.arange(len(run.layout.items)), mine)[0])
     round_ = first_round(run)
     rows = round_.item_rows.copy()
     rows[item] = 3e38
@@ -207,7 +238,9 @@ def test_factors_that_lead_nowhere_tell_nothing_of_what_is_rated(small, variant,
         part = party._run.contribute(bad, None, None, n_parties=1)
     assert np.isfinite(part.rows).all()
     assert np.isfinite(party.user_factors).all()
-    last = mutated(round_, item_rows=rows, is_last=True, round=2).encode()
+    everything = np.zeros((small.n_items, rows.shape[1]), np.float32)
+    everything[run.layout.items] = rows
+    last = mutated(round_, item_rows=everything, is_last=True, round=2).encode()
     assert said(joined(run), last, message=Finish(name_of(last))) == Finished()
 
 
@@ -222,12 +255,16 @@ def test_nothing_is_said_in_the_clear_that_the_owner_did_not_allow(small):
     party = joined(run)
     assert not party.in_clear
     frame = first_round(run).encode()
-    assert "due: Invitation or Finish or SecureSetup" in refusal(asked(party, frame))
+    assert "only in sums" in refusal(asked(party, frame))
+    assert "only in sums" in refusal(asked(party, Survey(False).encode()))
     assert "does not hand over" in refusal(said(party, message=Collect()))
     clear = joined(prepare(small, settings_of("adaptive", threshold_j=1.0)), threshold_j=1.0)
+    assert isinstance(asked(clear, Survey(False).encode()), Update)
+    assert "lets no ratings out" in refusal(asked(clear, Survey(True).encode()))
     assert isinstance(asked(clear, frame), Update)
-    survey = joined(prepare(small, settings_of("adaptive", threshold_j=1.0)), threshold_j=1.0)
-    assert "only in sums" in refusal(asked(survey, Survey(True).encode()))
+    early = invited(prepare(small, settings_of("adaptive", threshold_j=1.0)), threshold_j=1.0)
+    assert "only in sums" in refusal(asked(early, Survey(False).encode()))  # it has not chosen yet
+    assert "does not hand over" in refusal(said(early, message=Collect()))
 
 
 def test_a_survey_in_sums_agreed_on_for_rounds_is_refused(small):
@@ -281,7 +318,7 @@ def test_ratings_are_in_a_survey_only_if_its_owner_lets_them(small, is_allowed):
 def test_a_party_continues_from_its_own_checkpoint(run):
     messages = []
     coordinator = run.coordinator()
-    crowd = run.crowd(coordinator)
+    crowd = run.crowd()
     for _ in range(3):
         messages.append(coordinator.next_round())
         frame = messages[-1].encode()
@@ -331,6 +368,7 @@ def test_a_noisy_update_says_nothing_of_held_out_ratings(small):
     held_out = np.arange(len(small)) % 4 == 0
     party = make_parties(small, run.settings, held_out, run.features)["000007"]
     said(party, message=run.plan.invitation())
+    told(party, run.layout)
     assert not asked(party, first_round(run).encode()).totals.any()
 
 
@@ -357,14 +395,16 @@ def test_what_leaves_a_party_is_this():
     """The fields of what leaves a party are these and no others."""
     update = [field.name for field in fields(Update)]
     assert update == ["round", "items", "counts", "rows", "totals"]
-    assert [field.name for field in fields(Joined)] == ["n_users", "in_clear", "identity"]
+    assert [field.name for field in fields(Joined)] == ["n_users", "identity"]
+    assert [field.name for field in fields(Adopted)] == ["in_clear"]
     assert [field.name for field in fields(Finished)] == []
     assert [field.name for field in fields(Collected)] == ["items", "masked_ratings"]
     assert [field.name for field in fields(SecureTrip)] == ["trip", "about", "data"]
 
 
-def setup_of_sixty():
-    return SecureSetup(bytes(16), False, 0, 60, 60, 3, 1, np.zeros(0, np.int32), ())
+def setup_of_sixty(run):
+    layout = name_of(run.layout.encode())
+    return SecureSetup(bytes(16), False, layout, 0, 60, 60, 3, 1, np.zeros(0, np.int32), ())
 
 
 def test_a_setup_that_claims_more_than_anybody_has_allocates_nothing(small):
@@ -372,7 +412,7 @@ def test_a_setup_that_claims_more_than_anybody_has_allocates_nothing(small):
     party = joined(run)
     changes = [{"n_parties": 2**32 - 1, "n_users": 2**32 - 1}, {"n_parties": 90_000}]
     for change in (*changes, {"n_parties": 90_000, "batch": 11}, {"batch": 2**32 - 1}):
-        message = replace(setup_of_sixty(), **{"n_users": 100_000, **change}).encode()
+        message = replace(setup_of_sixty(run), **{"n_users": 100_000, **change}).encode()
         tracemalloc.start()
         party.answer(message)
         _, peak = tracemalloc.get_traced_memory()
@@ -388,7 +428,7 @@ def test_it_computes_with_no_longer_vectors_than_its_owner_allows(run):
 def test_it_shares_its_secrets_with_no_more_neighbours_than_it_has_time_for(small):
     run = prepare(small, settings_of("secure"))
     party = joined(run)
-    many = replace(setup_of_sixty(), n_parties=2000, n_users=2000)
+    many = replace(setup_of_sixty(run), n_parties=2000, n_users=2000)
     crowded = replace(many, batch=12)  # who drops out takes eleven along: it needs more holders
     degree, _ = graph_of(2000, active=False, batch=12)
     assert degree > 600
@@ -427,7 +467,7 @@ def test_a_trip_that_sums_nothing_needs_no_vector(small):
     party = joined(run)
     party.policy = replace(party.policy, takes_thin_sums=True)
     party._run.policy = party.policy
-    party.answer(setup_of_sixty().encode())
+    party.answer(setup_of_sixty(run).encode())
     session = party._run.side._agreed.session
     data = Trip(1, 0).encode(session.setup)
     tracemalloc.start()
@@ -464,7 +504,7 @@ def test_an_invitation_is_checked_against_the_partys_own_catalogue(run):
 def test_the_mark_changes_with_the_state(run):
     party, frames = joined(run), []
     coordinator = run.coordinator()
-    crowd = run.crowd(coordinator)
+    crowd = run.crowd()
     for _ in range(2):
         round_ = coordinator.next_round()
         frames.append(round_.encode())
@@ -477,3 +517,109 @@ def test_the_mark_changes_with_the_state(run):
     assert len(set(marks)) == len(marks)
     for one, other in pairwise(states):
         assert any(not np.array_equal(one[name], other[name]) for name in one)
+
+
+# Layouts
+
+
+def some_items(run, mean=3.25):
+    """A layout of every other item."""
+    return Layout(np.arange(1, run.ratings.n_items, 2, dtype=np.int32), mean)
+
+
+def test_rows_and_masks_are_those_of_the_layout(run):
+    party, layout = invited(run), some_items(run)
+    assert told(party, layout) == Adopted(in_clear=True)
+    assert party.masks.mean == 3.25
+    expected = prepare(run.ratings, run.settings)
+    masks = fit_all_masks(run.training, run.features, run.settings, 3.25)
+    np.testing.assert_allclose(party.masks.theta[0], masks.theta[7], rtol=1e-6)
+    assert not np.allclose(party.masks.theta[0], expected.masks.theta[7], rtol=1e-3)
+    coordinator = run.plan.coordinator(layout)
+    update = asked(party, coordinator.next_round().encode())
+    mine = run.lists.items[run.lists.of(7)]
+    assert np.array_equal(layout.items[update.items], mine[mine % 2 == 1])
+    tested = run.ratings.item_codes[run.is_held_out & (run.ratings.user_codes == 7)]
+    assert update.totals[0] == np.count_nonzero(tested % 2) < len(tested)
+    last = coordinator.next_round(is_last=True)
+    assert len(last.item_rows) == run.ratings.n_items
+    frame = mutated(last, round=2).encode()
+    assert said(party, frame, message=Finish(name_of(frame))) == Finished()
+    assert len(party.predict(np.arange(run.ratings.n_items))) == run.ratings.n_items
+
+
+@pytest.mark.parametrize(
+    ("items", "mean", "reason"),
+    [
+        ([], 3.0, "at least one item"),
+        ([0, 90], 3.0, "within [0, 90)"),
+        ([0, 1], 5.5, "on the scale"),
+        ([0, 1], 0.999, "on the scale"),
+    ],
+)
+def test_a_bad_layout_is_refused_and_changes_nothing(run, items, mean, reason):
+    party = invited(run)
+    before = party.state()
+    answer = told(party, Layout(np.array(items, np.int32), mean))
+    assert reason in refusal(answer)
+    assert party.state().keys() == before.keys()
+    assert told(party, run.layout) == Adopted(in_clear=True)
+    twin = joined(run)
+    frame = first_round(run).encode()
+    assert np.array_equal(asked(party, frame).rows, asked(twin, frame).rows)
+
+
+def test_a_run_has_one_layout(run):
+    """Another would be summed with what was summed before; a new run may have another."""
+    party, other = joined(run), some_items(run)
+    assert told(party, run.layout) == Adopted(in_clear=True)
+    for wrong in (other, replace(run.layout, mean=3.0), some_items(run, run.layout.mean)):
+        assert "adopted another layout" in refusal(told(party, wrong))
+    asked(party, first_round(run).encode())
+    assert "adopted another layout" in refusal(told(party, other))
+    said(party, message=run.plan.invitation())
+    assert told(party, other) == Adopted(in_clear=True)
+
+
+def test_nothing_else_is_adopted_and_no_layout_is_summed(run):
+    party, survey = joined(run), Survey(with_ratings=False).encode()
+    answer = said(party, survey, message=Adopt(name_of(survey)))
+    assert "is no layout" in refusal(answer)
+    assert "nothing to sum" in refusal(asked(party, run.layout.encode()))
+    other = some_items(run).encode()
+    assert said(party, message=Adopt(name_of(other))) == Wanted(name_of(other))
+
+
+def test_a_layout_survives_a_checkpoint(run):
+    party, again, layout = invited(run), party_of(run), some_items(run)
+    told(party, layout)
+    again.restore(party.state())
+    assert again.masks.mean == layout.mean
+    assert "adopted another layout" in refusal(told(again, run.layout))
+    frame = run.plan.coordinator(layout).next_round().encode()
+    assert np.array_equal(asked(again, frame).rows, asked(party, frame).rows)
+
+
+def test_before_the_layout_there_are_no_masks_and_no_choice(run):
+    party = invited(run)
+    for what in ("masks", "in_clear", "user_factors"):
+        with pytest.raises(NotFittedError, match="adopted a layout"):
+            getattr(party, what)
+
+
+def test_sums_of_a_layout_that_it_has_not_adopted_are_refused(small):
+    run = prepare(small, settings_of("secure"))
+    other = name_of(some_items(run).encode())
+    early, late = invited(run), joined(run)
+    for party, setup in (
+        (early, setup_of_sixty(run)),
+        (late, replace(setup_of_sixty(run), layout=other)),
+        (late, replace(setup_of_sixty(run), layout=NO_NAME)),
+        (late, replace(setup_of_sixty(run), layout=other, for_survey=True)),
+    ):
+        assert "has not adopted" in refusal(said(party, message=setup))
+    first = replace(setup_of_sixty(run), layout=NO_NAME, for_survey=True)
+    assert isinstance(said(early, message=first), SecureAgreed)
+    assert isinstance(said(late, message=setup_of_sixty(run)), SecureAgreed)
+    beyond = np.array([len(run.layout.items)], np.int32)
+    assert "within" in refusal(said(late, message=replace(setup_of_sixty(run), left_out=beyond)))

@@ -9,7 +9,7 @@ from fedmmf.errors import DataError
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import Holdings, make_parties, make_silos
 from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.wire import Ask, Joined, Refused, Round, Update, name_of, parcel, read
+from fedmmf.wire import Adopt, Adopted, Ask, Joined, Refused, Round, Update, name_of, parcel, read
 
 CUTS = np.array([0, 20, 40, 60])
 
@@ -17,6 +17,13 @@ CUTS = np.array([0, 20, 40, 60])
 def silos_of(run, engine="numba", cuts=CUTS):
     holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features)
     return make_silos(holdings, cuts, ENGINES[engine])
+
+
+def adopted(silo, run):
+    """What a silo says when it has joined a run and adopts its layout."""
+    frame = run.layout.encode()
+    assert read(silo.answer(run.plan.invitation().encode()), (Joined,)).n_users == silo.n_users
+    return read(silo.answer(parcel(Adopt(name_of(frame)), frame)), (Adopted,))
 
 
 @pytest.mark.parametrize("engine", ENGINES.names())
@@ -34,8 +41,8 @@ def test_silos_train_what_their_users_would_train_alone(small, variant, engine):
 def test_a_silos_update_counts_its_users(small):
     run = prepare(small, settings_of("plain"))
     silo = silos_of(run)["000001"]
-    answer = read(silo.answer(run.plan.invitation().encode()), (Joined,))
-    assert answer.n_users == 20
+    assert silo.n_users == 20
+    adopted(silo, run)
     frame = run.coordinator().next_round().encode()
     update = read(silo.answer(parcel(Ask(name_of(frame)), frame)), (Update,))
     members = np.isin(np.arange(60), np.arange(20, 40))
@@ -64,7 +71,7 @@ def test_every_user_of_a_silo_is_clipped_alone(small):
 def test_a_silo_hands_over_no_masked_ratings(small):
     run = prepare(small, settings_of("adaptive collecting", threshold_j=1.0))
     silo = silos_of(run)["000000"]
-    assert read(silo.answer(run.plan.invitation().encode()), (Joined,)).in_clear
+    assert adopted(silo, run).in_clear
     answer = read(silo.answer(Collect().encode()), (Collected, Refused))
     assert "only a single user" in answer.reason
 
@@ -74,7 +81,8 @@ def test_one_user_who_must_not_be_seen_keeps_the_silo_out_of_the_clear(small):
     j = run.masks.j_train
     silos = silos_of(run.__class__(**vars(run)))
     for name, begin, end in (("000000", 0, 20), ("000001", 20, 40)):
-        assert silos[name].in_clear == bool((j[begin:end] <= 0.04).all())
+        everybody = bool((j[begin:end] <= 0.04).all())
+        assert adopted(silos[name], run).in_clear == silos[name].in_clear == everybody
 
 
 def test_a_large_silo_under_noise_is_bounded_as_so_many_users(small):
@@ -97,11 +105,12 @@ def test_numbers_that_divide_by_zero_tell_nothing(small, engine):
     """A refusal would: whether it happens depends on what is rated."""
     run = prepare(small, settings_of("plain"))
     silo = silos_of(run, engine)["000000"]
-    silo.answer(run.plan.invitation().encode())
+    adopted(silo, run)
     rows = np.zeros((small.n_items, 3), np.float32)
     rows[:, 1] = 1e-45
     before = silo.user_factors.copy()
-    crafted = Round(1, 0, False, 3, np.array([2, 1e-300, 0, 1e308, 0]), rows).encode()
+    numbers = np.array([2, 1e-300, 0, 1e308, 0, 30, 1, 0, 0])
+    crafted = Round(1, 0, False, 3, numbers, rows).encode()
     answer = read(silo.answer(parcel(Ask(name_of(crafted)), crafted)), (Update,))
     assert not answer.rows.any()
     assert np.array_equal(silo.user_factors, before)

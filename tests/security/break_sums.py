@@ -40,7 +40,17 @@ from fedmmf.sums.secure.messages import SecureSetup
 from fedmmf.sums.secure.party import SecureParty
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty
-from fedmmf.wire import Finish, Joined, Refused, Survey, name_of, read
+from fedmmf.wire import (
+    Adopt,
+    Adopted,
+    Finish,
+    Joined,
+    Layout,
+    Refused,
+    Survey,
+    name_of,
+    read,
+)
 from fedmmf.wire.frames import NO_NAME
 
 # 1. What is summed
@@ -89,8 +99,10 @@ def row_of_one(ratings, item, lost):
     settings = settings_of("secure", held_out=0.0)
     federation = federation_of(ratings, settings, lambda inner: Faulty(inner, up=lost))
     federation.prepare_sums()
-    rows = rows_read(federation)
-    wanted = victims_update(ratings)[item]
+    rows, layout = rows_read(federation), federation.server.side.layout
+    if item not in layout.items:
+        return False
+    wanted = victims_update(ratings, layout)[item]
     assert np.abs(wanted).max() > 0.01
     return rows is not None and np.allclose(rows[item], wanted, atol=1e-3)
 
@@ -141,12 +153,17 @@ def corrupt_parties_leave_too_little_noise(tiny):
 # 4. The graph
 
 
+def setup_among(identities):
+    n, nothing = len(identities), np.zeros(0, np.int32)
+    return SecureSetup(bytes(16), False, NO_NAME, 0, n, n, 3, 1, nothing, identities)
+
+
 def neighbours_of_the_servers_choice(tiny):
     """Try set-ups of 20 signing parties until two in league are all that the victim masks with."""
     identities = tuple(public_identity(bytes([i]) * 32) for i in range(1, 21))
     codec = SimpleNamespace(length=3, ring=RING32)
     invitation = SimpleNamespace(encode=lambda: b"")
-    message = SecureSetup(bytes(16), False, 0, 20, 20, 3, 1, np.zeros(0, np.int32), identities)
+    message = setup_among(identities)
     for tried in range(1500):
         message = replace(message, session=tried.to_bytes(16, "big"))
         if agreed.agreed_setup(message, codec, invitation).peers(3) in ((7, 11),):
@@ -170,10 +187,11 @@ def one_graph_for_two_setups(tiny):
     """Whether a server can change what was agreed on, and keep a graph that suits it."""
     codec, invitation = SimpleNamespace(length=3, ring=RING32), SimpleNamespace(encode=lambda: b"")
     identities = tuple(public_identity(bytes([i]) * 32) for i in range(1, 13))
-    message = SecureSetup(bytes(16), False, 0, 12, 12, 3, 1, np.zeros(0, np.int32), identities)
+    message = setup_among(identities)
     others = (
         replace(message, session=b"1" * 16),
         replace(message, n_users=13),
+        replace(message, layout=b"1" * 32),
         replace(message, minimum=4),
         replace(message, left_out=np.array([1], np.int32)),
         replace(message, identities=identities[::-1]),
@@ -202,10 +220,10 @@ def a_second_survey_without_the_victim(tiny):
     federation = federation_of(tiny, settings_of("secure signed", **BARE))
     federation.server.invite()
     side = federation.server.side
-    first = side.count_raters().n_raters
+    first = side.census().n_raters
     side._session, side._names = None, sorted(set(federation.parties) - {VICTIM})
     try:
-        second = side.count_raters().n_raters
+        second = side.census().n_raters
     except FedMMFError:
         return False
     mine = tiny.item_codes[tiny.user_codes == int(VICTIM)]
@@ -217,19 +235,88 @@ def a_second_run_without_the_victim(tiny):
     settings = settings_of("secure signed", **BARE, batch=3)
     run = prepare(tiny, settings)
     parties = make_parties(run.ratings, settings, run.is_held_out, run.features)
-    rows = []
+    rows, known = [], {}
     for names in (sorted(parties), sorted(set(parties) - {VICTIM})):
         federation = LocalFederation.among(run.plan, parties, InProcess(parties))
         federation.server.roster._names = names
+        side = federation.invite()
         try:
-            federation.prepare_sums()
+            if known:  # the same items and the same mean again: that of others would be another
+                side.restore(known)
+                side.adopt()
+            else:
+                side.prepare()
         except FedMMFError:
             return False
+        known = side.state()
         rows.append(rows_read(federation))
     return all(part is not None for part in rows) and is_victims(rows[0] - rows[1], tiny)
 
 
-# 6. What a refused message does
+# 6. Layouts of the server's choice
+
+
+def another_layout_for_the_others(tiny):
+    """The victim is told of items that it rated, the others of as many that nobody did."""
+    ratings = tiny.select(tiny.item_codes < 10)
+    mine = ratings.item_codes[ratings.user_codes == int(VICTIM)][:3]
+    real, empty = (Layout(np.asarray(items, np.int32), 3.0) for items in (mine, range(10, 13)))
+    assert len(real.items) == len(empty.items)
+
+    def lie(stage, questions, publication):
+        if stage == "layout":
+            told = Adopt(name_of(empty.encode()))
+            return {name: told for name in questions if name != VICTIM}, empty.encode()
+        if stage != "set-up":
+            return None, b""
+        about = name_of(empty.encode())
+        return {n: replace(q, layout=about) for n, q in questions.items() if n != VICTIM}, b""
+
+    federation = lying_federation(ratings, lie)
+    side = federation.server.side
+    side.layout, side.n_raters = real, np.ones(tiny.n_items, np.int64)
+    adopted = side.adopt()
+    assert len(adopted) == 12
+    rows, wanted = rows_read(federation), victims_update(ratings, real)
+    assert np.abs(wanted).max() > 0.01
+    return rows is not None and np.allclose(rows, wanted, atol=1e-3)
+
+
+def an_item_less_from_round_to_round(tiny):
+    """Whether what sums with and without an item differ by shows all that its only rater rated."""
+    ratings, item, _ = with_raters(tiny, 1)
+    federation = federation_of(ratings, settings_of("secure", **BARE, step="sum"))
+    federation.prepare_sums()
+    side, round_ = federation.server.side, federation.server.coordinator.next_round()
+    items = side.layout.items
+    assert item in items  # a server that lies sums what is rare
+    rest = items != item
+    first = side.sums(round_).rows[rest]
+    side.layout = replace(side.layout, items=items[rest])
+    if not side.adopt():
+        return False
+    again = replace(round_, round=2, item_rows=round_.item_rows[rest])
+    shown = np.abs(first - side.sums(again).rows).max(axis=1) > 1e-6
+    mine = ratings.item_codes[ratings.user_codes == int(VICTIM)]
+    return sorted(items[rest][shown]) == sorted(mine[mine != item])
+
+
+def a_mean_that_makes_a_mask_look_good(tiny):
+    """Whether somebody who is too exposed shares in the clear, told of another mean rating."""
+    settings = settings_of("adaptive", mask="mean", held_out=0.0, threshold_j=0.0152)
+    run = prepare(tiny, settings)
+    for name, party in make_parties(run.ratings, settings).items():
+        if run.in_clear[int(name)]:
+            continue
+        for mean in np.linspace(1, 5, 41):
+            party.answer(run.plan.invitation().encode())
+            frame = Layout(run.layout.items, float(mean)).encode()
+            if Adopted.decode(party.answer(frame + Adopt(name_of(frame)).encode())).in_clear:
+                return True
+    return False
+
+
+# 7. What a refused message does
 
 
 def with_a_spoilt_trip(ratings, variant, **changes):
@@ -261,6 +348,13 @@ def a_refused_message_spends_the_budget(tiny):
     return victim._users.n_noisy > 0
 
 
+def adopt(party, run):
+    """Let a party join, and adopt a layout."""
+    frame = run.layout.encode()
+    party.answer(run.plan.invitation().encode())
+    Adopted.decode(party.answer(frame + Adopt(name_of(frame)).encode()))
+
+
 def refusals_that_name_items(tiny):
     """Whether a party's answer to hostile factors says if it rated an item."""
     settings = settings_of("secure", **BARE)
@@ -268,8 +362,9 @@ def refusals_that_name_items(tiny):
     mine, answers = run.lists.items[run.lists.of(int(VICTIM))], []
     for item in (int(mine[0]), int(np.setdiff1d(np.arange(tiny.n_items), mine)[0])):
         party = make_parties(run.ratings, settings)[VICTIM]
-        party.answer(run.plan.invitation().encode())
+        adopt(party, run)
         round_ = run.coordinator().next_round()
+        assert len(round_.item_rows) == tiny.n_items
         rows = round_.item_rows.copy()
         rows[item] = 3e38
         frame = replace(round_, item_rows=rows, is_last=True).encode()
@@ -326,7 +421,7 @@ def a_lone_party(tiny, **policy):
     run = prepare(tiny, settings)
     party = make_parties(run.ratings, settings)[VICTIM]
     party.policy = replace(party.policy, **policy)
-    party.answer(run.plan.invitation().encode())
+    adopt(party, run)
     return party._run
 
 
@@ -377,14 +472,13 @@ def mask_zeros_for_nothing(patch):
 
 
 def sum_what_nobody_was_seen_to_rate(patch):
-    honest = hiding.HidingServer.count_raters
+    honest = hiding.summed_items
 
-    def count_raters(self):
-        counts = honest(self)
-        self._n_raters = np.where(counts.n_raters == 0, 1, self._n_raters)
-        return counts
+    def summed_items(n_raters, settings):
+        found = np.union1d(honest(n_raters, settings), np.flatnonzero(n_raters == 0))
+        return found.astype(np.int32)
 
-    patch.setattr(hiding.HidingServer, "count_raters", count_raters)
+    patch.setattr(hiding, "summed_items", summed_items)
 
 
 def leave_no_margin(patch):
@@ -401,11 +495,23 @@ def round_shares_by_themselves(patch):
 
 def say_that_it_leads_nowhere(patch):
     def settle(self, work):
-        self.users.settle(work.public)
+        self.users.settle(work.public.take(self.layout.items))
         if not np.isfinite(self.users.user_factors).all():
             raise WireError("the server's numbers lead to an update that is not finite")
 
     patch.setattr(PartyRun, "_settle", settle)
+
+
+def take_layout_after_layout(patch):
+    def take_layout(self, layout):
+        self.users.begin(self.invitation.solver, self.form, layout, self.policy)
+        self.layout = layout
+
+    patch.setattr(PartyRun, "_take_layout", take_layout)
+
+
+def believe_any_mean(patch):
+    patch.setattr(Policy, "mask_mean", lambda self, mean, scale: mean)
 
 
 def sum_however_many_factors(patch):
@@ -471,9 +577,7 @@ def forget_whom_it_added(patch):
 
 
 def collect_in_spite_of_noise(patch):
-    patch.setattr(
-        PartyRun, "collect", lambda self: (self.users.lists.items, self.users.masks.masked_ratings)
-    )
+    patch.setattr(PartyRun, "collect", lambda self: self.users.summed_ratings)
 
 
 def let_owners_have_no_say(patch):
@@ -506,6 +610,12 @@ SUMS = {
     "the same round without the victim": (the_same_round_without_the_victim, let_rounds_repeat),
     "a second survey without the victim": (a_second_survey_without_the_victim, let_surveys_repeat),
     "a second run without the victim": (a_second_run_without_the_victim, take_any_mates),
+    "another layout for everybody else": (another_layout_for_the_others, forget_what_was_agreed),
+    "an item less from round to round": (
+        an_item_less_from_round_to_round,
+        take_layout_after_layout,
+    ),
+    "a mean that makes a mask look good": (a_mean_that_makes_a_mask_look_good, believe_any_mean),
     "a refused message moves the factors": (a_refused_message_moves_the_factors, never_go_back),
     "one party three times in a homomorphic sum": (one_party_three_times, forget_whom_it_added),
     "masked ratings in spite of noise": (

@@ -28,6 +28,7 @@ from federations import settings_of
 
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import FedMMFError
+from fedmmf.scale import RatingScale
 from fedmmf.secagg import SessionClient, SessionServer, keys, messages
 from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.secagg.session import Trip, setup_of
@@ -37,10 +38,20 @@ from fedmmf.simulation.federation import make_parties
 from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
 from fedmmf.sums.secure.party import SecureParty
 from fedmmf.transports.in_process import InProcess
-from fedmmf.wire import Finish, Invitation, Round, Survey, name_of, read, split_parcel
+from fedmmf.wire import (
+    Adopt,
+    Finish,
+    Invitation,
+    Layout,
+    Round,
+    Survey,
+    name_of,
+    read,
+    split_parcel,
+)
 
 N_PARTIES = 5
-WIRE = (Invitation, SecureSetup, SecureTrip, Finish, Survey, Round)
+WIRE = (Invitation, SecureSetup, SecureTrip, Adopt, Finish, Survey, Layout, Round)
 INNER = (messages.Keys, messages.Boxes, messages.Survivors, messages.Request)
 EVERY_FIELD = {
     f"{cls.__name__}.{part.name}" for cls in (*WIRE, Trip, *INNER) for part in fields(cls)
@@ -141,8 +152,10 @@ class Deviating:
 
     def _is_due(self, parcels):
         """Whether the wanted field is in what is sent now."""
-        _, message = split_parcel(next(iter(parcels.values())))
-        return self._wanted.split(".")[0] == type(read(message, WIRE)).__name__
+        _, frame = split_parcel(next(iter(parcels.values())))
+        message = read(frame, WIRE)
+        leaves_out = not getattr(message, "for_survey", False)  # a survey leaves nothing out
+        return self._wanted.split(".")[0] == type(message).__name__ and leaves_out
 
     def _deviate(self, parcels):
         names, seed = sorted(parcels), self._draw.random()
@@ -233,18 +246,28 @@ class Watch:
             patch.stop()
 
     def small_groups(self):
-        """How many parties' parts are read together, where these are too few."""
-        found = [(total, self.put.get(turn, {})) for turn, total in self.got.items()]
+        """How many parties' parts are read together, where these are too few.
+
+        Of differences, the rows alone: who is read there is read in every entry, and totals (1 of
+        every user, and p_u in steps of 1/256) are small numbers, which are like others by chance.
+        """
+        found = [(total, self._parts(turn)) for turn, total in self.got.items()]
         for (a, one), (b, two) in combinations(list(self.got.items()), 2):
             if len(one) == len(two):
-                found += [(one - two, self.put.get(turn, {})) for turn in (a, b)]
-        return [size for total, parts in found if (size := _size(total, list(parts.values())))]
+                rows = slice(RATINGS.n_items * SETTINGS.factors)
+                difference = (one - two)[rows]
+                found += [(difference, [part[rows] for part in self._parts(t)]) for t in (a, b)]
+        return [size for total, parts in found if (size := _size(total, parts))]
+
+    def _parts(self, turn):
+        return list(self.put.get(turn, {}).values())
 
 
 def _size(total, parts):
     """How few of the parts some entry of a total is the sum of, where these are too few; else 0.
 
-    Parts are of 32 bits, and those of a survey all the same: none is another's sum by chance.
+    Parts are of 32 bits, and those of a survey all the same but for mean ratings, which are of
+    many bits too: none is another's sum by chance.
     """
     parts = [part for part in parts if part.shape == total.shape]
     for size in range(1, MINIMUM_COHORT):
@@ -256,11 +279,19 @@ def _size(total, parts):
     return 0
 
 
-RATINGS = synthetic(N_PARTIES, 4, 20, min_per_user=4, seed=1)  # everybody rated everything
+def ratings_between_the_levels():
+    """Everybody rated everything, and nobody's mean rating is a sum of others' by chance."""
+    whole = synthetic(N_PARTIES, 4, 20, min_per_user=4, seed=1)
+    steps = np.random.default_rng(1).integers(0, 4097, len(whole.values))
+    scale = RatingScale(1.0, 5.0, 2.0**-10)
+    return replace(whole, values=(1 + steps * scale.step).astype(np.float32), scale=scale)
+
+
+RATINGS = ratings_between_the_levels()
 SETTINGS = settings_of(
     "secure signed", held_out=0.0, min_raters=1, factors=1, rounds=2, mask="none"
 )
-EXCHANGES = 17  # of a run in which nothing goes wrong
+EXCHANGES = 18  # of a run in which nothing goes wrong
 
 
 @cache

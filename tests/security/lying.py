@@ -7,7 +7,9 @@ from federations import federation_of, settings_of
 
 from fedmmf.errors import FedMMFError
 from fedmmf.simulation import prepare
+from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import Own
 from fedmmf.wire import name_of
 
 VICTIM = "000003"
@@ -17,7 +19,7 @@ BARE = {"held_out": 0.0, "min_raters": 1}
 def lying_federation(ratings, lie, **changes):
     """A federation whose server tells everybody but the victim what `lie` says."""
     federation = federation_of(ratings, settings_of("secure", **BARE, **changes))
-    federation.server.invite()
+    federation.invite()
     roster = federation.server.roster
     honest = roster.ask
 
@@ -34,11 +36,17 @@ def lying_federation(ratings, lie, **changes):
 
 
 def rows_read(federation):
-    """The rows of round 1 as the server gets them; None: no sum."""
+    """The rows of round 1 as the server gets them, of all items; None: no sum. (n_items, k)."""
+    side = federation.server.side
     try:
-        return federation.server.side.sums(federation.server.coordinator.next_round()).rows
+        if side.layout is None:
+            side.prepare()
+        found = side.sums(federation.server.coordinator.next_round()).rows
     except FedMMFError:
         return None
+    rows = np.zeros((side.desk.catalogue.n_items, found.shape[1]))
+    rows[side.layout.items] = found
+    return rows
 
 
 def is_victims(rows, ratings, atol=1e-3):
@@ -46,13 +54,19 @@ def is_victims(rows, ratings, atol=1e-3):
     return rows is not None and np.allclose(rows, victims_update(ratings), atol=atol)
 
 
-def victims_update(ratings):
-    """What the server would like to have. (n_items, k)."""
-    run = prepare(ratings, settings_of("plain", held_out=0.0))
-    mine, public = run.lists.of(int(VICTIM)), run.coordinator().next_round().public
-    items, masked = run.lists.items[mine], run.masks.masked_ratings[mine]
-    rows = np.zeros_like(public.item_rows)
-    rows[items], _ = SOLVERS["sgd"].party(public.rank).update(masked, public.take(items), 1)
+def victims_update(ratings, layout=None):
+    """What the server would like to have, by the usual layout or another. (n_items, k)."""
+    run = prepare(ratings, settings_of("secure", **BARE))
+    if layout is not None:
+        masks = fit_all_masks(run.training, run.features, run.settings, layout.mean)
+        run = replace(run, layout=layout, masks=masks)
+    given, public = run.crowd_input, run.coordinator().next_round().public
+    mine, none = given.lists.of(int(VICTIM)), np.zeros(0)
+    items, solver = given.lists.items[mine], SOLVERS["sgd"]
+    own = Own(items, given.masked_ratings[mine], none, none)
+    reading = solver.reading(given.form, public, given.design)
+    rows = np.zeros((ratings.n_items, public.rank))
+    rows[run.layout.items[items]], _ = solver.party(given.form).update(own, reading, 1)
     return rows
 
 
@@ -89,7 +103,7 @@ def everything_left_out(ratings):
     everything = np.arange(ratings.n_items, dtype=np.int32)
 
     def lie(stage, questions, publication):
-        if stage != "set-up":
+        if stage != "set-up" or next(iter(questions.values())).for_survey:
             return None, b""
         others = {n: replace(q, left_out=everything) for n, q in questions.items() if n != VICTIM}
         return others, b""

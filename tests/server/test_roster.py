@@ -29,7 +29,7 @@ def always(data):
     return lambda message: data
 
 
-JOINED = Joined(1, False, b"").encode()
+JOINED = Joined(1, b"").encode()
 
 
 def test_the_dead_are_not_waited_for():

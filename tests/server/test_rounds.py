@@ -32,7 +32,7 @@ class Losing:
 
 def test_a_lost_round_leaves_the_factors_takes_its_number_and_is_made_again(run):
     coordinator = run.coordinator()
-    crowd = Losing(run.crowd(coordinator), {2})
+    crowd = Losing(run.crowd(), {2})
     one_round(coordinator, crowd)
     before = coordinator.next_round().item_rows.copy()
     one_round(coordinator, crowd)
@@ -45,7 +45,7 @@ def test_a_lost_round_leaves_the_factors_takes_its_number_and_is_made_again(run)
 
 def test_rounds_that_keep_failing_end_the_run_with_their_reason(run):
     coordinator = run.coordinator()
-    crowd = Losing(run.crowd(coordinator), set(range(3, 99)))
+    crowd = Losing(run.crowd(), set(range(3, 99)))
     with pytest.raises(DataError, match="did not bound"):
         train(coordinator, crowd)
     assert coordinator.round == 2 + MOST_LOST - 1
@@ -53,7 +53,7 @@ def test_rounds_that_keep_failing_end_the_run_with_their_reason(run):
 
 def test_rounds_that_each_put_somebody_out_do_not_end_the_run(run):
     coordinator, lost = run.coordinator(), set(range(3, 3 + 2 * MOST_LOST))
-    train(coordinator, Losing(run.crowd(coordinator), lost, ExcludedError))
+    train(coordinator, Losing(run.crowd(), lost, ExcludedError))
     assert np.isnan(coordinator.history).sum() == 2 * MOST_LOST
 
 
@@ -62,12 +62,12 @@ def test_training_that_has_no_numbers_left_is_not_finished(run):
     coordinator.skip_to(last_number(run.settings))
     assert not coordinator.is_finished
     with pytest.raises(WireError, match="needs 12 rounds and has 0"):
-        train(coordinator, run.crowd(coordinator))
+        train(coordinator, run.crowd())
 
 
 def test_now_and_then_a_lost_round_does_not_end_the_run(run):
     coordinator = run.coordinator()
-    train(coordinator, Losing(run.crowd(coordinator), {1, 2, 4, 6, 7, 12}))
+    train(coordinator, Losing(run.crowd(), {1, 2, 4, 6, 7, 12}))
     assert coordinator.is_finished
     assert (coordinator.n_done, coordinator.round) == (12, 18)
 
@@ -75,17 +75,42 @@ def test_now_and_then_a_lost_round_does_not_end_the_run(run):
 def test_what_is_kept_is_what_was_published_in_the_best_round(small):
     run = prepare(small, settings_of("secure", rounds=40, regularization=0.01, patience=5))
     coordinator = run.coordinator()
-    crowd, published = run.crowd(coordinator), {}
+    crowd, published = run.crowd(), {}
     while not coordinator.is_finished:
         published[coordinator.round + 1] = coordinator.next_round().item_rows.copy()
         one_round(coordinator, crowd)
     assert 1 < coordinator.best_round < coordinator.round
-    assert np.array_equal(coordinator.result.item_rows, published[coordinator.best_round])
+    rows, items = coordinator.result.item_rows, run.layout.items
+    assert np.array_equal(rows[items], published[coordinator.best_round])
+    others = np.setdiff1d(np.arange(small.n_items), items)
+    assert len(others) > 0
+    assert not rows[others].any()  # of those nothing is known
+
+
+def test_items_that_are_not_summed_are_known_as_in_the_best_round(small):
+    """What the prior says of them changes from round to round, like everything else."""
+    run = prepare(small, settings_of("secure vb", rounds=40, min_raters=12, patience=3))
+    coordinator, crowd, known = run.coordinator(), run.crowd(), {}
+    items = run.layout.items
+    others = np.setdiff1d(np.arange(small.n_items), items)
+    while not coordinator.is_finished:
+        known[coordinator.round + 1] = coordinator._half.unknown(run.content[others])
+        one_round(coordinator, crowd)
+    best = coordinator.best_round
+    assert 1 < best < coordinator.round
+    assert not np.array_equal(known[best], known[best + 1])
+    again = run.coordinator()
+    again.restore(coordinator.state())
+    for one in (coordinator, again):
+        last = one.next_round(is_last=True)
+        assert last.item_rows.shape[0] == small.n_items
+        assert np.array_equal(last.item_rows[others], known[best])
+        assert np.array_equal(last.item_rows, one.result.item_rows)
 
 
 def test_it_continues_from_its_state(run):
     whole, torn = run.coordinator(), run.coordinator()
-    crowds = run.crowd(whole), run.crowd(torn)
+    crowds = run.crowd(), run.crowd()
     for _ in range(4):
         for coordinator, crowd in zip((whole, torn), crowds, strict=True):
             one_round(coordinator, crowd)
@@ -103,4 +128,4 @@ def test_divergence_is_an_error_that_says_what_to_do(small):
     run = prepare(small, settings)
     coordinator = run.coordinator()
     with pytest.raises(DivergenceError, match="Lower the learning rate or use step 'adam'"):
-        train(coordinator, run.crowd(coordinator))
+        train(coordinator, run.crowd())

@@ -62,7 +62,7 @@ def test_adaptive_bytes_are_the_mean_of_both_groups(small, collect_masked):
     run = prepared(small, sharing="adaptive", collect_masked=collect_masked)
     n_clear = int(run.in_clear.sum())
     assert 0 < n_clear < small.n_users - 3
-    rated = float(run.lists.lengths[run.in_clear].mean())
+    rated = float(run.crowd_input.lists.lengths[run.in_clear].mean())
     exact = expected_cost(replace(run.cost_input, ratings_per_user=rated))
     said = run.cost()
     for up, down in counted_rounds(run):
@@ -82,15 +82,21 @@ def test_homomorphic_bytes_are_those_of_ciphertexts_measured_now(small, solver):
         assert cost.down_bytes == down
 
 
-def test_homomorphic_rounds_also_name_the_items_that_are_left_out(small):
-    """Nobody knows before the survey which these are: four bytes each."""
-    pytest.importorskip("tenseal", reason="the extra `he`")
-    run = prepared(small, aggregation="homomorphic-ckks", min_raters=12)
+@pytest.mark.parametrize("aggregation", ["secure", "homomorphic-ckks"])
+def test_items_that_are_left_out_cost_nothing(small, aggregation):
+    """Rounds are of those that are summed, down and up; only the survey is of all."""
+    if aggregation != "secure":
+        pytest.importorskip("tenseal", reason="the extra `he`")
+    run = prepared(small, aggregation=aggregation, min_raters=12)
     counts = run.lists.counts(small.n_items)
     n_rare = int(np.count_nonzero(counts < raters_needed(12)))
     assert 0 < n_rare < small.n_items
-    ((_, down),) = counted_rounds(run, rounds=1)
-    assert down == run.cost().down_bytes + 4 * n_rare
+    cost, every = run.cost(), prepared(small, aggregation=aggregation, min_raters=1).cost()
+    ((up, down),) = counted_rounds(run, rounds=1)
+    assert down == cost.down_bytes == every.down_bytes - 4 * run.plan.form.published * n_rare
+    assert up == pytest.approx(cost.up_bytes, rel=1e-3)
+    if aggregation == "secure":
+        assert up == cost.up_bytes == every.up_bytes - 4 * run.plan.form.width * n_rare
 
 
 @pytest.mark.parametrize("chosen", [{"sharing": "plain"}, {}, {"ensemble": 2}, {"signed": True}])

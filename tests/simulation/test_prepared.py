@@ -45,13 +45,19 @@ def test_ratings_are_trained_on_or_held_out(small):
     whole = prepare(small, SETTINGS.changed(held_out=0.0))
     assert whole.training is small
     assert whole.held_out is None
-    assert len(whole.held_out_mask) == 0
+    assert whole.tested is None
 
 
 def test_masks_of_held_out_ratings_come_from_training_ratings(small):
     run = prepare(small, SETTINGS)
     expected = run.masks.predict(lists_of(run.held_out), run.features, OneByOne())
-    np.testing.assert_allclose(run.held_out_mask, expected, rtol=1e-6)
+    is_summed = np.isin(run.held_out.item_codes, run.layout.items)
+    np.testing.assert_allclose(run.tested.mask, expected[is_summed], rtol=1e-6)
+    assert np.array_equal(run.tested.values, run.held_out.values[is_summed])
+    items = run.layout.items[run.tested.lists.items]
+    assert np.array_equal(items, run.held_out.item_codes[is_summed])
+    users = run.held_out.user_codes[is_summed]
+    assert np.array_equal(run.tested.lists.users, users)
     changed = small.values.copy()
     changed[run.is_held_out] = 6 - changed[run.is_held_out]
     other = prepare(replace(small, values=changed), SETTINGS)
@@ -76,8 +82,11 @@ def test_the_server_knows_the_catalogue_and_no_more(small):
     assert plan.catalogue.n_items == small.n_items
     assert plan.catalogue.scale == small.scale
     assert plan.ratings_per_user == len(small) / small.n_users
-    assert plan.level == 0.0  # masked ratings are around 0
-    assert prepare(small, SETTINGS.changed(mask="none")).plan.level == small.scale.midpoint
+    assert plan.is_centred  # masked ratings are around 0
+    none = prepare(small, SETTINGS.changed(mask="none"))
+    assert not none.plan.is_centred
+    means = [none.coordinator().next_round().item_rows[:, 0].mean() for none in (run, none)]
+    np.testing.assert_allclose(means, [0.0, none.layout.mean], atol=0.1)
     other = prepare(small.select(small.user_codes > 3), SETTINGS)
     assert other.catalogue.digest == run.catalogue.digest
 
@@ -168,7 +177,9 @@ def test_a_party_of_one_decides_as_the_simulation_does_for_it(small):
     for grouping in ("indicator", "audit"):
         chosen = {"sharing": "adaptive", "grouping": grouping, "audit_limit": 0.6}
         run = prepare(small, SETTINGS.changed(**chosen, threshold_j=0.04))
-        alone = [party.in_clear for party in LocalFederation.of(run).parties.values()]
+        federation = LocalFederation.of(run)
+        federation.prepare_sums()
+        alone = [party.in_clear for party in federation.parties.values()]
         assert np.array_equal(alone, run.in_clear)
 
 
@@ -176,7 +187,9 @@ def groups_of(small, **chosen):
     settings = Settings(**chosen)
     in_clear = np.full(small.n_users, settings.sharing == "plain")
     solver = SOLVERS[settings.solver]
-    crowd = Simulated(lists_of(small), small.n_items, small.scale.span, in_clear, settings, solver)
+    form = solver.form(solver.rank(settings), solver.variant(settings, 0, 0, 0))
+    given = (lists_of(small), small.n_items, small.scale.span, in_clear, settings, solver, form)
+    crowd = Simulated(*given)
     return SUMS[settings.sums].simulate(crowd)
 
 

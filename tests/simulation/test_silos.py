@@ -7,7 +7,7 @@ import pytest
 
 from fedmmf.config import Settings
 from fedmmf.engines import ENGINES
-from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.contract import Cohort
 from fedmmf.simulation import LocalFederation, prepare, train
 from fedmmf.simulation.federation import Holdings, make_silos, server_plan
 
@@ -21,7 +21,8 @@ class Trained:
 
     def __init__(self, ratings, settings, parties):
         federation = LocalFederation.among(server_plan(ratings, settings), parties)
-        coordinator, side = federation.server.coordinator, federation.server.invite()
+        federation.prepare_sums()
+        coordinator, side = federation.server.coordinator, federation.server.side
         self.sums = []
         for _ in range(ROUNDS):
             round_ = coordinator.next_round()
@@ -34,7 +35,7 @@ class Trained:
 
 
 def settings_for(solver, **chosen):
-    """Strict, and nothing is left out: these federations begin without a survey."""
+    """Strict, and nothing is left out."""
     common = {"mask": "lr", "rounds": ROUNDS, "held_out": 0.0, "min_raters": 1}
     return Settings(solver=solver, factors=FACTORS[solver], **(common | chosen))
 
@@ -99,10 +100,10 @@ def test_silos_in_the_clear_say_how_many_users_rated_what(small, sharing):
     """Under adaptive sharing a silo is as careful as its most careful user: here, in sums."""
     settings = Settings(mask="lr", sharing=sharing, factors=3, rounds=ROUNDS, min_raters=1)
     parties = make_silos(Holdings(small, settings), np.array([0, 20, 40, 60]), ENGINES["numba"])
-    assert {party.in_clear for party in parties.values()} == {sharing == "plain"}
     found = Trained(small, settings, parties)
+    assert {party.in_clear for party in parties.values()} == {sharing == "plain"}
     assert np.array_equal(found.sums[0].n_raters, np.diff(small.by_item.indptr))
-    everybody = settings.changed(held_out=0.0, sharing="strict" if sharing != "plain" else sharing)
+    everybody = settings.changed(held_out=0.0, threshold_j=0.0)  # in sums
     (member,) = train(small, everybody).members
     np.testing.assert_allclose(found.item_factors, member.public.item_factors, atol=1e-4)
 
@@ -118,9 +119,7 @@ def test_every_user_of_a_silo_is_clipped_alone_on_every_engine(small, engine):
     for party in parties.values():
         silent = replace(party.policy.noise, multiplier=0.0)
         party.policy = replace(party.policy, noise=silent)
-    given = CrowdInput(
-        "sgd", 3, small.n_items, run.lists, run.masks.masked_ratings, [Cohort(clip=0.3)]
-    )
+    given = replace(run.crowd_input, cohorts=[Cohort(clip=0.3)])
     public = run.coordinator().result
     (expected,) = ENGINES["numpy"].crowd(given).update(public, 1).rows
     found = Trained(small, settings, parties).sums[0].rows

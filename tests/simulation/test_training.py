@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fedmmf.config import Settings
-from fedmmf.errors import CheckpointError, DivergenceError, SettingsError
+from fedmmf.errors import CheckpointError, DataError, DivergenceError, SettingsError
 from fedmmf.simulation import training
+from fedmmf.simulation.prepared import choose_held_out
 from fedmmf.simulation.training import members_from_arrays, members_to_arrays
 
 SETTINGS = Settings(mask="lr", rounds=12, factors=4, held_out=0.1, patience=100)
@@ -131,9 +132,14 @@ def test_more_rounds_without_held_out_ratings_fit_better(small):
 
 def test_items_that_nobody_rated_are_left_to_the_mask(small):
     rated = small.select(small.item_codes != 4)
-    for mask, level in (("lr", 0.0), ("none", 3.0)):
-        (member,) = training.train(rated, SETTINGS.changed(mask=mask)).members
+    for mask in ("lr", "none"):
+        trained = training.train(rated, SETTINGS.changed(mask=mask))
+        (member,) = trained.members
+        level = 0.0 if mask == "lr" else np.float32(trained.layout.mean)
         assert member.public.item_factors[4].tolist() == [level, 0.0, 0.0, 0.0]
+    counted = rated.select(~choose_held_out(rated, SETTINGS))
+    means = [counted.values[counted.user_codes == user].mean() for user in range(60)]
+    assert trained.layout.mean == pytest.approx(np.mean(means), abs=1e-6)
 
 
 def test_the_runs_of_an_ensemble_differ(small):
@@ -183,5 +189,7 @@ def test_a_crowd_too_small_to_hide_in_is_refused(small):
     frame = two.to_frame()
     few = type(small).from_frame(frame, scale=small.scale)
     with pytest.raises(SettingsError, match="at least 3 users; got 2"):
+        training.train(few, SETTINGS.changed(mask="mean", min_raters=1))
+    with pytest.raises(DataError, match="no item has the 5 raters"):
         training.train(few, SETTINGS.changed(mask="mean"))
     training.train(few, SETTINGS.changed(mask="mean", sharing="plain", rounds=1))

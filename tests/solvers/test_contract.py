@@ -1,8 +1,12 @@
-"""What every solver has to do; the equations are in test_sgd.py and test_vb.py."""
+"""What every solver has to do, in each of its variants; the equations are in test_sgd.py and
+test_vb.py.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -11,12 +15,39 @@ from fedmmf.errors import UnknownNameError, WireError
 from fedmmf.scale import RatingScale
 from fedmmf.secagg import ring_named
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Ground, ItemSums, Public, added, unrated
-from fedmmf.sums.contract import HELD_OUT_TOTALS, sizes_of
-from fedmmf.wire import Catalogue, Round, read
+from fedmmf.solvers.contract import Ground, ItemSums, Own, Public, added, design_of, unrated
+from fedmmf.sums.contract import HELD_OUT_TOTALS, round_sizes
+from fedmmf.wire import Catalogue, Layout, Round, read
 
 N_ITEMS, N_USERS, SPAN = 11, 14, 4.0
 SCALE = RatingScale(1, 5, 1)
+WEIGHT, VALUE = 0.03, 2.0  # of unrated items, where they count: who rated what is of no low rank
+
+# Settings, columns of profiles, columns of a design, levels.
+CASES = {
+    "sgd": ({"solver": "sgd"}, 0, 0, 0),
+    "sgd, mean": ({"solver": "sgd", "step": "mean"}, 0, 0, 0),
+    "sgd, biases": ({"solver": "sgd", "biases": True}, 0, 0, 0),
+    "vb, none": ({"solver": "vb", "implicit_prior": "none"}, 0, 0, 0),
+    "vb, items": ({"solver": "vb", "implicit_prior": "items"}, 0, 0, 0),
+    "vb, users": ({"solver": "vb", "implicit_prior": "users"}, 0, 0, 0),
+    "vb, both": ({"solver": "vb"}, 0, 0, 0),
+    "vb, no item prior": ({"solver": "vb", "item_prior": False}, 0, 0, 0),
+    "vb, profiles": ({"solver": "vb", "implicit_prior": "none"}, 2, 0, 0),
+    "vb, ranking": ({"solver": "vb", "implicit_prior": "none"}, 0, 1, 0),
+    "vb, ranking by features": ({"solver": "vb", "implicit_prior": "none"}, 0, 3, 0),
+    "vb, all of it": ({"solver": "vb"}, 2, 3, 0),
+    "vb, ordinal": ({"solver": "vb", "implicit_prior": "none"}, 0, 0, 5),
+    "vb, both, profiles, ordinal": ({"solver": "vb"}, 2, 0, 5),
+}
+# Other packages' solvers (tests/extending), as they are without being asked for more.
+TRIED = {settings["solver"] for settings, *_ in CASES.values()}
+CASES |= {name: ({"solver": name}, 0, 0, 0) for name in SOLVERS.names() if name not in TRIED}
+
+
+def test_every_solver_is_tried():
+    assert {"sgd", "vb"} <= TRIED
+    assert {settings["solver"] for settings, *_ in CASES.values()} == set(SOLVERS.names())
 
 
 class Problem:
@@ -36,31 +67,83 @@ class Problem:
             for user, items in enumerate(self.items)
         ]
         self.regressors = generator.standard_normal((N_ITEMS, 2))
+        self.profiles = generator.standard_normal((N_USERS, 2))
+        self.lines = np.array((3.0, 0.2, -0.2)) + 0.3 * generator.standard_normal((N_USERS, 3))
 
-    def ground(self):
-        stream = np.random.default_rng(1)
-        return Ground(N_ITEMS, SPAN, 0.0, 6.0, self.regressors, stream)
-
-    def sums(self, halves, public, t):
-        """What everybody sends, added up as the server sees it."""
-        parts = []
-        for half, items, masked in zip(halves, self.items, self.masked, strict=True):
-            rows = np.zeros(public.item_rows.shape)
-            rows[items], totals = half.update(masked, public.take(items), t)
-            n_raters = np.isin(np.arange(N_ITEMS), items).astype(int)
-            parts.append(ItemSums(rows, n_raters, totals))
-        return added(parts)
-
-    def error(self, halves, public):
-        """Root mean square error of q . p."""
-        each = zip(halves, self.items, self.masked, strict=True)
-        errors = [
-            masked - public.item_factors[items] @ half.user_factors for half, items, masked in each
-        ]
-        return float(np.sqrt(np.mean(np.square(np.concatenate(errors)))))
+    @property
+    def counts(self):
+        return sum(np.isin(np.arange(N_ITEMS), items).astype(int) for items in self.items)
 
 
 PROBLEM = Problem()
+
+
+def ordered(masked):
+    """Ratings near 3 + what is masked, as levels, and the masks that leave that."""
+    levels = SCALE.levels(3.0 + masked)
+    return {"levels": levels, "mask": (1.0 + levels - masked).astype(np.float32)}
+
+
+class Case:
+    """The problem, as one variant of a solver sees it."""
+
+    def __init__(self, name):
+        self.name = name
+        chosen, n_profile, n_design, n_levels = CASES[name]
+        if n_levels:
+            chosen = {"likelihood": "ordinal", **chosen}
+        if n_design:
+            chosen = {"objective": "ranking", "unrated_value": VALUE, **chosen}
+            chosen["unrated_weight"] = WEIGHT
+        self.settings = Settings(factors=3, **chosen)
+        self.solver, self.n_design = SOLVERS[self.settings.solver], n_design
+        self.rank = self.solver.rank(self.settings)
+        self.variant = self.solver.variant(self.settings, n_profile, n_design, n_levels)
+        self.form = self.solver.form(self.rank, self.variant)
+        self.design = design_of(PROBLEM.regressors, sees_features=True)[:, :n_design]
+        lines, profiles = PROBLEM.lines[:, :n_design], PROBLEM.profiles[:, :n_profile]
+        each = zip(PROBLEM.items, PROBLEM.masked, profiles, lines, strict=True)
+        self.own = [Own(*parts) for parts in each]
+        if n_levels:  # a rating is what is nearest to the masked rating, the mask is what is left
+            self.own = [replace(own, **ordered(own.masked_ratings)) for own in self.own]
+
+    def server(self):
+        stream, problem = np.random.default_rng(1), PROBLEM
+        ground = Ground(N_ITEMS, SPAN, 1.0, 0.0, 6.0, problem.regressors, self.design, stream)
+        return self.solver.server(self.settings, self.form, ground)
+
+    def party(self):
+        return self.solver.party(self.form)
+
+    def reading(self, public):
+        return self.solver.reading(self.form, public, self.design)
+
+    def sums(self, halves, public, t):
+        """What everybody sends, added up as the server sees it."""
+        parts, reading = [], self.reading(public)
+        for half, own in zip(halves, self.own, strict=True):
+            rows = np.zeros((N_ITEMS, self.form.width))
+            rows[own.items], totals = half.update(own, reading, t)
+            n_raters = np.isin(np.arange(N_ITEMS), own.items).astype(int)
+            parts.append(ItemSums(rows, n_raters, totals))
+        return added(parts)
+
+    def train(self, server, halves, rounds, after=0):
+        for t in range(after + 1, after + rounds + 1):
+            server.advance(self.sums(halves, server.public(), t), t)
+
+    def error(self, halves, public):
+        """Root mean square error of q . p; unrated items count as they do in training."""
+        total = weights = 0.0
+        for half, own in zip(halves, self.own, strict=True):
+            targets, weight = np.zeros(N_ITEMS), np.zeros(N_ITEMS)
+            if self.n_design:
+                targets, weight = VALUE - self.design @ own.line, np.full(N_ITEMS, WEIGHT)
+            targets[own.items], weight[own.items] = own.masked_ratings, 1.0
+            weight[PROBLEM.counts == 0] = 0.0
+            total += weight @ (targets - public.item_factors @ half.user_factors) ** 2
+            weights += weight.sum()
+        return float(np.sqrt(total / weights))
 
 
 def numbers(n):
@@ -68,208 +151,279 @@ def numbers(n):
     return arrays.arrays(np.float64, n, elements=st.floats(allow_nan=False, allow_infinity=False))
 
 
-@pytest.mark.parametrize("name", SOLVERS.names())
+def changed(start):
+    """Some of the numbers of a server, changed a little or wildly."""
+    odd = st.sampled_from([-1.0, 0.0, 1e-29, 1e-9, 0.5, 1e9, 1e29, -1e29, 1e300])
+    near = st.sampled_from([1e-20, 1e-6, 0.9, 1.1, 1e6, 1e20])
+    places, ways = st.integers(0, len(start) - 1), odd | near.map(lambda x: (x,))
+
+    def with_changes(changes):
+        numbers = start.copy()
+        for place, value in changes.items():  # another number, or that times a factor
+            numbers[place] = numbers[place] * value[0] if isinstance(value, tuple) else value
+        return numbers
+
+    return st.dictionaries(places, ways, min_size=1, max_size=4).map(with_changes)
+
+
+@pytest.mark.parametrize("name", CASES)
 class TestSolver:
     """The contract."""
 
     @pytest.fixture
-    def solver(self, name):
-        return SOLVERS[name]
+    def case(self, name):
+        return Case(name)
 
     @pytest.fixture
-    def settings(self, name):
-        return Settings(solver=name, factors=3)
+    def server(self, case):
+        return case.server()
 
     @pytest.fixture
-    def rank(self, solver, settings):
-        return solver.rank(settings)
+    def halves(self, case):
+        return [case.party() for _ in range(N_USERS)]
 
-    @pytest.fixture
-    def server(self, solver, settings):
-        return solver.server(settings, PROBLEM.ground())
-
-    @pytest.fixture
-    def halves(self, solver, rank):
-        return [solver.party(rank) for _ in range(N_USERS)]
-
-    def train(self, server, halves, rounds, after=0):
-        for t in range(after + 1, after + rounds + 1):
-            server.advance(PROBLEM.sums(halves, server.public(), t), t)
-
-    def test_it_says_what_everybody_has_to_know(self, name, solver):
-        assert solver.name == name
+    def test_it_says_what_everybody_has_to_know(self, case):
+        solver = case.solver
+        assert solver.name == case.settings.solver
         assert ring_named(solver.ring).name == solver.ring
         assert solver.default_rounds >= 1
         assert 0 <= solver.default_held_out <= 0.5
-        assert {solver.may_be_clear, solver.may_be_noisy} <= {True, False}
+        assert {solver.may_be_clear, solver.may_be_noisy, solver.ranks} <= {True, False}
+        assert solver.ranks or not case.n_design
 
-    def test_its_sizes_are_those_of_its_arrays(self, solver, server, rank, halves):
-        public = server.public()
-        assert rank == public.rank >= 3
-        assert public.item_rows.shape == (N_ITEMS, solver.width(rank))
+    def test_its_sizes_are_those_of_its_arrays(self, case, server, halves):
+        public, form = server.public(), case.form
+        assert case.rank == public.rank == form.rank >= 3
+        assert public.item_rows.shape == (N_ITEMS, form.published)
         assert (public.item_rows.dtype, public.parameters.dtype) == (np.float32, np.float64)
-        assert public.parameters.ndim == 1
-        assert public.item_factors.shape == (N_ITEMS, rank)
-        items = PROBLEM.items[0]
-        rows, totals = halves[0].update(PROBLEM.masked[0], public.take(items), 1)
-        assert rows.shape == (len(items), solver.width(rank))
-        assert totals.shape == (solver.n_totals(rank),)
-        assert halves[0].user_factors.shape == (rank,)
+        assert public.parameters.shape == (form.n_parameters,)
+        assert public.item_factors.shape == (N_ITEMS, case.rank)
+        rows, totals = halves[0].update(case.own[0], case.reading(public), 1)
+        assert rows.shape == (len(case.own[0].items), form.width)
+        assert rows.dtype == np.float32
+        assert totals.shape == (form.n_totals,)
+        assert halves[0].user_factors.shape == (case.rank,)
+        assert (form.n_profile, form.n_design, form.n_levels) == CASES[case.name][1:]
 
-    def test_its_bounds_grow_with_the_scale_and_are_not_reached(self, solver, server, halves):
-        bounds, wide = solver.bounds(SPAN), solver.bounds(100 * SPAN)
+    def test_a_variant_is_read_as_it_was_written_and_nothing_else(self, case):
+        assert case.solver.form(case.rank, case.variant) == case.form
+        for other in (case.variant + " ", " " + case.variant, case.variant + "x", "\n", "none"):
+            with pytest.raises(WireError, match="the server's numbers are out of range"):
+                case.solver.form(case.rank, other)
+
+    def test_its_bounds_grow_with_the_scale_and_are_not_reached(self, case, server, halves):
+        bounds, wide = case.solver.bounds(SPAN), case.solver.bounds(100 * SPAN)
         assert 0 < bounds.row < wide.row
         assert 0 < bounds.total < wide.total
         for t in range(1, 8):
-            public = server.public()
-            for half, items, masked in zip(halves, PROBLEM.items, PROBLEM.masked, strict=True):
-                rows, totals = half.update(masked, public.take(items), t)
+            reading = case.reading(server.public())
+            for half, own in zip(halves, case.own, strict=True):
+                rows, totals = half.update(own, reading, t)
                 assert np.abs(rows).max() < bounds.row
                 assert np.abs(totals).max(initial=0.0) < bounds.total
-            self.train(server, halves, 1, after=t)
+            case.train(server, halves, 1, after=t)
 
-    def test_training_lowers_the_error(self, solver, server, halves):
-        self.train(server, halves, 1)
-        first = PROBLEM.error(halves, server.public())
-        self.train(server, halves, solver.default_rounds, after=1)
-        assert PROBLEM.error(halves, server.public()) < 0.6 * first
+    def test_training_lowers_the_error(self, case, server, halves):
+        case.train(server, halves, 1)
+        first = case.error(halves, server.public())
+        case.train(server, halves, case.solver.default_rounds, after=1)
+        assert case.error(halves, server.public()) < 0.6 * first
 
-    def test_it_accepts_what_its_own_server_publishes(self, solver, server, halves, rank):
-        """Also as it comes off the wire."""
-        catalogue = Catalogue(N_ITEMS, SCALE, bytes(32))
-        sizes = sizes_of(catalogue, solver, rank, for_survey=False)
-        assert sizes.n_totals == HELD_OUT_TOTALS + solver.n_totals(rank)
+    def test_it_accepts_what_its_own_server_publishes(self, case, server, halves):
+        """Also as it comes off the wire, and in the end with items that nobody rated."""
+        solver, form = case.solver, case.form
+        sizes = the_sizes(case)
+        assert sizes.n_totals == HELD_OUT_TOTALS + form.n_totals
         for t in range(1, 6):
             public = server.public()
-            solver.check(public)
+            solver.check(form, public)
+            server.check(public)
             frame = Round.of(public, t, 0, is_last=False).encode()
             arrived = read(frame, [Round], sizes).public
-            solver.check(arrived)
+            solver.check(form, arrived)
             assert np.array_equal(arrived.item_rows, public.item_rows)
             assert np.array_equal(arrived.parameters, public.parameters)
-            self.train(server, halves, 1, after=t - 1)
+            case.train(server, halves, 1, after=t - 1)
+        public, more = server.public(), server.unknown(PROBLEM.regressors[:4])
+        assert more.shape == (4, form.published)
+        assert more.dtype == np.float32
+        larger = Public(public.rank, public.parameters, np.vstack((public.item_rows, more)))
+        solver.check(form, larger)
+        design = np.vstack((case.design, case.design[:4]))
+        half = case.party()
+        half.settle(case.own[0], solver.reading(form, larger, design))
+        assert np.isfinite(half.user_factors).all()
 
     @pytest.mark.parametrize("change", [-2, -1, 1, 7])
-    def test_it_refuses_another_number_of_parameters(self, solver, server, change):
+    def test_another_number_of_parameters_is_refused(self, case, server, change):
+        """By whoever reads a round off the wire."""
         public = server.public()
         n = len(public.parameters) + change
-        with pytest.raises(WireError, match="the server's numbers are out of range"):
-            solver.check(Public(public.rank, np.resize(public.parameters, n), public.item_rows))
-        with pytest.raises(WireError):
-            solver.check(Public(public.rank, np.zeros(0), public.item_rows))
+        for numbers in (np.resize(public.parameters, n), np.zeros(0)):
+            told = Public(public.rank, numbers, public.item_rows)
+            frame = Round.of(told, 1, 0, is_last=False).encode()
+            with pytest.raises(WireError, match="must be"):
+                read(frame, [Round], the_sizes(case))
 
     @pytest.mark.parametrize("factor", [-1.0, 1e300, -1e300])
-    def test_it_refuses_signs_and_sizes_that_no_server_has(self, solver, server, factor):
+    def test_it_refuses_signs_and_sizes_that_no_server_has(self, case, server, factor):
         public = server.public()
+        told = Public(public.rank, factor * public.parameters, public.item_rows)
         with pytest.raises(WireError, match="the server's numbers are out of range"):
-            solver.check(Public(public.rank, factor * public.parameters, public.item_rows))
+            case.solver.check(case.form, told)
+        with pytest.raises(WireError, match="the server's numbers are out of range"):
+            server.check(told)
 
-    def test_what_it_accepts_can_be_computed_with(self, solver, settings, rank):
+    def test_what_it_accepts_can_be_computed_with(self, case, server, halves):
         """Whatever finite numbers arrive: `check` refuses them, or a party comes to an end.
 
         What is not finite then, or not invertible, the party refuses itself.
         """
-        public = solver.server(settings, PROBLEM.ground()).public()
-        items, masked = PROBLEM.items[0], PROBLEM.masked[0]
+        case.train(server, halves, 2)
+        public, own = server.public(), case.own[0]
         usual = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, 1e-20, 1e20])
         n = len(public.parameters)
+        accepted = []
 
-        @given(numbers(n) | arrays.arrays(np.float64, n, elements=usual))
+        @given(
+            numbers(n) | arrays.arrays(np.float64, n, elements=usual) | changed(public.parameters)
+        )
+        @example(public.parameters)
         def holds(parameters):
-            told = Public(rank, parameters, public.item_rows)
+            told = Public(case.rank, parameters, public.item_rows)
             try:
-                solver.check(told)
+                case.solver.check(case.form, told)
             except WireError:
                 return
-            half = solver.party(rank)
+            accepted.append(1)
+            half = case.party()
             with np.errstate(all="ignore"):
                 try:
-                    rows, _ = half.update(masked, told.take(items), 1)
-                    half.settle(masked, told.take(items))
+                    reading = case.reading(told)
+                    for t in (1, 100):  # also where ordered ratings are levels
+                        rows, totals = half.update(own, reading, t)
+                    half.settle(own, reading)
                 except np.linalg.LinAlgError:
                     return
-            assert rows.shape == (len(items), solver.width(rank))
+            assert rows.shape == (len(own.items), case.form.width)
+            assert totals.shape == (case.form.n_totals,)
 
         holds()
+        assert accepted
 
-    def test_an_update_depends_on_nothing_but_its_arguments(self, solver, server, rank):
-        one, other = solver.party(rank), solver.party(rank)
+    def test_an_update_depends_on_nothing_but_its_arguments(self, case, server, halves):
+        one, other = case.party(), case.party()
         for t in (1, 2, 3):
-            public = server.public().take(PROBLEM.items[0])
+            public = server.public()
             before = public.item_rows.copy()
-            mine, theirs = (half.update(PROBLEM.masked[0], public, t) for half in (one, other))
+            readings = [case.reading(public) for _ in range(2)]
+            mine, theirs = (
+                half.update(case.own[0], reading, t)
+                for half, reading in zip((one, other), readings, strict=True)
+            )
             assert all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
             assert np.array_equal(one.user_factors, other.user_factors)
             assert np.array_equal(public.item_rows, before)
+            case.train(server, halves, 1, after=t - 1)
 
-    def test_a_party_goes_on_from_its_state(self, solver, server, halves, rank):
-        self.train(server, halves, 3)
-        half, public = halves[0], server.public().take(PROBLEM.items[0])
+    def test_a_party_goes_on_from_its_state(self, case, server, halves):
+        case.train(server, halves, 3)
+        half, reading = halves[0], case.reading(server.public())
         state = half.state()
         kept = {name: value.copy() for name, value in state.items()}
-        expected = half.update(PROBLEM.masked[0], public, 4)
+        expected = half.update(case.own[0], reading, 4)
         assert all(np.array_equal(state[name], kept[name]) for name in kept)  # these are copies
         for _ in range(2):  # one state serves many
-            again = solver.party(rank)
+            again = case.party()
             again.restore(state)
-            found = again.update(PROBLEM.masked[0], public, 4)
+            found = again.update(case.own[0], reading, 4)
             assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
             assert np.array_equal(again.user_factors, half.user_factors)
+            assert all(np.array_equal(state[name], kept[name]) for name in kept)
 
-    def test_a_server_goes_on_from_its_state(self, solver, settings, server, halves):
-        self.train(server, halves, 3)
-        sums = PROBLEM.sums(halves, server.public(), 4)
+    def test_a_server_goes_on_from_its_state(self, case, server, halves):
+        case.train(server, halves, 3)
+        sums = case.sums(halves, server.public(), 4)
         state = {name: value.copy() for name, value in server.state().items()}
-        again = solver.server(settings, PROBLEM.ground())
+        again = case.server()
         again.restore(state)
         assert np.array_equal(again.public().item_rows, server.public().item_rows)
         for half in (server, again):
             half.advance(sums, 4)
         assert np.array_equal(again.public().item_rows, server.public().item_rows)
         assert np.array_equal(again.public().parameters, server.public().parameters)
+        regressors = PROBLEM.regressors[:3]
+        assert np.array_equal(again.unknown(regressors), server.unknown(regressors))
+        # A round later it still is: what was published before is part of what goes on.
+        halves_of_both = [[case.party() for _ in range(N_USERS)] for _ in range(2)]
+        for half, parties in zip((server, again), halves_of_both, strict=True):
+            case.train(half, parties, 2, after=4)
+        assert np.array_equal(again.public().item_rows, server.public().item_rows)
+        assert np.array_equal(again.public().parameters, server.public().parameters)
 
-    def test_what_is_published_stays_as_it_was(self, server, halves):
+    def test_what_is_published_stays_as_it_was(self, case, server, halves):
         """The best round is kept while the next ones are computed."""
         public = server.public()
         rows, parameters = public.item_rows.copy(), public.parameters.copy()
-        self.train(server, halves, 2)
+        case.train(server, halves, 2)
         assert np.array_equal(public.item_rows, rows)
         assert np.array_equal(public.parameters, parameters)
 
-    def test_who_settles_fits_finished_factors(self, solver, server, halves, rank):
+    def test_who_settles_fits_finished_factors(self, case, server, halves):
         """Wherever p_u was before, and better than at the start."""
-        self.train(server, halves, solver.default_rounds)
+        case.train(server, halves, case.solver.default_rounds)
         public = server.public()
-        fresh = [solver.party(rank) for _ in range(N_USERS)]
-        at_start = PROBLEM.error(fresh, public)
-        for one, other, items, masked in zip(
-            halves, fresh, PROBLEM.items, PROBLEM.masked, strict=True
-        ):
-            one.settle(masked, public.take(items))
-            other.settle(masked, public.take(items))
+        fresh = [case.party() for _ in range(N_USERS)]
+        at_start, reading = case.error(fresh, public), case.reading(public)
+        for one, other, own in zip(halves, fresh, case.own, strict=True):
+            one.settle(own, reading)
+            other.settle(own, reading)
             assert np.array_equal(one.user_factors, other.user_factors)
-        assert PROBLEM.error(fresh, public) < 0.6 * at_start
+        assert case.error(fresh, public) < 0.6 * at_start
 
-    def test_who_has_rated_nothing_adds_nothing(self, solver, server, rank):
-        half, nothing = solver.party(rank), np.zeros(0, np.float32)
+    def test_who_has_rated_nothing_adds_nothing(self, case, server, halves):
+        case.train(server, halves, 3)
+        own = Own(np.zeros(0, int), np.zeros(0, np.float32), case.own[0].profile, case.own[0].line)
+        half, reading = case.party(), case.reading(server.public())
         before = half.user_factors.copy()
-        for t in (1, 2):
-            public = server.public().take(np.zeros(0, int))
-            rows, totals = half.update(nothing, public, t)
-            assert rows.shape == (0, solver.width(rank))
-            assert totals.shape == (solver.n_totals(rank),)
+        for t in (4, 5):
+            rows, totals = half.update(own, reading, t)
+            assert rows.shape == (0, case.form.width)
+            assert totals.shape == (case.form.n_totals,)
             assert not totals.any()
         np.testing.assert_allclose(half.user_factors, before, atol=1e-6)
-        half.settle(nothing, public)
-        np.testing.assert_allclose(half.user_factors, before, atol=1e-6)
+        half.settle(own, reading)
+        assert np.isfinite(half.user_factors).all()
+        if case.form.n_profile or case.n_design:  # there is something to go by
+            return
+        stranger = case.solver.stranger(case.form, server.public())
+        np.testing.assert_allclose(half.user_factors, stranger, atol=1e-6)
 
-    def test_factors_can_be_put_back(self, solver, server, halves, rank):
+    def test_a_stranger_is_a_finite_vector_of_factors(self, case, server, halves):
+        """Before the first round it is where every party starts."""
+        start = case.solver.stranger(case.form, server.public())
+        assert (start.shape, start.dtype) == ((case.rank,), np.float32)
+        assert np.array_equal(start, case.party().user_factors)
+        case.train(server, halves, 3)
+        later = case.solver.stranger(case.form, server.public())
+        assert np.isfinite(later).all()
+        learns = case.settings.solver == "sgd" or case.form.n_profile > 0
+        assert np.array_equal(later, start) == (not learns)
+
+    def test_factors_can_be_put_back(self, case, server, halves):
         """The p_u of the best round."""
-        self.train(server, halves, 2)
+        case.train(server, halves, 2)
         best = halves[0].user_factors.copy()
-        self.train(server, halves, 2, after=2)
+        case.train(server, halves, 2, after=2)
         halves[0].user_factors = best
         assert np.array_equal(halves[0].user_factors, best)
+
+
+def the_sizes(case):
+    """What a party expects of rounds."""
+    catalogue = Catalogue(N_ITEMS, SCALE, bytes(32))
+    layout = Layout(np.arange(N_ITEMS, dtype=np.int32), 3.0)
+    return round_sizes(catalogue.n_items, layout, case.form)
 
 
 def test_an_unknown_solver_is_named():
@@ -284,3 +438,9 @@ def test_sums_of_groups_add_up():
     assert both.n_raters.tolist() == [2, 0]
     assert both.totals.tolist() == [4.0]
     assert unrated(both).tolist() == [False, True]
+
+
+def test_a_design_begins_with_one_and_has_features_where_masks_see_them():
+    content = np.arange(6.0).reshape(3, 2)
+    assert design_of(content, sees_features=False).tolist() == [[1.0]] * 3
+    assert design_of(content, sees_features=True).tolist() == [[1, 0, 1], [1, 2, 3], [1, 4, 5]]

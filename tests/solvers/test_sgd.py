@@ -4,17 +4,18 @@ import pytest
 from fedmmf.config import Settings
 from fedmmf.errors import WireError
 from fedmmf.solvers import sgd
-from fedmmf.solvers.contract import Ground, ItemSums, Public
+from fedmmf.solvers.contract import Ground, ItemSums, Own, Public
 from fedmmf.solvers.sgd import SGD, Factors, SgdParty, SgdPlan, SgdServer
 
 
-def plan(step="sum", rate=0.01, regularization=0.1, prior=1.0, biases=False):
-    return SgdPlan(sgd.STEPS.index(step), rate, regularization, prior, float(biases))
+def plan(step="sum", rate=0.01, regularization=0.1, prior=1.0, biases=False, per_user=0.0):
+    return SgdPlan(sgd.STEPS.index(step), rate, regularization, prior, float(biases), per_user)
 
 
 def ground(n_items, level=0.0, seed=0):
     stream = np.random.default_rng(seed)
-    return Ground(n_items, 4.0, level, 30.0, np.zeros((n_items, 0)), stream)
+    nothing = np.zeros((n_items, 0))
+    return Ground(n_items, 4.0, 1.0, level, 30.0, nothing, nothing, stream)
 
 
 @pytest.fixture
@@ -86,11 +87,89 @@ def test_adam_is_adam():
 
 def test_a_late_party_lands_where_its_updates_would_lead(party):
     r, q, _ = party
-    late = sgd.settled_factors(r, q, plan())
+    late = sgd.settled_factors(r, q, plan(), np.array([1.0, 0.0, 0.0]))
     patient = Factors.starting_at(np.zeros(3))
     for t in range(1, 3000):
         sgd.party_update(r, q, patient, plan(), t)
     np.testing.assert_allclose(late, patient.value, atol=1e-4)
+
+
+@pytest.mark.parametrize(("per_user", "counted"), [(0.0, 8), (5.0, 8), (8.0, 8), (30.0, 30)])
+def test_who_settles_is_shrunk_to_the_mean_user(party, per_user, counted):
+    """By lambda for each rating, and for no fewer ratings than users have on average."""
+    r, q, mean = party
+    found = sgd.settled_factors(r, q, plan(prior=0.0, per_user=per_user), mean)
+    # r = q.p + noise with p around the mean: a regression with a row more for each number of p
+    weight = np.sqrt(counted * 0.1)
+    rows = np.vstack((q, weight * np.eye(3)))
+    expected = np.linalg.lstsq(rows, np.concatenate((r, weight * mean)))[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_who_has_rated_nothing_settles_as_the_mean_user(biases):
+    mean = np.array([0.8, 0.5, -0.25])
+    nothing = (np.zeros(0), np.zeros((0, 3), np.float32))
+    found = sgd.settled_factors(*nothing, plan(biases=biases, per_user=20.0), mean)
+    np.testing.assert_allclose(found, [1.0 if biases else 0.8, 0.5, -0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_with_biases_the_first_factor_of_who_settles_is_one(party, biases):
+    r, q, mean = party
+    found = sgd.settled_factors(r, q, plan(biases=biases, per_user=20.0), mean)
+    if not biases:
+        assert abs(found[0] - 1.0) > 0.01
+        return
+    weight = np.sqrt(20 * 0.1)
+    rows, targets = np.vstack((q[:, 1:], weight * np.eye(2))), (r - q[:, 0], weight * mean[1:])
+    expected = np.linalg.lstsq(rows, np.concatenate(targets))[0]
+    np.testing.assert_allclose(found, [1.0, *expected], rtol=1e-5, atol=1e-6)
+
+
+def test_totals_are_one_and_p_u():
+    """After the update; who has rated nothing is not counted."""
+    generator = np.random.default_rng(3)
+    public = SgdServer(plan(), ground(6), 3).public()
+    half, own = (
+        SgdParty(3),
+        Own(np.arange(4), generator.standard_normal(4), np.zeros(0), np.zeros(0)),
+    )
+    for t in (1, 2):
+        before = half.user_factors.copy()
+        _, totals = half.update(own, public, t)
+        assert totals.dtype == np.float64
+        assert np.array_equal(totals, [1.0, *half.user_factors])
+        assert not np.array_equal(before, half.user_factors)
+    nobody = Own(np.zeros(0, int), np.zeros(0), np.zeros(0), np.zeros(0))
+    rows, totals = SgdParty(3).update(nobody, public, 1)
+    assert rows.shape == (0, 3)
+    assert totals.tolist() == [0.0] * 4
+
+
+def test_the_mean_user_is_published_and_is_the_stranger():
+    server, form = SgdServer(plan(per_user=7.0), ground(2), 3), SGD.form(3, "")
+    assert sgd.mean_user(server.public()).tolist() == [1, 0, 0]  # where everybody starts
+    sums = ItemSums(np.zeros((2, 3)), np.array([4, 4]), np.array([4.0, 3.0, 2.0, -1.0]))
+    server.advance(sums, 1)
+    public = server.public()
+    assert sgd.mean_user(public).tolist() == [0.75, 0.5, -0.25]
+    assert public.parameters.tolist() == [0, 0.01, 0.1, 1, 0, 7, 0.75, 0.5, -0.25]
+    stranger = SGD.stranger(form, public)
+    assert stranger.tolist() == [0.75, 0.5, -0.25]
+    assert stranger.dtype == np.float32
+    again = SgdServer(plan(per_user=7.0), ground(2), 3)
+    again.restore(server.state())
+    assert np.array_equal(again.public().parameters, public.parameters)
+
+
+@pytest.mark.parametrize("totals", [[0.0] * 4, [0.9, 5.0, 5.0, 5.0], [-3.0, 5.0, 5.0, 5.0]])
+def test_where_nobody_is_counted_the_mean_user_stays(totals):
+    """With noise that hides users, totals are zeros."""
+    server = SgdServer(plan(), ground(2), 3)
+    server.advance(ItemSums(np.zeros((2, 3)), np.array([4, 4]), np.array(totals)), 1)
+    assert sgd.mean_user(server.public()).tolist() == [1, 0, 0]
 
 
 def test_auto_regularization_falls_with_history_and_grows_with_the_scale():
@@ -106,8 +185,11 @@ def test_the_start_predicts_the_level():
 
 
 def test_the_plan_survives_its_numbers():
-    public = Public(3, plan("adam", biases=True).to_parameters(), np.zeros((1, 3)))
-    assert SgdPlan.of(public) == plan("adam", biases=True)
+    rule, mean = plan("adam", biases=True, per_user=12.5), np.array([1.0, 0.5, -2.0])
+    public = Public(3, rule.to_parameters(mean), np.zeros((1, 3)))
+    assert len(public.parameters) == sgd.N_PLAN + 3
+    assert SgdPlan.of(public) == rule
+    assert np.array_equal(sgd.mean_user(public), mean)
 
 
 def test_biases_are_pinned_on_both_sides(party):
@@ -115,14 +197,16 @@ def test_biases_are_pinned_on_both_sides(party):
     r, _, _ = party
     rule = plan("adam", rate=0.1, biases=True)
     server = SgdServer(rule, ground(8), 4)
-    local = SgdParty(4)
+    local, own = SgdParty(4), Own(np.arange(8), r, np.zeros(0), np.zeros(0))
     for t in range(1, 30):
-        rows, totals = local.update(r, server.public(), t)
+        rows, totals = local.update(own, server.public(), t)
         server.advance(ItemSums(rows, np.ones(8, int), totals), t)
     assert local.user_factors[0] == 1.0
     assert (server.public().item_factors[:, 1] == 1.0).all()
     assert local.user_factors[1] != 0.0
-    late = sgd.settled_factors(r, server.public().item_factors, rule)
+    public = server.public()
+    assert sgd.mean_user(public)[0] == 1.0
+    late = sgd.settled_factors(r, public.item_factors, rule, sgd.mean_user(public))
     assert late[0] == pytest.approx(1.0, abs=1e-6)
 
 
@@ -131,7 +215,7 @@ def test_the_plan_takes_what_the_settings_leave_to_auto():
     assert found.learning_rate == sgd.DEFAULT_RATES["mean"]
     assert found.regularization == sgd.auto_regularization(4.0, 30.0)
     chosen = Settings(step="sum", learning_rate=0.3, regularization=0.0, user_prior=0.0)
-    assert SgdPlan.filled_in(chosen, ground(5)) == plan("sum", 0.3, 0.0, 0.0)
+    assert SgdPlan.filled_in(chosen, ground(5)) == plan("sum", 0.3, 0.0, 0.0, per_user=30.0)
 
 
 def test_biases_are_two_factors_more():
@@ -142,7 +226,7 @@ def test_biases_are_two_factors_more():
 def test_what_nobody_rated_loses_its_starting_noise():
     """The mask alone, and the level, predict an item that has no rater in the first round."""
     server = SgdServer(plan(), ground(3, level=2.5), 4)
-    server.advance(ItemSums(np.zeros((3, 4)), np.array([1, 0, 2]), np.zeros(0)), 1)
+    server.advance(ItemSums(np.zeros((3, 4)), np.array([1, 0, 2]), np.zeros(5)), 1)
     factors = server.public().item_factors
     assert factors[1].tolist() == [2.5, 0, 0, 0]
     assert factors[0, 1:].all()
@@ -151,8 +235,6 @@ def test_what_nobody_rated_loses_its_starting_noise():
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ([1, 0.1, 0.1, 1], "5 numbers; got 4"),
-        ([1, 0.1, 0.1, 1, 0, 0], "5 numbers; got 6"),
         ([1.5, 0.1, 0.1, 1, 0], "the step is one of .*; got 1.5"),
         ([3, 0.1, 0.1, 1, 0], "the step is one of .*; got 3"),
         ([-1, 0.1, 0.1, 1, 0], "the step is one of .*; got -1"),
@@ -163,15 +245,52 @@ def test_what_nobody_rated_loses_its_starting_noise():
         ([1, 0.1, 1e300, 1, 0], r"lambda .*; got 1e\+300"),
         ([1, 0.1, 0.1, 1, 0.5], "biases are 0, or 1 with two factors; got 0.5"),
         ([1, 0.1, 0.1, 1, -1], "biases .*; got -1"),
+        ([1, 0.1, 0.1, 1, 0, -1], "users have ratings; got -1 on average"),
+        ([1, 0.1, 0.1, 1, 0, 1e9], r"users have ratings; got 1e\+09 on average"),
     ],
 )
 def test_a_plan_out_of_range_is_refused(parameters, reason):
+    numbers = np.array([*(*parameters, 30.0)[:6], 1.0, 0.0, 0.0])
     with pytest.raises(WireError, match=f"the server's numbers are out of range: .*{reason}"):
-        SGD.check(Public(3, np.array(parameters, np.float64), np.zeros((1, 3), np.float32)))
+        check(Public(3, numbers, np.zeros((1, 3), np.float32)))
+
+
+def check(public):
+    SGD.check(SGD.form(public.rank, ""), public)
+
+
+def test_there_is_one_variant():
+    form = SGD.form(3, SGD.variant(Settings(), n_profile=2, n_design=0, n_levels=0))
+    assert (form.rank, form.width, form.published) == (3, 3, 3)
+    assert (form.n_parameters, form.n_totals, form.n_profile, form.n_design) == (9, 4, 0, 0)
+    with pytest.raises(WireError, match="sgd has no variant; got 'other'"):
+        SGD.form(3, "other")
+
+
+def test_a_party_takes_its_own_items_of_what_is_published(party):
+    r, q, _ = party
+    mean = np.array([0.5, 0.25, -1.0])
+    public = Public(3, plan("adam").to_parameters(mean), np.vstack((q, -q)).astype(np.float32))
+    items = np.array([1, 4, 9])
+    one, other = SgdParty(3), Factors.starting_at(sgd.start_user_factors(1, 3)[0])
+    own = Own(items, r[:3], np.zeros(0), np.zeros(0))
+    rows, totals = one.update(own, SGD.reading(SGD.form(3, ""), public, np.zeros((16, 0))), 1)
+    expected = sgd.party_update(r[:3], public.item_rows[items], other, plan("adam"), 1)
+    assert np.array_equal(rows, expected)
+    assert np.array_equal(one.user_factors, other.value)
+    assert np.array_equal(totals, [1.0, *other.value])
+    one.settle(own, public)
+    late = sgd.settled_factors(r[:3], public.item_rows[items], plan("adam"), mean)
+    assert np.array_equal(one.user_factors, late)
+
+
+def test_items_that_are_not_summed_are_left_to_the_mask():
+    server = SgdServer(plan(biases=True), ground(3, level=2.5), 4)
+    assert server.unknown(np.zeros((2, 5))).tolist() == [[2.5, 1, 0, 0]] * 2
 
 
 def test_biases_need_two_factors():
-    parameters = plan(biases=True).to_parameters()
-    SGD.check(Public(2, parameters, np.zeros((1, 2), np.float32)))
+    rule = plan(biases=True)
+    check(Public(2, rule.to_parameters(np.ones(2)), np.zeros((1, 2), np.float32)))
     with pytest.raises(WireError, match="with two factors"):
-        SGD.check(Public(1, parameters, np.zeros((1, 1), np.float32)))
+        check(Public(1, rule.to_parameters(np.ones(1)), np.zeros((1, 1), np.float32)))

@@ -1,21 +1,53 @@
 """The variational solver against slow, obvious formulas."""
 
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedmmf.config import Settings
 from fedmmf.engines import ENGINES
+from fedmmf.engines.contract import CrowdInput
 from fedmmf.errors import WireError
-from fedmmf.solvers import vb
-from fedmmf.solvers.contract import Ground, ItemSums, Public
-from fedmmf.solvers.vb import VB, VbParty, VbServer
+from fedmmf.lists import UserLists
+from fedmmf.solvers.contract import Form, Ground, ItemSums, Own, Public, added, design_of
+from fedmmf.solvers.vb import VB
+from fedmmf.solvers.vb.form import IMPLICIT, Blocks, VbForm, pack, unpack, write_variant
+from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
+from fedmmf.solvers.vb.party import MOST_LOOKS, PINNED, VbParty, evidence, prior_mean
+from fedmmf.solvers.vb.reading import Spread
+from fedmmf.solvers.vb.server import (
+    LOOK_RIDGE,
+    LOOKS,
+    PRIOR_RIDGE,
+    STEP,
+    USER_RIDGE,
+    value_of_unrated,
+    weight_of_unrated,
+)
 
-K = 4
+K, N_USERS, N_ITEMS = 4, 13, 10  # nobody rates the last item
+UNPROFILED = (2, 7)  # users without a profile
+WEIGHT, VALUE = 0.3, 1.5  # of unrated items, where they count
 
-
-def ground(generator, n_items, regressors=None):
-    regressors = np.zeros((n_items, 0)) if regressors is None else regressors
-    return Ground(n_items, 4.0, 0.0, 30.0, regressors, generator)
+# Implicit priors, columns of profiles, columns of a design, levels.
+VARIANTS = {
+    "none": ("none", 0, 0, 0),
+    "items": ("items", 0, 0, 0),
+    "users": ("users", 0, 0, 0),
+    "both": ("both", 0, 0, 0),
+    "profiles": ("none", 2, 0, 0),
+    "users, profiles": ("users", 2, 0, 0),
+    "ranking": ("none", 0, 1, 0),
+    "ranking by features": ("none", 0, 3, 0),
+    "all of it": ("both", 2, 3, 0),
+    "ordinal": ("none", 0, 0, 5),
+    "ordinal, two levels": ("none", 0, 0, 2),
+    "ordinal, both, profiles": ("both", 2, 0, 5),
+}
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
 @pytest.fixture
@@ -23,123 +55,816 @@ def generator():
     return np.random.default_rng(4)
 
 
-def random_moments(generator, n):
-    means = generator.standard_normal((n, K))
-    roots = generator.standard_normal((n, K, K))
-    return means, roots @ roots.transpose(0, 2, 1) + np.eye(K)
+class World:
+    """Some users and a server, after some rounds of training."""
+
+    def __init__(self, variant, rounds=None, copies=1):
+        implicit, d, m, n_levels = VARIANTS[variant]
+        made, drawn = np.random.default_rng(12), np.random.default_rng(13)
+        self.form = VbForm.of(K, write_variant(implicit, d, m, n_levels))
+        self.regressors = made.standard_normal((N_ITEMS, 2))
+        self.design = design_of(self.regressors, sees_features=True)[:, :m]
+        self.own = []
+        for _ in range(N_USERS):
+            items = np.flatnonzero(made.random(N_ITEMS - 1) < 0.6)
+            masked = made.standard_normal(len(items)).astype(np.float32)
+            profile, line = made.standard_normal(2)[:d], made.standard_normal(3)[:m]
+            line[:1] += 3.0
+            if len(self.own) in UNPROFILED:
+                profile = np.zeros(d)
+            ordered = ()
+            if n_levels:
+                levels = drawn.integers(0, n_levels, len(items)).astype(np.int32)
+                step = 4.0 / (n_levels - 1)
+                ordered = (levels, (1.0 + step * levels - masked).astype(np.float32))
+            self.own.append(Own(items, masked, profile, line, *ordered))
+        self.own = self.own * copies
+        settings = {"unrated_weight": WEIGHT, "unrated_value": VALUE} if m else {}
+        self.settings = Settings(solver="vb", factors=K - 1, implicit_prior=implicit, **settings)
+        self.server = VB.server(self.settings, self.form, self.ground())
+        self.halves = [VbParty(self.form) for _ in self.own]
+        if rounds is None:  # ordered ratings are levels from some round on
+            rounds = BEGINS_AFTER + 2 if n_levels else 4
+        for t in range(1, rounds + 1):
+            self.round(t)
+        self.t = rounds + 1  # the coming round
+
+    def ground(self):
+        stream = np.random.default_rng(1)
+        return Ground(N_ITEMS, 4.0, 1.0, 0.0, 5.0, self.regressors, self.design, stream)
+
+    def reading(self):
+        return VB.reading(self.form, self.server.public(), self.design)
+
+    def sums(self, t):
+        """What everybody sends, added up."""
+        parts, reading = [], self.reading()
+        for half, own in zip(self.halves, self.own, strict=True):
+            rows = np.zeros((N_ITEMS, self.form.width))
+            rows[own.items], totals = half.update(own, reading, t)
+            is_rated = np.isin(np.arange(N_ITEMS), own.items).astype(int)
+            parts.append(ItemSums(rows, is_rated, totals))
+        return added(parts)
+
+    def half_of(self, own):
+        """The half of a user, as it is after all rounds so far."""
+        (place, *_) = [at for at, other in enumerate(self.own) if other is own]
+        half = VbParty(self.form)
+        half.restore(self.halves[place].state())
+        return half
+
+    def round(self, t):
+        sums = self.sums(t)
+        self.server.advance(sums, t)
+        return sums
 
 
-def test_packing_is_reversible(generator):
-    _, matrices = random_moments(generator, 5)
-    assert np.array_equal(vb.unpack(vb.pack(matrices), K), matrices)
-    assert vb.pack(matrices).shape == (5, K * (K + 1) // 2)
+@dataclass
+class Posterior:
+    """Of one p_u, worked out over all items one by one."""
+
+    prior: Any
+    mean: Any
+    moment: Any  # E[p p^T]
+    targets: Any  # (n_items,) masked ratings, of unrated items too
+    weights: Any  # (n_items,) 1 where rated
+    variance: float  # of what is latent in ordered ratings, summed
+    levels: Any  # what these add to the totals (3 (n_levels - 1),)
 
 
-def rows_of(means, covariances):
-    moments = covariances + means[:, :, np.newaxis] * means[:, np.newaxis, :]
-    return np.hstack((means, vb.pack(moments)))
+def covariances(reading, form, public):
+    """T_i of every item: an inverse each. (n_items, k, k)."""
+    parts = form.blocks["parameters"].split(public.parameters)
+    a, b = unpack(parts["curvature"], K), unpack(parts["base"], K)
+    return np.array([np.linalg.inv(n * a + b) for n in reading.n_raters])
 
 
-def sums_of(rows, ratings):
-    return np.concatenate((ratings @ rows[:, :K], rows[:, K:].sum(axis=0)))
+def phi(x):
+    return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
-@pytest.mark.parametrize("solve", [vb.posterior_rows, ENGINES["numba"].solve])
-def test_posterior_is_bayes_rule_for_a_linear_model(generator, solve):
-    """With certain items (no covariance) it is Bayesian linear regression."""
-    q, r = generator.standard_normal((9, K)), generator.standard_normal(9)
-    precision, mean, tau = np.array([1.0, 2.0, 3.0, 0.5]), generator.standard_normal(K), 0.7
-    sums = sums_of(rows_of(q, np.zeros((9, K, K))), r)
-    (row,) = solve(sums[np.newaxis], precision, mean[np.newaxis], tau)
-    inverse = np.linalg.inv(np.diag(precision) + q.T @ q / tau)
-    expected = inverse @ (precision * mean + q.T @ r / tau)
-    np.testing.assert_allclose(row[:K], expected, rtol=1e-5)
-    moment = inverse + np.outer(expected, expected)
-    np.testing.assert_allclose(vb.unpack(row[K:], K), moment, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(row[vb.diagonal(K)], np.diag(moment), rtol=1e-5)
+def below(x):
+    """P(a standard normal number is less than x)."""
+    return math.erfc(-x / math.sqrt(2)) / 2
 
 
-def test_expected_squares_is_the_mean_over_draws(generator):
-    means, covariances = random_moments(generator, 3)
-    r = np.array([1.0, -0.5, 2.0])
-    p, spread = generator.standard_normal(K), 0.3 * np.eye(K)
-    sums = sums_of(rows_of(means, covariances), r)
-    (row,) = rows_of(p[np.newaxis], spread[np.newaxis])
-    found = vb.expected_squares(np.sum(r**2), sums, row, K)
-    draws = 200_000
-    total = 0.0
-    for i in range(3):
-        q = generator.multivariate_normal(means[i], covariances[i], draws)
-        ps = generator.multivariate_normal(p, spread, draws)
-        total += np.mean((r[i] - np.sum(q * ps, axis=1)) ** 2)
-    assert found == pytest.approx(total, rel=0.02)
+def in_order(world, own):
+    """Mean and variance of what is latent, rating by rating, and the totals of cut points."""
+    reading, p = world.reading(), world.half_of(own).user_factors
+    n_cuts, spread = len(reading.cuts), math.sqrt(reading.tau)
+    totals, means, variances = np.zeros((3, n_cuts)), [], []
+    for item, level, mask in zip(own.items, own.levels, own.mask, strict=True):
+        expected = float(mask) + sum(reading.mean[item][f] * float(p[f]) for f in range(K))
+        at = [(cut - expected) / spread for cut in reading.cuts]
+        low, high = at[level - 1] if level else -9.0, at[level] if level < n_cuts else 9.0
+        share = below(high) - below(low)
+        shift = (phi(low) - phi(high)) / share
+        means.append(expected + spread * shift - float(mask))
+        narrower = (low * phi(low) - high * phi(high)) / share - shift**2
+        variances.append(reading.tau * (1 + narrower))
+        for cut in range(n_cuts):
+            totals[:, cut] += (level <= cut, below(at[cut]), phi(at[cut]) / spread)
+    return means, variances, totals
 
 
-def split_rows(rows):
-    """Means and covariances."""
-    mean = rows[:, :K]
-    return mean, vb.unpack(rows[:, K:], K) - mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
+def known_of(world, own):
+    """What the prior of a user knows: sums over items by hand, and a profile or the mean one."""
+    reading, known = world.reading(), []
+    if world.form.implicit in ("users", "both"):
+        n = len(own.items)
+        known += [sum(reading.mean[i][f] for i in own.items) / math.sqrt(n or 1) for f in range(K)]
+    if world.form.n_profile:
+        known += list(own.profile if np.any(own.profile) else reading.profile_mean)
+    return np.array(known)
 
 
-def bound(problem, server, locals_):
-    """Evidence lower bound, up to constants, written out from the definitions."""
-    ratings, users, items = problem
-    state = server.state()
-    tau, a = state["hyper"][0], state["hyper"][1:]
-    q, t = split_rows(state["rows"])
-    total = 0.0
-    for r, u, i in zip(ratings, users, items, strict=True):
-        p, s = locals_[u]
-        second_q, second_p = t[i] + np.outer(q[i], q[i]), s + np.outer(p, p)
-        error = r * r - 2 * r * (q[i] @ p) + np.sum(second_q * second_p)
-        total -= 0.5 * (np.log(tau) + error / tau)
-    m = vb.prior_mean(K)
-    for p, s in locals_:
-        spread = (p - m) ** 2 + np.diag(s)
-        total += 0.5 * np.sum(np.log(a) - a * spread) + 0.5 * np.linalg.slogdet(s)[1]
-    c, prior = state["precision"], state["prior_mean"]
-    for i in range(len(q)):
-        spread = (q[i] - prior[i]) ** 2 + np.diag(t[i])
-        total += 0.5 * np.sum(np.log(c) - c * spread) + 0.5 * np.linalg.slogdet(t[i])[1]
+def dense(world, own):
+    """p_u by the definition: a sum over every item of the catalogue, with its weight."""
+    reading, public = world.reading(), world.server.public()
+    covariance = covariances(reading, world.form, public)
+    n_items = len(reading.mean)
+    targets, weights = np.zeros(n_items), np.zeros(n_items)
+    if world.form.n_design:
+        targets = VALUE - np.array([row @ own.line for row in world.design])
+        weights = np.full(n_items, WEIGHT)
+    targets[own.items], weights[own.items] = own.masked_ratings, 1.0
+    variance, levels = 0.0, []
+    if world.form.n_levels:
+        targets[own.items], each, totals = in_order(world, own)
+        variance, levels = sum(each), totals.ravel()
+    prior = prior_mean(K) + known_of(world, own) @ reading.user_weights
+    precision, right = np.diag(reading.user_precision), reading.user_precision * prior
+    for i in range(n_items):
+        q = reading.mean[i]
+        precision = precision + weights[i] * (covariance[i] + np.outer(q, q)) / reading.tau
+        right = right + weights[i] * targets[i] * q / reading.tau
+    inverse = np.linalg.inv(precision)
+    mean = inverse @ right
+    moment = inverse + np.outer(mean, mean)
+    return Posterior(prior, mean, moment, targets, weights, variance, levels)
+
+
+def expected_squares(world, posterior):
+    """Sum over items of weight E[(r - q.p)^2]."""
+    reading = world.reading()
+    covariance = covariances(reading, world.form, world.server.public())
+    total = posterior.variance
+    for i, q in enumerate(reading.mean):
+        r, second = posterior.targets[i], covariance[i] + np.outer(q, q)
+        error = r * r - 2 * r * (q @ posterior.mean) + np.sum(second * posterior.moment)
+        total += posterior.weights[i] * error
     return total
 
 
-def test_every_round_raises_the_evidence_bound(generator):
-    """Coordinate ascent: with the hyperparameters learned and the prior's ridge off, it must."""
-    n_users, n_items = 12, 9
-    users, items = np.divmod(np.flatnonzero(generator.random(108) < 0.6), n_items)
-    truth = generator.standard_normal((n_users, 2)) @ generator.standard_normal((2, n_items))
-    ratings = truth[users, items] + 0.3 * generator.standard_normal(len(users))
-    server = VbServer(ground(generator, n_items), K - 1)
-    values = []
-    for t in range(1, 15):
-        public = server.public()
-        sums, totals, locals_ = np.zeros((n_items, public.item_rows.shape[1])), 0, []
+def slope(function, at, step=1e-5):
+    """Numerical gradient."""
+    out = np.empty_like(at)
+    for place in np.ndindex(at.shape):
+        up, down = at.copy(), at.copy()
+        up[place] += step
+        down[place] -= step
+        out[place] = (function(up) - function(down)) / (2 * step)
+    return out
+
+
+# Pieces
+
+
+def test_packing_is_reversible(generator):
+    roots = generator.standard_normal((5, K, K))
+    matrices = roots @ roots.transpose(0, 2, 1)
+    assert np.array_equal(unpack(pack(matrices), K), matrices)
+    assert pack(matrices).shape == (5, K * (K + 1) // 2)
+    assert pack(np.array([[1, 2], [2, 3]])).tolist() == [1, 2, 3]
+
+
+def test_parts_of_a_vector_have_names():
+    blocks = Blocks(first=2, nothing=0, last=1)
+    assert blocks.size == 3
+    assert blocks.join(last=np.array([5.0])).tolist() == [0, 0, 5]
+    parts = blocks.split(np.arange(6.0).reshape(2, 3))
+    assert parts["first"].tolist() == [[0, 1], [3, 4]]
+    assert parts["nothing"].shape == (2, 0)
+    assert parts["last"].tolist() == [[2], [5]]
+
+
+@pytest.mark.parametrize("implicit", IMPLICIT)
+def test_a_form_counts_what_is_sent(implicit):
+    """k numbers per rated item, whatever the priors: these learn from totals, and from looks."""
+    seen, looks = (implicit in names for names in (("users", "both"), ("items", "both")))
+    form = VbForm.of(5, write_variant(implicit, 0, 0, 0))
+    assert (form.width, form.published) == (5, 5 + 1)
+    assert form.n_parameters == 1 + 5 + 5 + 15 + 15 + 25 * seen + looks
+    assert form.n_totals == 4 + 5 + 15 + (15 + 25) * seen
+    wide = VbForm.of(5, write_variant(implicit, 3, 2, 0))
+    assert (wide.width, wide.published) == (form.width, form.published)
+    assert wide.n_parameters == form.n_parameters + 3 * 5 + 3 + 2
+    grown = 36 - 15 if seen else 6  # a triangle of 5 + 3 columns instead of 5, or of 3
+    assert wide.n_totals == form.n_totals + grown + 3 * 5 + 1 + 3 + 15 + 10
+    ordered = VbForm.of(5, write_variant(implicit, 0, 0, 7))
+    assert (ordered.width, ordered.published) == (form.width, form.published)
+    assert ordered.n_parameters == form.n_parameters + 6
+    assert ordered.n_totals == form.n_totals + 3 * 6
+    assert (ordered.n_levels, form.n_levels, wide.n_levels) == (7, 0, 0)
+    assert (form.n_seen, form.looks, form.ranks) == (5 * seen, looks, False)
+    assert wide.ranks
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "",
+        "implicit=both",
+        "implicit=all profile=0 design=0 levels=0",
+        "implicit=both profile=-1 design=0 levels=0",
+        "implicit=both profile=01 design=0 levels=0",
+        "implicit=both profile=0 design=9999 levels=0",
+        "implicit=both profile=0 design=99999 levels=0",
+        "implicit=both profile=0 design=0 levels=0 levels=0",
+        "implicit=both profile=0 design=0 levels=-5",
+        "implicit=both profile=0 design=0 levels=05",
+        "implicit=both profile=0 design=0 levels=9999",
+        "implicit=both profile=0 design=0 levels=",
+        "implicit=both profile=0 design=0",
+        "profile=0 implicit=both design=0 levels=0",
+        "implicit=both  profile=0 design=0 levels=0",
+        "implicit=both profile=\u0663 design=0 levels=0",
+    ],
+)
+def test_what_is_no_variant_is_refused(variant):
+    with pytest.raises(WireError, match="the server's numbers are out of range"):
+        VB.form(K, variant)
+
+
+def test_a_variant_says_what_the_settings_ask_for():
+    settings = Settings(solver="vb", implicit_prior="users")
+    assert VB.variant(settings, 3, 1, 0) == "implicit=users profile=3 design=1 levels=0"
+    assert VB.variant(settings, 0, 0, 5) == "implicit=users profile=0 design=0 levels=5"
+    without = settings.changed(profile_prior=False)
+    assert VB.variant(without, 3, 0, 0) == "implicit=users profile=0 design=0 levels=0"
+
+
+def test_one_factor_more_is_the_items_bias():
+    assert VB.rank(Settings(solver="vb", factors=5)) == 6
+    assert prior_mean(3).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_vb_takes_its_own_forms_alone():
+    with pytest.raises(TypeError, match="vb has forms of its own"):
+        VB.party(Form(rank=K, width=K, published=K, n_parameters=5, n_totals=0))
+
+
+@pytest.mark.parametrize("rank_of_curvature", [0, 2, K])
+def test_spread_is_the_inverse_of_n_a_plus_b(generator, rank_of_curvature):
+    root = generator.standard_normal((K, rank_of_curvature))
+    base_root = generator.standard_normal((K, K))
+    a, b = root @ root.T, base_root @ base_root.T + 0.1 * np.eye(K)
+    spread, counts = Spread.of(a, b), np.array([0.0, 1.0, 7.0, 1e6])
+    inverses = np.array([np.linalg.inv(n * a + b) for n in counts])
+    vectors = generator.standard_normal((4, K))
+    shrinkage = spread.shrinkage(counts)
+    for i in range(4):
+        found = spread.matrix(shrinkage[i])
+        np.testing.assert_allclose(found, inverses[i], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        spread.matrix(shrinkage.sum(axis=0)), inverses.sum(axis=0), rtol=1e-6, atol=1e-8
+    )
+    np.testing.assert_allclose(
+        spread.apply(counts, vectors),
+        [inverse @ vector for inverse, vector in zip(inverses, vectors, strict=True)],
+        rtol=1e-6,
+        atol=1e-8,
+    )
+    np.testing.assert_allclose(
+        spread.variances(counts), [np.diag(inverse) for inverse in inverses], rtol=1e-6, atol=1e-8
+    )
+
+
+# A party
+
+
+def published(form, n_items, **parts):
+    """A publication of given parts; ones where numbers have to be positive."""
+    numbers = {
+        "tau": np.ones(1),
+        "user_precision": np.ones(K),
+        "item_precision": np.ones(K),
+        "base": pack(np.eye(K)),
+    }
+    columns = {name: parts.pop(name) for name in ("mean", "n_raters") if name in parts}
+    numbers |= parts
+    return Public(
+        K,
+        form.blocks["parameters"].join(**numbers),
+        form.blocks["published"].join((n_items,), **columns).astype(np.float32),
+    )
+
+
+def test_a_posterior_is_bayes_rule_of_a_linear_model_where_items_are_certain(generator):
+    form = VbForm.of(K, write_variant("users", 2, 0, 0))
+    q, r = generator.standard_normal((9, K)).astype(np.float32), generator.standard_normal(6)
+    a, tau, v = np.array([1.0, 2.0, 3.0, 0.5]), 0.7, generator.standard_normal((K + 2, K))
+    items, profile = np.array([0, 2, 3, 5, 7, 8]), generator.standard_normal(2)
+    certain = pack(1e12 * np.eye(K))
+    numbers = {"tau": np.array([tau]), "user_precision": a, "user_weights": v.ravel()}
+    public = published(form, 9, mean=q, base=certain, **numbers)
+    half = VbParty(form)
+    half.update(Own(items, r, profile, np.zeros(0)), VB.reading(form, public, np.zeros((9, 0))), 1)
+    prior = prior_mean(K) + profile @ v[K:] + q[items].sum(axis=0) / np.sqrt(6) @ v[:K]
+    # r = q.p + noise with p ~ N(prior, 1/a): a regression with a row more for each number of p
+    rows = np.vstack((q[items] / np.sqrt(tau), np.diag(np.sqrt(a))))
+    targets = np.concatenate((r / np.sqrt(tau), np.sqrt(a) * prior))
+    expected = np.linalg.lstsq(rows, targets)[0]
+    np.testing.assert_allclose(half.user_factors, expected, rtol=1e-5)
+
+
+@every_variant
+def test_a_posterior_is_that_of_all_items_one_by_one(variant):
+    """With what is uncertain about items and, where they count, with all unrated items."""
+    world = World(variant)
+    for own in world.own:
+        half, expected = world.half_of(own), dense(world, own)
+        half.update(own, world.reading(), world.t)
+        np.testing.assert_allclose(half.user_factors, expected.mean, rtol=1e-5, atol=2e-6)
+        if world.form.n_levels:  # who settles takes more turns
+            continue
+        other = VbParty(world.form)
+        other.settle(own, world.reading())
+        assert np.array_equal(other.user_factors, half.user_factors)
+
+
+@pytest.mark.parametrize("variant", ["ranking", "ranking by features", "all of it"])
+def test_evidence_of_unrated_items_is_a_sum_over_all_of_them(variant):
+    world = World(variant)
+    reading = world.reading()
+    covariance = covariances(reading, world.form, world.server.public())
+    for own in world.own:
+        about, found = dense(world, own), evidence(own, reading)
+        each = list(zip(about.weights, about.targets, reading.mean, covariance, strict=True))
+        assert len(each) == N_ITEMS
+        assert found.weight == pytest.approx(sum(w for w, *_ in each))
+        assert found.squares == pytest.approx(sum(w * r * r for w, r, *_ in each))
+        np.testing.assert_allclose(found.first, sum(w * r * q for w, r, q, _ in each), rtol=1e-6)
+        second = sum(w * (t + np.outer(q, q)) for w, _, q, t in each)
+        np.testing.assert_allclose(found.second, second, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("variant", ["profiles", "ranking by features", "all of it"])
+def test_who_has_rated_nothing_settles_by_what_else_is_known(variant):
+    world = World(variant)
+    own = replace(world.own[0], items=np.zeros(0, int), masked_ratings=np.zeros(0, np.float32))
+    half = VbParty(world.form)
+    half.settle(own, world.reading())
+    reading = world.reading()
+    prior = prior_mean(K) + own.profile @ reading.user_weights[world.form.n_seen :]
+    if not world.form.n_design:
+        np.testing.assert_allclose(half.user_factors, prior, rtol=1e-5, atol=1e-6)
+        return
+    covariance = covariances(reading, world.form, world.server.public())
+    precision, right = np.diag(reading.user_precision), reading.user_precision * prior
+    for i, q in enumerate(reading.mean):
+        target = VALUE - world.design[i] @ own.line
+        precision = precision + WEIGHT * (covariance[i] + np.outer(q, q)) / reading.tau
+        right = right + WEIGHT * target * q / reading.tau
+    expected = np.linalg.solve(precision, right)
+    np.testing.assert_allclose(half.user_factors, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_expected_squares_are_the_mean_over_draws(generator):
+    """The formula that the totals are compared with, by drawing q and p."""
+    world = World("ranking by features")
+    reading, about = world.reading(), dense(world, world.own[0])
+    covariance = covariances(reading, world.form, world.server.public())
+    draws, total = 200_000, 0.0
+    spread = about.moment - np.outer(about.mean, about.mean)
+    for i in range(N_ITEMS):
+        q = generator.multivariate_normal(reading.mean[i], covariance[i], draws)
+        p = generator.multivariate_normal(about.mean, spread, draws)
+        error = np.mean((about.targets[i] - np.sum(q * p, axis=1)) ** 2)
+        total += about.weights[i] * error
+    assert expected_squares(world, about) == pytest.approx(total, rel=0.02)
+
+
+@every_variant
+def test_totals_are_what_they_are_called(variant):
+    world = World(variant)
+    reading = world.reading()
+    for own, half in zip(world.own, world.halves, strict=True):
+        about, n = dense(world, own), len(own.items)
+        _, totals = half.update(own, reading, world.t)
+        found = world.form.blocks["totals"].split(totals)
+        known = known_of(world, own)
+        expected = {
+            "weight": [about.weights.sum()],
+            "error": [expected_squares(world, about)],
+            "n_users": [1],
+            "n_ratings": [n],
+            "deviation": np.diag(about.moment)
+            - 2 * about.mean * about.prior
+            + about.prior**2,  # E[(p - prior)^2]
+            "moment": n * pack(about.moment),
+            "user_gram": [known[i] * known[j] for i in range(len(known)) for j in range(i + 1)],
+            "user_moments": [x * p for x in known for p in (0.0, *about.mean[1:])],
+            "n_profiled": [float(own.profile.any())] if world.form.n_profile else [],
+            "profile_sum": own.profile,
+            "all_moment": [],
+            "all_line": [],
+            "levels": about.levels,
+        }
+        if world.form.n_design:
+            line = -own.line
+            line[0] += VALUE
+            expected["all_moment"] = pack(about.moment)
+            expected["all_line"] = np.outer(about.mean, line).ravel()
+        assert set(found) == set(expected)
+        exact = 1e-6 if world.form.n_levels else 1e-8  # what is latent is a float32
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=exact, err_msg=name)
+
+
+@every_variant
+def test_summed_gradients_are_the_slope_of_the_expected_bound(variant):
+    """In E[q_i], with the posteriors of all p_u held; what all items share goes through totals."""
+    world = World(variant)
+    reading = world.reading()
+    about = [dense(world, own) for own in world.own]
+    sums = world.sums(world.t)
+    found = sums.rows
+    totals = world.form.blocks["totals"].split(sums.totals)
+    if world.form.n_design:
+        line = totals["all_line"].reshape(K, -1)
+        all_moment = unpack(totals["all_moment"], K)
+        found = found + WEIGHT * (world.design @ line.T - reading.mean @ all_moment)
+
+    def bound(mean):
+        total = 0.0
+        for one in about:
+            scores, squares = mean @ one.mean, np.einsum("ik,kl,il->i", mean, one.moment, mean)
+            total -= 0.5 * np.sum(one.weights * (squares - 2 * one.targets * scores))
+        return total  # what does not depend on the means is left out
+
+    np.testing.assert_allclose(found, slope(bound, reading.mean), rtol=1e-4, atol=1e-5)
+
+
+# The server
+
+
+def after(world):
+    """State before a round, its sums, each user's posterior in it, and the state after."""
+    before = {name: value.copy() for name, value in world.server.state().items()}
+    about = [dense(world, own) for own in world.own]
+    reading = world.reading()
+    sums = world.round(world.t)
+    return before, about, reading, sums, world.server.state()
+
+
+@every_variant
+def test_a_step_of_the_items_is_that_of_dense_sums_over_users(variant):
+    world = World(variant)
+    before, about, reading, sums, now = after(world)
+    tau, c, n_ratings = reading.tau, reading.item_precision, sum(sums.n_raters)
+    shared = sum(len(own.items) * one.moment for own, one in zip(world.own, about, strict=True))
+    shared = shared / n_ratings
+    everybody = sum(one.moment for one in about)
+    weight = WEIGHT if world.form.n_design else 0.0
+    for i in range(N_ITEMS - 1):
+        q = before["mean"][i]
+        precision = np.diag(c) + weight * everybody / tau
+        precision = precision + (1 - weight) * sums.n_raters[i] * shared / tau
+        gradient = -c * (q - before["prior"][i])
+        for one in about:
+            gradient += one.weights[i] * (one.targets[i] * one.mean - one.moment @ q) / tau
+        expected = q + STEP * np.linalg.solve(precision, gradient)
+        np.testing.assert_allclose(now["mean"][i], expected, rtol=1e-4, atol=1e-5)
+        t = np.linalg.inv(sums.n_raters[i] * now["curvature"] + now["base"])
+        np.testing.assert_allclose(t, np.linalg.inv(precision), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(now["mean"][-1], before["prior"][-1])  # nobody has rated it
+
+
+@every_variant
+def test_hyperparameters_maximise_the_bound(variant):
+    world = World(variant)
+    _, about, reading, sums, now = after(world)
+    deviation = sum(np.diag(one.moment) - 2 * one.mean * one.prior + one.prior**2 for one in about)
+    np.testing.assert_allclose(now["user_precision"][1:], (len(about) / deviation)[1:], rtol=1e-5)
+    assert now["user_precision"][0] == PINNED
+    n_pairs = sum(one.weights.sum() for one in about)
+    assert now["tau"] * n_pairs == pytest.approx(sum_of_errors(reading, about), rel=1e-5)
+    known = sums.n_raters > 0
+    covariance = [np.linalg.inv(n * now["curvature"] + now["base"]) for n in sums.n_raters]
+    spread = np.array([np.diag(t) for t in covariance]) + (now["mean"] - now["prior"]) ** 2
+    np.testing.assert_allclose(now["item_precision"], 1 / spread[known].mean(axis=0), rtol=1e-6)
+
+
+def sum_of_errors(reading, about):
+    """E[(r - q.p)^2] over all pairs, by the publication of that round."""
+    total = 0.0
+    for one in about:
+        total += one.variance
+        for i, q in enumerate(reading.mean):
+            second = reading.spread.matrix(reading.shrinkage[i]) + np.outer(q, q)
+            r = one.targets[i]
+            error = r * r - 2 * r * (q @ one.mean) + np.sum(second * one.moment)
+            total += one.weights[i] * error
+    return total
+
+
+@every_variant
+def test_the_items_prior_is_a_ridge_regression_on_their_features(variant):
+    """And on what raters said of them in the last look, with a ridge of its own."""
+    world = World(variant)
+    before, _, _, _, now = after(world)
+    n_looked = K if VARIANTS[variant][0] in ("items", "both") else 0
+    assert now["raters"].shape == (N_ITEMS, n_looked)
+    assert np.array_equal(now["raters"], before["raters"])  # this round was no look
+    assert now["raters"].any() == (n_looked > 0)
+    x = np.column_stack((np.ones(N_ITEMS), world.regressors, now["raters"]))
+    ridge = np.array([0.0, *[PRIOR_RIDGE] * 2, *[LOOK_RIDGE] * n_looked])
+    penalty = np.sqrt(np.diag(ridge))[1:]
+    rows = np.vstack((x[:-1], penalty))
+    targets = np.vstack((now["mean"][:-1], np.zeros((len(penalty), K))))
+    weights = np.linalg.lstsq(rows, targets)[0]
+    np.testing.assert_allclose(now["item_weights"], weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(now["prior"], x @ weights, rtol=1e-4, atol=1e-5)
+    more = np.random.default_rng(0).standard_normal((3, 2))
+    found = world.form.blocks["published"].split(world.server.unknown(more))
+    mean = np.column_stack((np.ones(3), more)) @ weights[:3]  # nobody rated them
+    np.testing.assert_allclose(found.pop("mean"), mean, rtol=1e-4, atol=1e-5)
+    assert not any(part.any() for part in found.values())
+
+
+KNOWING = [name for name in VARIANTS if VARIANTS[name][0] in ("users", "both") or VARIANTS[name][1]]
+LOOKING = [name for name in VARIANTS if VARIANTS[name][0] in ("items", "both")]
+PROFILED = [name for name in VARIANTS if VARIANTS[name][1]]
+
+
+@pytest.mark.parametrize("variant", KNOWING)
+def test_weights_of_users_prior_are_a_ridge_regression_over_users(variant):
+    """A row for each user, and USER_RIDGE mean users who say nothing for each column."""
+    world = World(variant)
+    known = np.array([known_of(world, own) for own in world.own])
+    _, about, _, _, now = after(world)
+    n_seen, d = K * (VARIANTS[variant][0] in ("users", "both")), VARIANTS[variant][1]
+    usual = np.mean(np.square(known[:, :n_seen])) if n_seen else 0.0
+    penalty = np.diag(np.sqrt([USER_RIDGE * usual] * n_seen + [USER_RIDGE] * d))
+    rows = np.vstack((known, penalty))
+    targets = np.vstack(([one.mean for one in about], np.zeros((n_seen + d, K))))
+    expected = np.linalg.lstsq(rows, targets)[0]
+    expected[:, 0] = 0.0  # the pinned coordinate has no prior to explain
+    np.testing.assert_allclose(now["user_weights"], expected, rtol=1e-4, atol=1e-6)
+    assert now["user_weights"].shape == (n_seen + d, K)
+    assert not now["user_weights"][:, 0].any()
+    assert np.abs(expected).max() > 0.001
+    parts = world.form.blocks["parameters"].split(world.server.public().parameters)
+    assert np.array_equal(parts["user_weights"], now["user_weights"].ravel())
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in KNOWING])
+def test_without_knowledge_users_have_one_prior(variant):
+    world = World(variant)
+    assert world.reading().user_weights.shape == (0, K)
+    assert VB.stranger(world.form, world.server.public()).tolist() == prior_mean(K).tolist()
+
+
+@pytest.mark.parametrize("variant", PROFILED)
+def test_the_mean_profile_is_that_of_those_who_have_one(variant):
+    world = World(variant)
+    profiles = [own.profile for own in world.own if own.profile.any()]
+    assert len(profiles) == N_USERS - len(UNPROFILED)
+    np.testing.assert_allclose(world.reading().profile_mean, np.mean(profiles, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("variant", PROFILED)
+def test_a_profile_of_zeros_is_taken_for_the_mean_one(variant):
+    """And is not counted in the mean; a profile that says something else leads elsewhere."""
+    world = World(variant)
+    own, reading = world.own[UNPROFILED[0]], world.reading()
+    assert not own.profile.any()
+    found, totals = {}, {}
+    mean = reading.profile_mean
+    for way, profile in (("zeros", own.profile), ("mean", mean), ("other", mean + 1.0)):
+        half = world.half_of(own)
+        _, sent = half.update(replace(own, profile=profile), reading, world.t)
+        found[way], totals[way] = half.user_factors, world.form.blocks["totals"].split(sent)
+    assert np.array_equal(found["zeros"], found["mean"])
+    assert np.abs(found["zeros"] - found["other"]).max() > 1e-5
+    for name in totals["mean"]:
+        if name not in ("n_profiled", "profile_sum"):
+            assert np.array_equal(totals["zeros"][name], totals["mean"][name])
+    assert totals["zeros"]["n_profiled"].tolist() == [0]
+    assert not totals["zeros"]["profile_sum"].any()
+    assert totals["mean"]["n_profiled"].tolist() == [1]
+    assert np.array_equal(totals["mean"]["profile_sum"], mean)
+
+
+def test_nobody_may_have_a_profile():
+    world = World("profiles", rounds=0)
+    world.own = [replace(own, profile=np.zeros(2)) for own in world.own]
+    for t in (1, 2, 3):
+        world.round(t)
+    assert not world.reading().profile_mean.any()
+    assert not world.reading().user_weights.any()
+
+
+@pytest.mark.parametrize("variant", PROFILED)
+def test_a_stranger_has_a_mean_profile_and_no_items(variant):
+    world = World(variant)
+    reading = world.reading()
+    expected = prior_mean(K) + reading.profile_mean @ reading.user_weights[-2:]
+    stranger = VB.stranger(world.form, world.server.public())
+    np.testing.assert_allclose(stranger, expected, rtol=1e-6)
+    assert stranger.dtype == np.float32
+    if not world.form.n_design:
+        nobody = Own(np.zeros(0, int), np.zeros(0, np.float32), np.zeros(0), np.zeros(0))
+        half = VbParty(world.form)
+        half.settle(nobody, reading)
+        np.testing.assert_allclose(half.user_factors, expected, rtol=1e-5, atol=1e-6)
+
+
+# Looks
+
+
+@every_variant
+def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
+    """After 3 and after 9 finished rounds, where the prior of items needs it; never else."""
+    assert LOOKS == (3, 9)
+    assert len(LOOKS) == MOST_LOOKS
+    world, looks = World(variant, rounds=0), []
+    for t in range(1, VB.default_rounds + 1):
+        place = world.form.blocks["parameters"].place("look")
+        switch = world.server.public().parameters[place]
+        assert len(switch) == (variant in LOOKING)
+        assert world.reading().is_look == (switch.tolist() == [1.0])
+        looks += [t] if world.reading().is_look else []
+        world.round(t)
+    assert looks == ([4, 10] if variant in LOOKING else [])
+    assert {int(half.state()["looks"]) for half in world.halves} == {len(looks)}
+
+
+@pytest.mark.parametrize("variant", LOOKING)
+def test_rows_of_a_look_are_p_u_and_totals_are_as_ever(variant):
+    world = World(variant, rounds=3)
+    reading = world.reading()
+    assert reading.is_look
+    blind = replace(reading, is_look=False)
+    for own in world.own:
+        half, other, expected = world.half_of(own), world.half_of(own), dense_early(world, own)
+        rows, totals = half.update(own, reading, world.t)
+        gradients, same = other.update(own, blind, world.t)
+        np.testing.assert_allclose(rows, np.tile(expected.mean, (len(own.items), 1)), rtol=1e-4,
+                                   atol=2e-6)  # fmt: skip
+        assert all(np.array_equal(row, half.user_factors) for row in rows)
+        assert rows.dtype == np.float32
+        assert np.array_equal(totals, same)
+        assert np.array_equal(half.user_factors, other.user_factors)
+        assert np.abs(rows - gradients).max() > 0.01
+
+
+def dense_early(world, own):
+    """`dense`, before ordered ratings are levels."""
+    form = world.form
+    world.form = replace(form, n_levels=0)
+    found = dense(world, own)
+    world.form = form
+    return found
+
+
+@pytest.mark.parametrize("variant", LOOKING)
+@pytest.mark.parametrize("rounds", LOOKS)
+def test_a_look_gives_regressors_and_moves_no_item(variant, rounds):
+    """n_i^-1/2 sum of p_u, with mean 0 and deviation 1 over the items that somebody rated."""
+    world = World(variant, rounds=rounds)
+    before = {name: value.copy() for name, value in world.server.state().items()}
+    assert before["raters"].any() == (rounds > LOOKS[0])
+    sums = world.round(world.t)
+    now = world.server.state()
+    told = np.zeros((N_ITEMS - 1, K))
+    for i in range(N_ITEMS - 1):
+        raters = [h for own, h in zip(world.own, world.halves, strict=True) if i in own.items]
+        assert len(raters) == sums.n_raters[i] > 0
+        told[i] = sum(half.user_factors for half in raters) / math.sqrt(len(raters))
+    for f in range(K):
+        mean = sum(told[:, f]) / len(told)
+        deviation = math.sqrt(sum((x - mean) ** 2 for x in told[:, f]) / len(told))
+        expected = (told[:, f] - mean) / deviation
+        np.testing.assert_allclose(now["raters"][:-1, f], expected, rtol=1e-4, atol=1e-5)
+    assert not now["raters"][-1].any()  # nobody has rated it
+    for name in ("mean", "curvature", "base"):
+        assert np.array_equal(now[name], before[name])
+    assert not np.array_equal(now["prior"], before["prior"])
+    assert not np.array_equal(now["tau"], before["tau"])
+    assert int(now["n_done"]) == rounds + 1
+
+
+@pytest.mark.parametrize("variant", LOOKING)
+def test_a_third_look_is_refused(variant):
+    """Whichever rounds they are, and also where somebody has rated nothing."""
+    world = World(variant, rounds=0)
+    look = replace(world.reading(), is_look=True)
+    nothing = Own(np.zeros(0, int), np.zeros(0), world.own[0].profile, world.own[0].line)
+    for own in (world.own[0], nothing):
+        half = VbParty(world.form)
+        half.update(own, look, 1)
+        half.update(own, world.reading(), 2)
+        half.update(own, look, 3)
+        state = half.state()
+        with pytest.raises(WireError, match="2 rounds at most may look at who rated what"):
+            half.update(own, look, 4)
+        assert np.array_equal(half.user_factors, state["value"])
+        half.update(own, world.reading(), 5)  # others go on
+        assert int(half.state()["looks"]) == 2
+        half.settle(own, look)  # sends nothing
+        again = VbParty(world.form)
+        again.restore(state)
+        with pytest.raises(WireError, match="2 rounds at most may look"):
+            again.update(own, look, 4)
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0, 1e-9])
+def test_a_round_looks_or_does_not(value):
+    world = World("items", rounds=2)
+    public = world.server.public()
+    for told in (0.0, 1.0, value):
+        numbers = public.parameters.copy()
+        numbers[world.form.blocks["parameters"].place("look")] = told
+        changed = Public(K, numbers, public.item_rows)
+        if told != value:
+            VB.check(world.form, changed)
+            continue
+        with pytest.raises(WireError, match="a round looks at who rated what, or it does not"):
+            VB.check(world.form, changed)
+
+
+def test_who_rated_an_item_says_what_it_is(generator):
+    """Items of two kinds, each rated by those who like it: the prior knows a kind by its raters."""
+    n_items, n_users = 40, 120
+    kind, taste = np.repeat((1.0, -1.0), n_items // 2), np.repeat((1.0, -1.0), n_users // 2)
+    found = {}
+    for implicit in ("none", "items"):
+        made = np.random.default_rng(5)
+        settings = Settings(solver="vb", factors=1, implicit_prior=implicit)
+        form, nothing = VB.form(2, VB.variant(settings, 0, 0, 0)), np.zeros((n_items, 0))
+        ground = Ground(n_items, 4.0, 1.0, 0.0, 9.0, nothing, nothing, made)
+        server, own = VB.server(settings, form, ground), []
         for u in range(n_users):
-            mine = users == u
-            local = VbParty(K)
-            rows, more = local.update(ratings[mine], public.take(items[mine]), t)
-            sums[items[mine]] += rows
-            totals = totals + more
-            hyper = vb.Hyper.of(public)
-            mine_sums = sums_of(public.item_rows[items[mine]].astype(float), ratings[mine])
-            row = vb.posterior_rows(
-                mine_sums[np.newaxis], hyper.precision, vb.prior_mean(K)[np.newaxis], hyper.tau
-            )
-            locals_.append(tuple(part[0] for part in split_rows(row)))
-        server.advance(ItemSums(sums, np.ones(n_items), totals), t)
-        values.append(bound((ratings, users, items), server, locals_))
-    steps = np.diff(values)
-    assert (steps > -1e-3 * np.abs(values[-1])).all()
-    assert values[-1] > values[0]
+            items = np.flatnonzero(made.random(n_items) < np.where(kind == taste[u], 0.35, 0.1))
+            masked = taste[u] * kind[items] + 0.3 * made.standard_normal(len(items))
+            own.append(Own(items, masked.astype(np.float32), np.zeros(0), np.zeros(0)))
+        halves = [VbParty(form) for _ in own]
+        n_raters = np.bincount(np.concatenate([one.items for one in own]), minlength=n_items)
+        for t in range(1, 15):
+            reading, sums, totals = VB.reading(form, server.public(), nothing), 0, 0
+            sums = np.zeros((n_items, 2))
+            for half, one in zip(halves, own, strict=True):
+                rows, more = half.update(one, reading, t)
+                np.add.at(sums, one.items, rows)
+                totals = totals + more
+            server.advance(ItemSums(sums, n_raters, totals), t)
+        prior = server.state()["prior"][:, 1]
+        found[implicit] = abs(np.corrcoef(prior, kind)[0, 1]) if np.ptp(prior) > 1e-9 else 0.0
+    assert found["items"] > 0.9
+    assert found["none"] == 0.0
 
 
-def test_a_party_without_ratings_adds_nothing():
-    public = Public(K, np.concatenate(([1.0], np.ones(K))), np.zeros((0, K + 10), np.float32))
-    rows, totals = VbParty(K).update(np.zeros(0), public, 1)
-    assert rows.shape == (0, K + 10)
-    assert not totals.any()
-    assert len(totals) == vb.n_totals(K)
+# More of the server
+
+
+@every_variant
+def test_who_stays_away_is_taken_for_the_mean_of_those_who_came(variant):
+    """Two of each, of whom one comes: all moves as if both had come.
+
+    But weights of users' prior are pulled to zero by as many as ever, so that half as many users
+    give what twice the ridge would give.
+    """
+    everybody, half = World(variant, copies=2), World(variant, copies=2)
+    t = everybody.t
+    sums = everybody.sums(t)
+    halved = ItemSums(sums.rows / 2, sums.n_raters, sums.totals / 2)
+    everybody.server.advance(sums, t)
+    half.sums(t)
+    half.server.advance(halved, t)
+    expected, found = dict(everybody.server.state()), half.server.state()
+    if variant in KNOWING:
+        totals = everybody.form.blocks["totals"].split(sums.totals)
+        e, n_seen = len(expected["user_weights"]), everybody.form.n_seen
+        gram = unpack(totals["user_gram"], e)
+        ridge = np.full(e, 2 * USER_RIDGE)
+        ridge[:n_seen] *= np.trace(gram[:n_seen, :n_seen]) / max(n_seen, 1) / totals["n_users"]
+        moments = totals["user_moments"].reshape(e, K)
+        expected["user_weights"] = np.linalg.solve(gram + np.diag(ridge), moments)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_a_few_who_came_do_not_stand_for_many():
+    """What they send counts four times at most."""
+    one, other = World("none"), World("none")
+    sums = one.sums(5)
+    one.server.advance(ItemSums(sums.rows, 4 * sums.n_raters, sums.totals), 5)
+    other.server.advance(ItemSums(sums.rows, 1000 * sums.n_raters, sums.totals), 5)
+    before = World("none").server.state()
+    near, far = (w.server.state()["mean"] - before["mean"] for w in (one, other))
+    assert np.abs(far[:-1]).mean() < np.abs(near[:-1]).mean()
 
 
 def test_the_prior_mean_learns_from_item_features(generator):
@@ -150,42 +875,215 @@ def test_the_prior_mean_learns_from_item_features(generator):
     ratings = np.tile(feature[:, 0], (n_users, 1)) + 0.1 * generator.standard_normal(
         (n_users, n_items)
     )
-    known = np.arange(1, n_items)  # nobody rates item 0
-    found = {}
+    known, nothing = np.arange(1, n_items), np.zeros((n_items, 0))  # nobody rates item 0
+    found, unknown = {}, {}
     for item_prior in (True, False):
-        settings = Settings(solver="vb", factors=1, item_prior=item_prior)
-        server = VB.server(settings, ground(generator, n_items, feature))
+        settings = Settings(solver="vb", factors=1, item_prior=item_prior, implicit_prior="none")
+        form = VB.form(2, VB.variant(settings, 0, 0, 0))
+        stream = np.random.default_rng(3)
+        ground = Ground(n_items, 4.0, 1.0, 0.0, 39.0, feature, nothing, stream)
+        server = VB.server(settings, form, ground)
+        n_raters = np.where(np.arange(n_items) > 0, n_users, 0)
         for t in range(1, 25):
-            public = server.public()
-            sums, totals = np.zeros_like(public.item_rows, np.float64), 0
+            reading = VB.reading(form, server.public(), nothing)
+            sums, totals = np.zeros((n_items, form.width)), 0
             for u in range(n_users):
-                rows, more = VbParty(2).update(ratings[u, known], public.take(known), t)
+                own = Own(known, ratings[u, known], np.zeros(0), np.zeros(0))
+                rows, more = VbParty(form).update(own, reading, t)
                 sums[known] += rows
                 totals = totals + more
-            server.advance(ItemSums(sums, np.full(n_items, n_users), totals), t)
+            server.advance(ItemSums(sums, n_raters, totals), t)
         found[item_prior] = server.public().item_factors[0, 0]
-    assert found[True] == pytest.approx(2.0, abs=0.15)
-    assert found[False] == pytest.approx(feature[1:].mean(), abs=0.15)
+        unknown[item_prior] = server.unknown(np.array([[2.0]]))[0, 0]
+    for what in (found, unknown):
+        assert what[True] == pytest.approx(2.0, abs=0.15)
+        assert what[False] == pytest.approx(feature[1:].mean(), abs=0.15)
 
 
-def test_one_factor_more_is_the_items_bias():
-    assert VB.rank(Settings(solver="vb", factors=5)) == 6
-    assert vb.prior_mean(3).tolist() == [1.0, 0.0, 0.0]
+# Training
+
+
+def full_moments(train, n_users, n_items, rounds, seed):
+    """Coordinate ascent with a covariance for every item, as textbooks have it. E[q], E[p]."""
+    ratings, users, items = train
+    stream = np.random.default_rng(seed)
+    q = 0.3 * stream.standard_normal((n_items, K))
+    covariance = np.tile(0.1 * np.eye(K), (n_items, 1, 1))
+    tau, a, c = 1.0, np.array([PINNED, *np.ones(K - 1)]), np.ones(K)
+    m, prior = prior_mean(K), np.zeros(K)
+    for _ in range(rounds):
+        p, seconds = np.zeros((n_users, K)), np.zeros((n_users, K, K))
+        for u in range(n_users):
+            mine = items[users == u]
+            second = sum(covariance[i] + np.outer(q[i], q[i]) for i in mine)
+            inverse = np.linalg.inv(np.diag(a) + second / tau)
+            p[u] = inverse @ (a * m + ratings[users == u] @ q[mine] / tau)
+            seconds[u] = inverse + np.outer(p[u], p[u])
+        error = sum(
+            r * r
+            - 2 * r * (q[i] @ p[u])
+            + np.sum(seconds[u] * (covariance[i] + np.outer(q[i], q[i])))
+            for r, u, i in zip(ratings, users, items, strict=True)
+        )
+        for i in range(n_items):
+            raters = users[items == i]
+            covariance[i] = np.linalg.inv(np.diag(c) + seconds[raters].sum(axis=0) / tau)
+            q[i] = covariance[i] @ (c * prior + ratings[items == i] @ p[raters] / tau)
+        tau = error / len(ratings)
+        a = 1 / np.mean(
+            [np.diag(s) - 2 * e * m + m * m for s, e in zip(seconds, p, strict=True)], 0
+        )
+        a[0] = PINNED
+        prior = q.mean(axis=0)
+        c = 1 / np.mean((q - prior) ** 2 + np.array([np.diag(t) for t in covariance]), axis=0)
+    return q, p
+
+
+def test_training_ends_where_full_moments_end(generator):
+    """One curvature for all items costs no accuracy: error on ratings that nobody trained on."""
+    n_users, n_items, noise = 60, 40, 0.4
+    truth = generator.standard_normal((n_users, 2)) @ generator.standard_normal((2, n_items))
+    truth += generator.standard_normal(n_items)
+    is_rated = generator.random((n_users, n_items)) < 0.5
+    is_rated[:, 0] |= True
+    is_test = is_rated & (generator.random(is_rated.shape) < 0.2)
+    is_test[:, 0] = False
+    noisy = (truth + noise * generator.standard_normal(truth.shape)).astype(np.float32)
+    users, items = np.nonzero(is_rated & ~is_test)
+    train = (noisy[users, items].astype(float), users, items)
+
+    settings = Settings(solver="vb", factors=K - 1, implicit_prior="none")
+    form, nothing = VB.form(K, VB.variant(settings, 0, 0, 0)), np.zeros((n_items, 0))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users))))
+    lists = UserLists(indptr, items.astype(np.int32))
+    empty = np.zeros((n_users, 0))
+    crowd = ENGINES["numba"].crowd(
+        CrowdInput("vb", form, nothing, lists, noisy[users, items], empty, empty)
+    )
+    stream = np.random.default_rng(2)
+    ground = Ground(n_items, 4.0, 1.0, 0.0, len(users) / n_users, nothing, nothing, stream)
+    server = VB.server(settings, form, ground)
+    for t in range(1, 61):
+        update = crowd.update(server.public(), t)
+        server.advance(ItemSums(update.rows[0], lists.counts(n_items), update.totals[0]), t)
+    q, p = full_moments(train, n_users, n_items, 60, seed=2)
+
+    def error(q, p):
+        return float(np.sqrt(np.mean((noisy - p @ q.T)[is_test] ** 2)))
+
+    found, expected = error(server.public().item_factors, crowd.user_factors), error(q, p)
+    assert expected < 1.35 * noise  # the oracle has learned something
+    assert found == pytest.approx(expected, rel=0.02)
+    assert float(server.state()["tau"]) == pytest.approx(noise**2, rel=0.3)
+
+
+# What is refused
+
+
+def changes():
+    """Name, what is changed, and what is said of it."""
+    indefinite, singular = np.diag([1.0, 1.0, -0.5, 1.0]), np.diag([1.0, 1.0, 0.0, 1.0])
+    for name in ("tau", "user_precision", "item_precision"):
+        for value in (0.0, -1.0, 1e-300, 1e300):
+            yield f"{name} {value:g}", name, value, "tau and precisions are in"
+    yield "indefinite curvature", "curvature", pack(indefinite), "the curvature is positive"
+    yield "negative curvature", "curvature", -pack(np.eye(K)), "the curvature is positive"
+    yield "wild curvature", "curvature", 1e40 * pack(np.eye(K)), "the curvature is positive"
+    yield "indefinite base", "base", pack(indefinite), "the base is positive"
+    yield "singular base", "base", pack(singular), "the base is positive"
+    yield "no base", "base", 0.0, "the base is positive"
+    for value in (0.0, -0.1, 1.0, 2.0):
+        yield f"weight {value}", "unrated", [value, 1.0], "an unrated item weighs less"
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), [c[1:] for c in changes()],
+                         ids=[c[0] for c in changes()])  # fmt: skip
+def test_parameters_out_of_range_are_refused(name, value, reason):
+    world = World("all of it", rounds=2)
+    public = world.server.public()
+    numbers = public.parameters.copy()
+    place = world.form.blocks["parameters"].place(name)
+    if name.endswith("precision"):  # one of them is enough
+        place = slice(place.stop - 1, place.stop)
+    numbers[place] = value
+    told = Public(K, numbers, public.item_rows)
+    VB.check(world.form, public)
+    with pytest.raises(WireError, match=f"the server's numbers are out of range: .*{reason}"):
+        VB.check(world.form, told)
+    with pytest.raises(WireError, match="the server's numbers are out of range"):
+        world.server.check(told)
+
+
+def test_a_curvature_may_be_zero_and_a_value_may_be_anything():
+    world = World("ranking", rounds=2)
+    public = world.server.public()
+    numbers = public.parameters.copy()
+    numbers[world.form.blocks["parameters"].place("curvature")] = 0.0
+    numbers[world.form.blocks["parameters"].place("unrated")] = (0.5, -100.0)
+    VB.check(world.form, Public(K, numbers, public.item_rows))
+
+
+@pytest.mark.parametrize("value", [-1.0, -0.001, np.nan])
+def test_numbers_of_raters_are_not_negative(value):
+    world = World("both", rounds=2)
+    public = world.server.public()
+    rows = public.item_rows.copy()
+    rows[2, world.form.blocks["published"].place("n_raters")] = value
+    with pytest.raises(WireError, match="numbers of raters are not negative"):
+        VB.check(world.form, Public(K, public.parameters, rows))
+
+
+# Unrated items
 
 
 @pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ([1.0] * K, f"has {K + 1} parameters; got {K}"),
-        ([1.0] * (K + 2), f"has {K + 1} parameters; got {K + 2}"),
-        ([0.0] + [1.0] * K, "tau and precisions are in"),
-        ([-1.0] + [1.0] * K, "tau and precisions are in"),
-        ([1.0] * K + [-1.0], "tau and precisions are in"),
-        ([1.0] * K + [1e300], "tau and precisions are in"),
-        ([1e-300] + [1.0] * K, "tau and precisions are in"),
-    ],
+    ("n_items", "per_user", "weight"),
+    [(1000, 60.0, 6 * 0.06 / 0.94), (1000, 10.0, 0.25), (1000, 400.0, 0.5), (10, 10.0, 0.5)],
 )
-def test_parameters_out_of_range_are_refused(parameters, reason):
-    rows = np.zeros((1, VB.width(K)), np.float32)
-    with pytest.raises(WireError, match=f"the server's numbers are out of range: .*{reason}"):
-        VB.check(Public(K, np.array(parameters), rows))
+def test_unrated_items_together_weigh_about_six_times_as_much_as_rated_ones(
+    n_items, per_user, weight
+):
+    """Within limits, and unless asked for."""
+    nothing = np.zeros((n_items, 0))
+    ground = Ground(n_items, 4.0, 1.0, 0.0, per_user, nothing, nothing, np.random.default_rng(0))
+    assert weight_of_unrated(Settings(), ground) == pytest.approx(weight)
+    assert weight_of_unrated(Settings(unrated_weight=0.01), ground) == 0.01
+    assert value_of_unrated(Settings(), ground) == 1.0
+    assert value_of_unrated(Settings(unrated_value=2.5), ground) == 2.5
+
+
+def test_a_server_publishes_what_unrated_items_count_as():
+    world = World("ranking", rounds=0)
+    numbers = world.form.blocks["parameters"].split(world.server.public().parameters)
+    assert numbers["unrated"].tolist() == [WEIGHT, VALUE]
+    assert World("none", rounds=0).reading().unrated is None
+
+
+# State
+
+
+@every_variant
+def test_a_partys_state_is_its_mean_and_how_often_others_looked(variant):
+    world = World(variant)
+    state = world.halves[0].state()
+    assert set(state) == {"value", "looks"}
+    looks = sum(rounds < world.t - 1 for rounds in LOOKS) if variant in LOOKING else 0
+    assert int(state["looks"]) == looks
+    again = VbParty(world.form)
+    again.restore(state)
+    mine = world.halves[0].update(world.own[0], world.reading(), world.t)
+    theirs = again.update(world.own[0], world.reading(), world.t)
+    assert all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_bounds_leave_room_for_long_lists():
+    """A user with thousands of ratings reaches neither bound."""
+    form = VbForm.of(K, write_variant("both", 0, 0, 0))
+    generator, n = np.random.default_rng(0), 5000
+    public = published(form, n, mean=generator.standard_normal((n, K)))
+    own = Own(np.arange(n), 2 * generator.standard_normal(n), np.zeros(0), np.zeros(0))
+    rows, totals = VbParty(form).update(own, VB.reading(form, public, np.zeros((n, 0))), 1)
+    bounds = VB.bounds(4.0)
+    assert np.abs(rows).max() < bounds.row
+    assert np.abs(totals).max() < bounds.total
+    assert VB.bounds(0.5) == VB.bounds(1.0)

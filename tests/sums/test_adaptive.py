@@ -14,6 +14,8 @@ from fedmmf.sums.adaptive.messages import Collect, Collected
 from fedmmf.sums.rare import raters_needed
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import (
+    Adopt,
+    Adopted,
     Ask,
     Joined,
     Refused,
@@ -71,8 +73,14 @@ def test_the_servers_threshold_is_not_the_partys(small):
     settings = settings_of("adaptive", threshold_j=1.0)
     run = prepare(small, settings)
     party = make_parties(small, settings.changed(threshold_j=0.0), run.is_held_out)["000003"]
-    answer = read(party.answer(run.plan.invitation().encode()), (Joined,))
-    assert not answer.in_clear
+    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    assert not adopt(party, run.layout).in_clear
+
+
+def adopt(party, layout):
+    """What a party says to a layout."""
+    frame = layout.encode()
+    return read(party.answer(parcel(Adopt(name_of(frame)), frame)), (Adopted, Refused))
 
 
 def test_only_the_clear_group_is_sent_rounds_in_the_clear(small, middle):
@@ -81,9 +89,16 @@ def test_only_the_clear_group_is_sent_rounds_in_the_clear(small, middle):
     federation.run()
     side, recorded = federation.server.side, federation.transport.inner
     assert asked_in(recorded, "round") == set(side.in_clear)
-    for stage in ("set-up", "survey 1", "trip 1", "trip 3"):
+    for stage in ("trip 1", "trip 3"):
         assert asked_in(recorded, stage) == set(side.summed)
-    assert asked_in(recorded, "finish") == set(federation.parties)
+    for stage in (
+        "survey 1",
+        "survey 3",
+        "layout",
+        "finish",
+    ):  # before anybody has chosen, and last
+        assert asked_in(recorded, stage) == set(federation.parties)
+    assert asked_in(recorded, "survey") == set(side.in_clear)
     in_clear = {name for seen in recorded.seen for name in seen.received if is_update(seen, name)}
     assert in_clear == set(side.in_clear)
 
@@ -97,12 +112,91 @@ def test_items_that_few_of_the_summed_group_rated_are_left_out_of_its_sum(small,
     federation, side, _ = begun(small, settings)
     sums = side.sums(federation.server.coordinator.next_round())
     run = prepare(small, settings)
-    clear = run.lists.counts(small.n_items, run.in_clear)
-    summed = run.lists.counts(small.n_items, ~run.in_clear)
+    items = side.layout.items
+    clear = run.lists.counts(small.n_items, run.in_clear)[items]
+    summed = run.lists.counts(small.n_items, ~run.in_clear)[items]
     rare = summed < raters_needed(8)
     assert 0 < rare.sum() < len(rare)
     assert (clear[rare] > 0).any()
+    assert np.array_equal(side.left_out, np.flatnonzero(rare))
     assert np.array_equal(sums.n_raters, clear + np.where(rare, 0, summed))
+
+
+def test_an_item_is_summed_if_both_groups_together_have_raters_enough(small, middle):
+    settings = settings_of("adaptive", threshold_j=middle, held_out=0.0, min_raters=8)
+    _, side, _ = begun(small, settings)
+    counts = np.diff(small.by_item.indptr)
+    assert np.array_equal(side.n_raters, counts)
+    assert np.array_equal(side.layout.items, np.flatnonzero(counts >= raters_needed(8)))
+
+
+class Silent:
+    """Some parties do not answer in one stage; whom it is, is known later."""
+
+    def __init__(self, stage):
+        self.stage, self.names = stage, set()
+
+    def __call__(self, stage, name, data):
+        return None if stage == self.stage and name in self.names else data
+
+
+@pytest.mark.parametrize("stage", ["survey", "layout"])
+def test_who_was_counted_and_says_nothing_more_may_have_rated_anything(small, middle, stage):
+    """Its part of the counts is nobody's to hide in: no item is summed that depends on it."""
+    settings = settings_of("adaptive", threshold_j=middle, held_out=0.0, min_raters=6)
+    _, side, _ = begun(small, settings)
+    fault = Silent(stage)
+    fault.names = set(side.in_clear[:2])
+    federation = federation_of(small, settings, lambda inner: Faulty(inner, up=fault))
+    federation.prepare_sums()
+    again = federation.server.side
+    run, items = prepare(small, settings), side.layout.items
+    summed = run.lists.counts(small.n_items, ~run.in_clear)[items]
+    silent = np.zeros(small.n_users, bool)
+    silent[[int(name) for name in fault.names]] = True
+    known = summed + run.lists.counts(small.n_items, silent)[items] - 2
+    assert np.array_equal(again.left_out, np.flatnonzero(known < raters_needed(6)))
+    is_summed = np.ones(len(items), bool)
+    is_summed[again.left_out] = False
+    assert is_summed.any()
+    assert summed[is_summed].min() >= raters_needed(6)
+    assert len(side.left_out) < len(again.left_out)
+
+
+def test_a_server_that_goes_on_leaves_out_what_it_left_out_before(small, middle):
+    """Who shares in the clear answers no survey once rounds have begun."""
+    settings = settings_of("adaptive", threshold_j=middle, held_out=0.0, min_raters=8)
+    federation, side, recorded = begun(small, settings)
+    coordinator = federation.server.coordinator
+    coordinator.advance(round_ := coordinator.next_round(), side.sums(round_))
+    assert len(side.left_out) > 0
+    again = type(side)(side.desk)
+    again.restore(side.state())
+    n_before = len(recorded.seen)
+    again.adopt()
+    assert (again.in_clear, again.summed) == (side.in_clear, side.summed)
+    assert np.array_equal(again.left_out, side.left_out)
+    assert [seen.stage for seen in recorded.seen[n_before:]] == ["layout"]
+    sums, run = again.sums(coordinator.next_round()), prepare(small, settings)
+    clear, summed = (
+        run.lists.counts(small.n_items, who)[side.layout.items]
+        for who in (run.in_clear, ~run.in_clear)
+    )
+    summed[side.left_out] = 0
+    assert np.array_equal(sums.n_raters, clear + summed)
+    assert not federation.server.roster.incidents
+
+
+def test_who_shares_in_the_clear_says_what_it_rated_and_not_its_mean(small, middle):
+    settings = settings_of("adaptive", threshold_j=middle)
+    federation, side, recorded = begun(small, settings)
+    received = recorded.last("survey").received
+    assert set(received) == set(side.in_clear)
+    for name, data in received.items():
+        update = Update.decode(data)
+        assert np.array_equal(update.items, federation.parties[name]._users.lists.items)
+        assert (update.rows == 1).all()
+        assert not update.totals.any()
 
 
 @pytest.mark.parametrize(("threshold", "n_summed"), [(0.0, 60), (1.0, 0)])
@@ -111,7 +205,8 @@ def test_either_group_may_be_empty(small, threshold, n_summed):
     federation, side, _ = begun(small, settings)
     assert len(side.summed) == n_summed
     sums = side.sums(federation.server.coordinator.next_round())
-    assert np.array_equal(sums.n_raters, prepare(small, settings).lists.counts(small.n_items))
+    counts = prepare(small, settings).lists.counts(small.n_items)
+    assert np.array_equal(sums.n_raters, counts[side.layout.items])
     assert list(side.survivors) == sorted(federation.parties)
 
 
@@ -125,7 +220,7 @@ def test_a_group_too_small_to_hide_in_is_left_out_and_still_served(small, n_summ
     side, recorded = federation.server.side, federation.transport.inner
     assert len(side.summed) == n_summed
     assert list(side.survivors) == side.in_clear
-    for stage in ("set-up", "trip 1", "round"):
+    for stage in ("trip 1", "round"):
         assert not asked_in(recorded, stage) & set(side.summed)
     for name in side.summed:
         party = federation.parties[name]
@@ -134,22 +229,24 @@ def test_a_group_too_small_to_hide_in_is_left_out_and_still_served(small, n_summ
 
 
 class GoneForGood:
-    """One party is gone once it has joined; in two rounds so many are lost that there is no sum."""
+    """One party is gone after the layout; in two rounds so many are lost that there is no sum."""
 
     def __init__(self, gone, lost):
         self._gone, self._lost, self._n_rounds = gone, lost, Counter()
+        self._has_adopted = False
 
     def __call__(self, stage, name, data):
         self._n_rounds[name] += stage == "trip 1"
         is_lost = stage == "trip 1" and name in self._lost and self._n_rounds[name] <= 2
-        is_gone = name == self._gone and stage != "invite"
+        self._has_adopted = self._has_adopted or (name == self._gone and stage == "layout")
+        is_gone = name == self._gone and self._has_adopted and stage != "layout"
         return None if is_gone or is_lost else data
 
 
 def test_who_is_gone_for_good_is_not_in_the_next_session(small, middle):
     settings = settings_of("adaptive", threshold_j=middle, rounds=4)
-    quiet = federation_of(small, settings)
-    gone, *lost, _, _ = quiet.server.invite().summed
+    _, quiet, _ = begun(small, settings)
+    gone, *lost, _, _ = quiet.summed
     fault = GoneForGood(gone, lost)
     federation = federation_of(small, settings, lambda inner: Faulty(inner, up=fault))
     member = federation.run()
@@ -162,11 +259,12 @@ def test_who_is_gone_for_good_is_not_in_the_next_session(small, middle):
 
 
 def joined(ratings, settings, **invited):
-    """A party that was invited to a run; and the run."""
+    """A party that was invited to a run and told its layout; the run; and what it said."""
     run = prepare(ratings, settings)
     party = make_parties(ratings, settings, run.is_held_out, run.features)["000000"]
     invitation = replace(run.plan.invitation(), **invited)
-    return party, run, read(party.answer(invitation.encode()), (Joined, Refused))
+    answer = read(party.answer(invitation.encode()), (Joined, Refused))
+    return party, run, answer if isinstance(answer, Refused) else adopt(party, run.layout)
 
 
 def said(party, message, *publications):
@@ -185,14 +283,15 @@ def test_a_party_says_nothing_in_the_clear_that_its_owner_did_not_allow(small):
         party, run, answer = joined(small, settings, sums=sums)
         assert not answer.in_clear
         for frame in (first_round(run), Survey(with_ratings=False).encode(), survey):
-            assert "kind 7 is not for here" in said(party, Ask(name_of(frame)), frame).reason
+            reason = {"adaptive": "only in sums; its policy", "secure": "kind 7 is not for here"}
+            assert reason[sums] in said(party, Ask(name_of(frame)), frame).reason
         assert isinstance(said(party, Collect()), Refused)
     _, _, answer = joined(small, settings, sums="plain")
     assert "only in sums" in answer.reason
     party, run, answer = joined(small, settings_of("adaptive", threshold_j=1.0))
     assert answer.in_clear
     # A survey would carry ratings themselves, which J says nothing of.
-    assert "only in sums" in said(party, Ask(name_of(survey)), survey).reason
+    assert "lets no ratings out" in said(party, Ask(name_of(survey)), survey).reason
     frame = first_round(run)
     assert isinstance(said(party, Ask(name_of(frame)), frame), Update)
 
@@ -219,13 +318,17 @@ def test_a_variational_update_never_leaves_in_the_clear(small):
     party = make_parties(small, settings_of("adaptive", threshold_j=1.0), vb.is_held_out)["000000"]
     for sums in ("adaptive", "plain"):
         invitation = replace(vb.plan.invitation(), sums=sums)
-        assert read(party.answer(invitation.encode()), (Joined,)).in_clear
+        read(party.answer(invitation.encode()), (Joined,))
+        assert adopt(party, vb.layout).in_clear
         frame = first_round(vb)
         refusal = said(party, Ask(name_of(frame)), frame)
         assert "updates of 'vb' hold masked ratings: only in sums" in refusal.reason
 
 
 # Collected masked ratings
+
+# Everybody is counted in one secure sum, and then chooses; the clear group says what it rated.
+BEFORE_ROUNDS = {"invite", "set-up", "fill 1", "fill 3", "survey 1", "survey 3", "layout", "survey"}
 
 
 def test_collecting_sends_each_masked_rating_once(small, middle):
@@ -239,11 +342,12 @@ def test_collecting_sends_each_masked_rating_once(small, middle):
     for name, data in collected[0].received.items():
         users = federation.parties[name]._users
         found = read(data, (Collected,))
-        assert np.array_equal(found.items, users.lists.items)
-        assert np.array_equal(found.masked_ratings, users.masks.masked_ratings)
+        is_summed = np.isin(users.lists.items, side.layout.items)
+        assert np.array_equal(side.layout.items[found.items], users.lists.items[is_summed])
+        assert np.array_equal(found.masked_ratings, users.masks.masked_ratings[is_summed])
     assert not asked_in(recorded, "round")
     stages = {seen.stage for seen in recorded.seen if set(seen.sent) & set(side.in_clear)}
-    assert stages == {"invite", "collect", "finish"}  # no round goes down to them
+    assert stages == BEFORE_ROUNDS | {"collect", "finish"}  # no round goes down to them
 
 
 def test_collected_ratings_give_the_sums_that_updates_would(small, middle):
@@ -272,7 +376,9 @@ def test_only_single_users_hand_masked_ratings_over(small):
     settings = settings_of("adaptive collecting", threshold_j=1.0, held_out=0.0)
     run = prepare(small, settings)
     silo = make_silos(Holdings(small, settings), np.array([0, 30, 60]), NUMPY)["000000"]
-    assert read(silo.answer(run.plan.invitation().encode()), (Joined,)).in_clear
+    read(silo.answer(run.plan.invitation().encode()), (Joined,))
+    assert "its policy says so" in said(silo, Collect()).reason  # before it has masks
+    assert adopt(silo, run.layout).in_clear
     assert "only a single user" in said(silo, Collect()).reason
 
 

@@ -6,13 +6,13 @@ from itertools import combinations, pairwise
 
 import pytest
 from federations import federation_of, settings_of
-from test_secure import Checked, begun, joined, losing, said, setup_among
+from test_secure import Checked, adopt, begun, joined, layout_for, losing, said, setup_among
 
 from fedmmf.errors import SettingsError
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup
 from fedmmf.transports.wrappers import Faulty, Recorded
-from fedmmf.wire import Joined, Refused, read
+from fedmmf.wire import Adopted, Joined, Refused, read
 
 BATCH = 4
 
@@ -45,7 +45,7 @@ def test_who_is_lost_takes_its_batch_out_of_the_sum_and_no_one_else(small):
     settings, watched = settings_of("secure", batch=BATCH, rounds=6), Watched()
     federation, side = begun(small, settings, watched)
     side.prepare()
-    checked, coordinator = Checked(small, settings), federation.server.coordinator
+    checked, coordinator = Checked(small, settings, side.layout), federation.server.coordinator
     (batches,) = watched.batches()
     assert Counter(map(len, batches)) == {4: 15}
     (mates,) = (batch for batch in batches if "000007" in batch)
@@ -104,7 +104,7 @@ def test_the_last_batch_has_the_rest(small):
     round_ = federation.server.coordinator.next_round()
     sums = side.sums(round_)
     assert set(side.survivors) == set(federation.parties) - last
-    Checked(few, settings).require_same(round_, sums, without=set(map(int, last)))
+    Checked(few, settings, side.layout).require_same(round_, sums, without=set(map(int, last)))
 
 
 def test_sums_of_any_two_rounds_differ_by_whole_batches(small):
@@ -197,6 +197,7 @@ def test_a_party_remembers_its_mates_in_a_later_run(tiny):
     for seed in (1, 2):
         later = replace(plan, settings=settings.changed(factors=3 + seed)).invitation()
         read(party.answer(later.encode()), (Joined,))
+        assert isinstance(adopt(party, layout_for(tiny)), Adopted)
         other = setup_among(12, batch=3, identities=exchanged(known, 2, 5))
         assert "other members in an earlier session or run" in said(party, other).reason
         same = setup_among(12, batch=3, identities=tuple(known))

@@ -19,7 +19,7 @@ from fedmmf.secagg import RING32, BelowThresholdError, FixedPoint
 from fedmmf.simulation import prepare, train
 from fedmmf.simulation.federation import Holdings, make_parties, make_silos, train_real
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums.contract import sizes_of
+from fedmmf.sums.contract import round_sizes
 from fedmmf.sums.dp import accounting
 from fedmmf.sums.dp.guarantee import (
     Guarantee,
@@ -32,7 +32,18 @@ from fedmmf.sums.dp.guarantee import (
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup
 from fedmmf.sums.vector import codec_of
 from fedmmf.transports.wrappers import Faulty, Recorded
-from fedmmf.wire import Ask, Joined, Refused, Survey, Update, name_of, parcel, read
+from fedmmf.wire import (
+    Adopt,
+    Adopted,
+    Ask,
+    Joined,
+    Refused,
+    Survey,
+    Update,
+    name_of,
+    parcel,
+    read,
+)
 
 pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
 pytest.importorskip("opendp", reason="opendp is of the extra `dp`")
@@ -57,8 +68,15 @@ def party_of(run, **policy):
 
 def joined(run, **policy):
     party = party_of(run, **policy)
-    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    invite(party, run)
     return party
+
+
+def invite(party, run):
+    """To a run, and to its layout."""
+    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    layout = run.layout.encode()
+    read(party.answer(parcel(Adopt(name_of(layout)), layout)), (Adopted,))
 
 
 def asked(party, frame):
@@ -176,9 +194,9 @@ def test_nothing_is_cut_off_after_the_noise(small, monkeypatch, n_users):
     cuts = np.array([0, n_users])
     holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features)
     party = make_silos(holdings, cuts, NUMPY)["000000"]
-    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    invite(party, run)
     codec = codec_of(
-        sizes_of(run.catalogue, SOLVERS["sgd"], 3, False),
+        round_sizes(run.catalogue.n_items, run.layout, run.plan.form),
         party.policy.noise.bounds(60),
         60,
         SOLVERS["sgd"].ring,
@@ -223,7 +241,7 @@ def test_no_survey_without_noise(small):
         assert "a survey has none" in asked(joined(run), frame).reason
     federation, side = begun(small, settings_of(DISTRIBUTED))
     with pytest.raises(BelowThresholdError):
-        side.survey(with_ratings=False)
+        side.sum("survey", Survey(with_ratings=False))
     reasons = set(federation.server.roster.refused.values())
     assert len(federation.server.roster.refused) == small.n_users
     assert all("a survey has none" in reason for reason in reasons)
@@ -235,6 +253,9 @@ def test_nobody_is_asked_for_a_survey(small, variant):
     federation.run()
     stages = {seen.stage for seen in federation.transport.inner.seen}
     assert not {stage for stage in stages if "survey" in stage}
+    layout = federation.server.side.layout
+    assert np.array_equal(layout.items, np.arange(small.n_items))  # and so nobody's mean is known
+    assert layout.mean == small.scale.midpoint
 
 
 # Sums
@@ -245,7 +266,7 @@ def clipped_sums(ratings, settings, round_, first=0):
     run, clip = prepare(ratings, settings), settings.dp_clip
     total = np.zeros(round_.item_rows.shape)
     for party in list(make_parties(ratings, settings, run.is_held_out).values())[first:]:
-        party._users.begin(settings.solver, round_.rank)
+        party._users.begin(settings.solver, run.plan.form, run.layout)
         items = party._users.lists.items
         rows = party._users.update(round_.public, round_.round, Cohort()).rows[0][items]
         length = np.linalg.norm(rows.astype(np.float64))
@@ -336,6 +357,7 @@ def test_a_party_refuses_sums_that_may_end_with_less(small):
     setup = SecureSetup(
         session=b"s" * 16,
         for_survey=False,
+        layout=name_of(party._run.layout.encode()),
         party=0,
         n_parties=60,
         n_users=60,
@@ -433,14 +455,14 @@ def test_neither_a_new_run_nor_a_restart_gives_a_party_a_new_budget(small):
     run = prepare(small, settings_of(LOCAL, rounds=2))
     party, frame = joined(run), run.coordinator().next_round().encode()
     assert isinstance(asked(party, frame), Update)
-    party.answer(run.plan.invitation().encode())
+    invite(party, run)
     assert isinstance(asked(party, frame), Update)
     state = party.state()
-    party.answer(run.plan.invitation().encode())
+    invite(party, run)
     assert "budget, 2 rounds, is spent" in asked(party, frame).reason
     restarted = party_of(run)
     restarted.restore(state)
-    restarted.answer(run.plan.invitation().encode())
+    invite(restarted, run)
     assert "budget, 2 rounds, is spent" in asked(restarted, frame).reason
 
 

@@ -13,32 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmmf.errors import DataError, SettingsError, WireError
-from fedmmf.scale import RatingScale
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.simulation import prepare, train
 from fedmmf.simulation.features import surveyed
 from fedmmf.simulation.federation import make_parties
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums.contract import sizes_of
+from fedmmf.sums.contract import round_sizes
 from fedmmf.sums.homomorphic import ckks, cost, extra, paillier, schemes
 from fedmmf.sums.homomorphic.channel import seal, unseal
 from fedmmf.sums.homomorphic.keeper import BlindSum
-from fedmmf.sums.homomorphic.messages import (
-    Ciphertexts,
-    HomomorphicKey,
-    HomomorphicTask,
-    Sealed,
-)
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
 from fedmmf.sums.rare import raters_needed
 from fedmmf.sums.vector import codec_of
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import (
+    Adopt,
+    Adopted,
     Ask,
-    Catalogue,
     Finish,
     Finished,
     Joined,
+    Layout,
     Refused,
+    Round,
     Survey,
     name_of,
     named_parcel,
@@ -90,10 +87,18 @@ def begun(ratings, secret, wrap=lambda transport: transport, **changes):
     return federation, keeper
 
 
+def prepared(*about, **changes):
+    """The same, surveyed, with a layout that everybody has adopted."""
+    federation, keeper = begun(*about, **changes)
+    keeper.prepare()
+    return federation, keeper
+
+
 def codec(n_items=5, solver="sgd", n_users=5):
     """Of a sum in a run of that shape."""
-    catalogue, declared = Catalogue(n_items, RatingScale(1.0, 5.0, 1.0), bytes(32)), SOLVERS[solver]
-    sizes = sizes_of(catalogue, declared, rank=4, for_survey=False)
+    declared, layout = SOLVERS[solver], Layout(np.arange(n_items, dtype=np.int32), 3.0)
+    variant = "" if solver == "sgd" else "implicit=both profile=0 design=0 levels=0"
+    sizes = round_sizes(n_items, layout, declared.form(4, variant))
     return codec_of(sizes, declared.bounds(4.0), n_users, declared.ring)
 
 
@@ -121,6 +126,7 @@ def test_training_ends_where_the_simulation_ends(tiny, make, solver):
         (weak_packed, "sgd"),
         (weak_packed, "vb"),
         (ckks.CkksSecret, "sgd"),
+        (ckks.CkksSecret, "vb"),
     ],
 )
 def test_a_sum_is_exactly_the_sum_of_fixed_point_updates(tiny, make, solver):
@@ -128,7 +134,7 @@ def test_a_sum_is_exactly_the_sum_of_fixed_point_updates(tiny, make, solver):
     federation, keeper = begun(tiny, make(), solver=solver, engine="numpy")
     keeper.prepare()
     coordinator = federation.server.coordinator
-    crowd = prepare(tiny, keeper.desk.settings).crowd(coordinator)
+    crowd = prepare(tiny, keeper.desk.settings).crowd()
     for _ in range(2):
         round_ = coordinator.next_round()
         sums, expected = keeper.sums(round_), crowd.sums(round_)
@@ -183,40 +189,43 @@ def test_ckks_noise_is_what_its_formula_says(limit):
     assert np.abs(decrypted - total).max() <= secret.largest_error(n_parties, limit)
 
 
-def test_ckks_errors_are_below_a_millionth_of_a_bound_at_movielens_size():
-    """Of a row, in `vb`; in `sgd` sums are exact."""
-    for solver, largest in (("sgd", 0.0), ("vb", 1e-6)):
-        made = codec(solver=solver, n_users=943)
-        error = ckks.CkksSecret().largest_error(943, made.largest)
-        assert error / made.rows.bound <= largest
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+@pytest.mark.parametrize("n_users", [943, 6040, 100_000])
+def test_ckks_sums_of_both_solvers_are_exact(solver, n_users):
+    """No noise is left in what the parties are sent."""
+    made = codec(solver=solver, n_users=n_users)
+    assert ckks.CkksSecret().largest_error(n_users, made.largest) == 0.0
 
 
 def test_a_survey_gives_the_item_statistics_and_leaves_rare_items_out(tiny):
     """Of rare items it gives neither ratings nor counts, and rounds nothing at all."""
     federation, keeper = begun(tiny, weak_packed(), held_out=0.0, item_statistics=True)
     settings, counts = keeper.desk.settings, np.diff(tiny.by_item.indptr)
-    sums, expected = keeper.survey(with_ratings=True), surveyed(tiny, settings)
+    keeper.prepare()
+    sums, expected = keeper.survey_ratings(), surveyed(tiny, settings)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-6)
     rare = counts < raters_needed(settings.min_raters)
     assert 0 < rare.sum() < len(rare)
     assert expected.rows[~rare].any()
-    for found in (sums, keeper.sums(federation.server.coordinator.next_round())):
-        assert np.array_equal(found.n_raters, np.where(rare, 0, counts))
-        assert not found.rows[rare].any()
+    assert np.array_equal(sums.n_raters, np.where(rare, 0, counts))
+    assert not sums.rows[rare].any()
+    assert np.array_equal(keeper.layout.items, np.flatnonzero(~rare))
+    found = keeper.sums(federation.server.coordinator.next_round())
+    assert np.array_equal(found.n_raters, counts[~rare])
 
 
 def test_a_survey_without_ratings_gives_the_counts_alone(tiny):
     _, keeper = begun(tiny, weak_packed(), held_out=0.0)
-    sums, counts = keeper.survey(with_ratings=False), np.diff(tiny.by_item.indptr)
+    sums, counts = keeper.sum("survey", Survey(False)), np.diff(tiny.by_item.indptr)
     assert np.array_equal(sums.n_raters, counts)
     assert np.array_equal(sums.rows, counts[:, np.newaxis])
 
 
 def test_a_party_lets_no_ratings_into_a_survey_without_its_owners_say(tiny):
-    federation, keeper = begun(tiny, weak_packed(), held_out=0.0)
+    federation, keeper = prepared(tiny, weak_packed(), held_out=0.0)
     with pytest.raises(BelowThresholdError, match="0 parties answered"):
-        keeper.survey(with_ratings=True)
+        keeper.survey_ratings()
     (reason,) = set(federation.server.roster.refused.values())
     assert "owner lets no ratings out" in reason
 
@@ -228,13 +237,14 @@ def losing(stage, names):
     return lambda where, name, data: None if where == stage and name in names else data
 
 
-def twin_rows(ratings, settings, round_):
+def twin_rows(ratings, settings, layout, round_):
     """What each party adds, in floating point. (n_parties, n_items, width)."""
     run = prepare(ratings, settings)
     parties = make_parties(ratings, settings, run.is_held_out, run.features)
     rows = np.zeros((len(parties), *round_.item_rows.shape))
     for number, party in enumerate(parties.values()):
         read(party.answer(run.plan.invitation().encode()), (Joined,))
+        party._run._take_layout(layout)  # past the keeper, whose key it has not
         part = party._run.contribute(round_, None, None, n_parties=1)
         rows[number, part.items] = part.rows
     return rows
@@ -243,12 +253,11 @@ def twin_rows(ratings, settings, round_):
 @every_scheme
 def test_who_does_not_answer_is_left_out(tiny, make):
     lost = losing("round", ("000003", "000007"))
-    federation, keeper = begun(tiny, make(), lambda inner: Faulty(inner, up=lost), min_raters=2)
+    federation, keeper = prepared(tiny, make(), lambda inner: Faulty(inner, up=lost), min_raters=2)
     round_ = federation.server.coordinator.next_round()
     sums = keeper.sums(round_)
     assert set(federation.parties) - set(keeper.survivors) == {"000003", "000007"}
-    rows = twin_rows(tiny, keeper.desk.settings, round_)
-    rows[:, sums.n_raters == 0] = 0
+    rows = twin_rows(tiny, keeper.desk.settings, keeper.layout, round_)
     assert np.abs(rows[[3, 7]]).max(axis=(1, 2)).min() > 0.01  # with them it would be another sum
     others = np.delete(rows, [3, 7], axis=0).sum(axis=0)
     np.testing.assert_allclose(sums.rows, others, atol=1e-4)
@@ -270,12 +279,12 @@ def test_an_item_whose_only_rater_missed_the_survey_is_not_summed_when_it_return
         ratings, weak_packed(), lambda inner: Faulty(inner, up=lost),
         held_out=0.0, min_raters=min_raters,
     )  # fmt: skip
-    assert keeper.survey(with_ratings=False).n_raters[item] == 0
-    round_ = federation.server.coordinator.next_round()
-    sums = keeper.sums(round_)
+    keeper.prepare()
+    assert keeper.n_raters[item] == 0
+    keeper.sums(federation.server.coordinator.next_round())
     assert f"{user:06}" in keeper.survivors
-    assert not sums.rows[item].any()
-    assert twin_rows(ratings, keeper.desk.settings, round_)[user, item].any()
+    assert item not in keeper.layout.items
+    assert item in federation.parties[f"{user:06}"]._users.lists.items  # it is not said at all
 
 
 def test_two_of_three_raters_that_drop_out_do_not_show_the_third(tiny):
@@ -285,19 +294,19 @@ def test_two_of_three_raters_that_drop_out_do_not_show_the_third(tiny):
     federation, keeper = begun(
         ratings, weak_packed(), lambda inner: Faulty(inner, up=lost), held_out=0.0
     )
-    assert keeper.survey(with_ratings=False).n_raters[item] == 3
-    round_ = federation.server.coordinator.next_round()
-    sums = keeper.sums(round_)
+    keeper.prepare()
+    assert keeper.n_raters[item] == 3
+    keeper.sums(federation.server.coordinator.next_round())
     assert len(keeper.survivors) == 10
-    assert not sums.rows[item].any()
-    assert twin_rows(ratings, keeper.desk.settings, round_)[users[2], item].any()
+    assert item not in keeper.layout.items
+    assert item in federation.parties[f"{users[2]:06}"]._users.lists.items
 
 
 def test_too_few_answers_give_no_sum(tiny):
     def only_two(stage, name, data):
         return data if stage != "round" or int(name) < 2 else None
 
-    federation, keeper = begun(tiny, weak_packed(), lambda inner: Faulty(inner, up=only_two))
+    federation, keeper = prepared(tiny, weak_packed(), lambda inner: Faulty(inner, up=only_two))
     with pytest.raises(BelowThresholdError, match="2 parties answered, at least 3"):
         keeper.sums(federation.server.coordinator.next_round())
 
@@ -317,7 +326,7 @@ def test_nonsense_is_left_out_and_named(tiny, make, nonsense, rule):
     def changed(stage, name, data):
         return nonsense if (stage, name) == ("round", "000004") else data
 
-    federation, keeper = begun(tiny, make(), lambda inner: Faulty(inner, up=changed))
+    federation, keeper = prepared(tiny, make(), lambda inner: Faulty(inner, up=changed))
     keeper.sums(federation.server.coordinator.next_round())
     assert rule in federation.server.roster.refused["000004"]
     assert "000004" not in keeper.survivors
@@ -476,7 +485,7 @@ def test_other_ways_have_no_secret_to_hold(tiny, variant):
 
 
 def test_a_party_without_a_key_refuses(tiny):
-    federation, keeper = begun(tiny, weak_packed())
+    federation, keeper = prepared(tiny, weak_packed())
     frame = sealed(keeper, federation.server.coordinator.next_round())
     party = joined(tiny, keeper._secret)
     assert "needs the keeper's key first" in said(party, frame).reason
@@ -508,14 +517,10 @@ def test_an_unknown_scheme_is_refused():
 # Sealed rounds
 
 
-def task_of(work):
-    return HomomorphicTask(np.zeros(0, np.int32), work.encode())
-
-
 def sealed(keeper, work, number=None):
     """A publication, as the keeper makes it; under another number, if one is given."""
-    own = 0 if isinstance(work, Survey) else work.round
-    return seal(keeper.key, own if number is None else number, task_of(work)).encode()
+    own = work.round if isinstance(work, Round) else 0
+    return seal(keeper.key, own if number is None else number, work.encode()).encode()
 
 
 def said(party, frame):
@@ -525,7 +530,7 @@ def said(party, frame):
 
 def test_a_message_of_another_round_is_refused(tiny):
     """Its number is bound into the box, and a party answers a round once."""
-    federation, keeper = begun(tiny, weak_packed())
+    federation, keeper = prepared(tiny, weak_packed())
     party, round_ = federation.parties["000000"], federation.server.coordinator.next_round()
     box = Sealed.decode(sealed(keeper, round_))
     relabelled = replace(box, round=2).encode()
@@ -549,18 +554,19 @@ def test_a_box_replayed_is_refused(tiny):
     factors = party.user_factors.copy()
     old = [seen for seen in recorded.seen if seen.stage in ("survey", "round")]
     assert len(old) == 3
+    old += [seen for seen in recorded.seen if seen.stage == "layout"]
     for seen in (*old, *reversed(old)):
         answer = party.answer(seen.sent["000000"])
         is_cached = answer == seen.received["000000"]  # a network repeats messages
-        assert is_cached or read(answer, (Refused,)).reason
+        assert is_cached or read(answer, (Refused,)).reason  # the same layout changes nothing
     assert np.array_equal(party.user_factors, factors)
     keeper.sums(coordinator.next_round())
     assert "000000" in keeper.survivors
 
 
 def test_the_latest_box_alone_is_open(tiny):
-    """Two publications are held; of the earlier one it is forgotten which items are left out."""
-    federation, keeper = begun(tiny, weak_packed())
+    """Two publications are held, and the earlier one is over."""
+    federation, keeper = prepared(tiny, weak_packed())
     party, round_ = federation.parties["000000"], federation.server.coordinator.next_round()
     first, second = (sealed(keeper, replace(round_, round=n)) for n in (1, 2))
     party._run.take(name_of(first), first)
@@ -570,34 +576,46 @@ def test_the_latest_box_alone_is_open(tiny):
 
 
 def test_a_box_of_another_key_and_a_short_one_are_refused(tiny):
-    federation, keeper = begun(tiny, weak_packed())
-    round_, catalogue = federation.server.coordinator.next_round(), keeper.desk.catalogue
+    federation, keeper = prepared(tiny, weak_packed())
+    frame = federation.server.coordinator.next_round().encode()
     stranger = HomomorphicKey("ckks", 12, os.urandom(32), b"")
     other_public = replace(keeper.key, public=b"another")
     boxes = [
-        seal(stranger, 1, task_of(round_)),
-        seal(other_public, 1, task_of(round_)),
+        seal(stranger, 1, frame),
+        seal(other_public, 1, frame),
         Sealed(1, b"n" * 12, b"short"),
     ]
     for box in boxes:
         with pytest.raises(WireError, match="not sealed"):
-            unseal(keeper.key, box, catalogue)
-    box = seal(keeper.key, 1, task_of(round_))
-    assert unseal(keeper.key, box, catalogue).work == round_.encode()
-    assert seal(keeper.key, 1, task_of(round_)).nonce != box.nonce
+            unseal(keeper.key, box)
+    box = seal(keeper.key, 1, frame)
+    assert unseal(keeper.key, box) == frame
+    assert seal(keeper.key, 1, frame).nonce != box.nonce
 
 
-def test_a_box_leaves_out_items_of_the_catalogue_alone(tiny):
+def adopted(party, frame):
+    """What a party says to a box with a layout."""
+    return read(party.answer(parcel(Adopt(name_of(frame)), frame)), (Adopted, Refused))
+
+
+def test_a_layout_comes_sealed_and_a_server_cannot_publish_one_of_its_own(tiny):
     federation, keeper = begun(tiny, weak_packed())
-    round_ = federation.server.coordinator.next_round()
-    task = HomomorphicTask(np.array([tiny.n_items], np.int32), round_.encode())
-    frame = seal(keeper.key, 1, task).encode()
-    assert "items must increase" in said(federation.parties["000000"], frame).reason
+    party, layout = federation.parties["000000"], Layout(np.arange(4, dtype=np.int32), 3.5)
+    assert "kind 18 is due; got 20" in adopted(party, layout.encode()).reason
+    relabelled = sealed(keeper, layout, number=1)
+    assert "box of round 1 holds another round" in adopted(party, relabelled).reason
+    beyond = replace(layout, items=np.array([0, tiny.n_items], np.int32))
+    assert "items must increase" in adopted(party, sealed(keeper, beyond)).reason
+    assert "a layout is nothing to sum" in said(party, sealed(keeper, layout)).reason
+    assert isinstance(adopted(party, sealed(keeper, layout)), Adopted)
+    assert isinstance(adopted(party, sealed(keeper, layout)), Adopted)  # another box, one layout
+    other = replace(layout, mean=3.25)
+    assert "has adopted another layout" in adopted(party, sealed(keeper, other)).reason
 
 
 def test_a_server_cannot_publish_rounds_of_its_own(tiny):
     """In the clear, they are not read; and so the end of training."""
-    federation, keeper = begun(tiny, weak_packed())
+    federation, keeper = prepared(tiny, weak_packed())
     party, coordinator = federation.parties["000000"], federation.server.coordinator
     frame = coordinator.next_round().encode()
     assert "kind 18 is due; got 6" in said(party, frame).reason
@@ -617,16 +635,17 @@ def test_the_server_sees_ciphertexts_only(tiny, make):
     """No part of what goes down or up appears among the bytes that it relays."""
     federation, keeper = begun(tiny, make(), Recorded)
     keeper.prepare()
-    summed = int(np.argmax(keeper._n_raters))  # factors of an item that is left out are zeros
+    summed = int(np.argmax(keeper.known_raters()))
     first = federation.server.coordinator.next_round()
     federation.server.run()
     last = federation.server.coordinator.next_round(is_last=True)
     settings = keeper.desk.settings
-    twin = make_parties(tiny, settings, prepare(tiny, settings).is_held_out)["000000"]
-    twin.answer(prepare(tiny, settings).plan.invitation().encode())
-    part = twin._run.contribute(first, None, None, n_parties=1)
-    secrets = [r.item_rows[summed].tobytes() for r in (first, last)] + [keeper.key.channel]
-    secrets += [part.rows[0].tobytes(), part.items[:3].tobytes()]
+    own = twin_rows(tiny, settings, keeper.layout, first)[0]
+    items = np.flatnonzero(own.any(axis=1)).astype(np.int32)
+    codes = keeper.layout.items[summed]
+    secrets = [first.item_rows[summed].tobytes(), last.item_rows[codes].tobytes()]
+    secrets += [keeper.key.channel, keeper.layout.items[:3].tobytes()]
+    secrets += [own[items[0]].astype(np.float32).tobytes(), items[:3].tobytes()]
     kinds = set()
     for seen in federation.transport.inner.seen:
         if seen.stage == "invite":
@@ -637,7 +656,8 @@ def test_the_server_sees_ciphertexts_only(tiny, make):
         kinds |= {kind_of(data) for data in seen.received.values()}
         for data in (*seen.sent.values(), *seen.received.values()):
             assert not any(secret in data for secret in secrets)
-    assert kinds == {kind.kind for kind in (Ask, Sealed, Ciphertexts, Finish, Finished)}
+    due = (Ask, Sealed, Ciphertexts, Adopt, Adopted, Finish, Finished)
+    assert kinds == {kind.kind for kind in due}
     assert any(secret in first.encode() for secret in secrets)  # in the clear they would show
 
 

@@ -1,5 +1,6 @@
 """Secure sums among real parties: exact, silent about single updates, and refused where unsafe."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 from contract import Misbehaving
 from federations import federation_of, settings_of
 
-from fedmmf.errors import DataError
+from fedmmf.errors import DataError, WireError
 from fedmmf.secagg import BelowThresholdError, FixedPoint, ring_named
+from fedmmf.secagg.keys import End, KeyPair, pair_seed
 from fedmmf.secagg.messages import Masked, Survivors
+from fedmmf.secagg.prg import expand
+from fedmmf.secagg.ring import RING64
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 from fedmmf.simulation import prepare
@@ -20,13 +24,42 @@ from fedmmf.sums.rare import are_rare, raters_needed
 from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.transports.wrappers import Faulty, Recorded
-from fedmmf.wire import Joined, Refused, Survey, name_of, parcel, read, split_parcel
+from fedmmf.wire import (
+    Adopt,
+    Adopted,
+    Ask,
+    Finish,
+    Joined,
+    Layout,
+    Refused,
+    Survey,
+    Update,
+    Wanted,
+    name_of,
+    parcel,
+    read,
+    split_parcel,
+)
+from fedmmf.wire.frames import NO_NAME
 
 
 def begun(ratings, settings, wrap=lambda transport: transport):
     """A federation whose parties have joined, without a survey; and its server's side."""
     federation = federation_of(ratings, settings, wrap)
     return federation, federation.server.invite()
+
+
+def prepared(ratings, settings, wrap=lambda transport: transport):
+    """The same, surveyed, with a layout that everybody has adopted."""
+    federation, side = begun(ratings, settings, wrap)
+    side.prepare()
+    return federation, side
+
+
+def adopt(party, layout):
+    """What a party says to a layout."""
+    frame = layout.encode()
+    return read(party.answer(parcel(Adopt(name_of(frame)), frame)), (Adopted, Refused))
 
 
 def counts_of(ratings, settings, without=()):
@@ -47,16 +80,17 @@ def losing(stage, names):
 class Twins:
     """The same parties again, to be asked in floating point by whoever owns the test."""
 
-    def __init__(self, ratings, settings):
+    def __init__(self, ratings, settings, layout=None):
         run = prepare(ratings, settings)
         self._plan, self._solver = run.plan, SOLVERS[settings.solver]
         parties = make_parties(ratings, settings, run.is_held_out, run.features)
         invitation = run.plan.invitation().encode()
         for party in parties.values():
             read(party.answer(invitation), (Joined,))
+            assert isinstance(adopt(party, layout or run.layout), Adopted)
         self._runs = [party._run for party in parties.values()]
 
-    def fixed_point_sums(self, round_, left_out, without=(), n_users=None, idle=()):
+    def fixed_point_sums(self, round_, without=(), n_users=None, idle=()):
         """The obvious way: everybody's numbers bounded, rounded, and added as integers.
 
         Everybody computes but the idle ones, who were not asked; those who are lost on the way are
@@ -64,8 +98,9 @@ class Twins:
         """
         n, ring = n_users or len(self._runs), ring_named(self._solver.ring)
         bounds = self._solver.bounds(self._plan.catalogue.scale.span)
-        of_rows, of_totals = (FixedPoint(n, bound, ring) for bound in (bounds.row, bounds.total))
-        rows, totals = np.zeros(round_.item_rows.shape, np.int64), 0
+        of_rows, of_totals = FixedPoint(n, bounds.row, ring), FixedPoint(n, bounds.total, RING64)
+        width = self._plan.form.width
+        rows, totals = np.zeros((len(round_.item_rows), width), np.int64), 0
         for number, run in enumerate(self._runs):
             if number in idle:
                 continue
@@ -73,7 +108,6 @@ class Twins:
             if number not in without:
                 rows[part.items] += of_rows.quantize(part.rows)
                 totals += of_totals.quantize(part.totals)
-        rows[left_out] = 0
         return (rows / of_rows.scale).astype(np.float32), totals / of_totals.scale
 
 
@@ -83,22 +117,24 @@ class Checked:
     Args:
         ratings: of everybody.
         settings: of the run.
+        layout: what the server found.
         unsurveyed: who was missing in the survey.
     """
 
-    def __init__(self, ratings, settings, unsurveyed=()):
-        self._twins = Twins(ratings, settings)
+    def __init__(self, ratings, settings, layout, unsurveyed=()):
         counts = counts_of(ratings, settings, unsurveyed)
-        self._rare = are_rare(counts, settings.min_raters, settings.batch)
-        self._counts = np.where(self._rare, 0, counts)
+        items = np.flatnonzero(~are_rare(counts, settings.min_raters, settings.batch))
+        assert np.array_equal(layout.items, items)
+        self._twins = Twins(ratings, settings, layout)
+        self._counts = counts[items]
 
     def lose(self, round_):
         """A round that everybody computed, and that gave no sum."""
-        self._twins.fixed_point_sums(round_, self._rare)
+        self._twins.fixed_point_sums(round_)
 
     def require_same(self, round_, sums, **who):
         """The sum is over exactly those who are in it, to the bit."""
-        rows, totals = self._twins.fixed_point_sums(round_, self._rare, **who)
+        rows, totals = self._twins.fixed_point_sums(round_, **who)
         assert rows.any(axis=1).sum() == np.count_nonzero(self._counts) > 0
         assert np.array_equal(sums.rows, rows)
         assert np.array_equal(sums.totals, totals)
@@ -124,7 +160,7 @@ def test_a_secure_sum_is_exactly_the_sum_of_fixed_point_updates(
     ratings = small if n_parties == 60 else some_of(small, n_parties)
     federation, side = begun(ratings, settings)
     side.prepare()
-    checked, coordinator = Checked(ratings, settings), federation.server.coordinator
+    checked, coordinator = Checked(ratings, settings, side.layout), federation.server.coordinator
     for _ in range(3):
         round_ = coordinator.next_round()
         sums = side.sums(round_)
@@ -147,9 +183,9 @@ def some_of(ratings, n_users):
 def test_a_party_lost_while_unmasking_stays_in_the_sum(small):
     settings = settings_of("secure")
     lost = losing("trip 3", {"000003", "000041"})
-    federation, side = begun(small, settings, lambda inner: Faulty(inner, up=lost))
+    federation, side = prepared(small, settings, lambda inner: Faulty(inner, up=lost))
     round_ = federation.server.coordinator.next_round()
-    Checked(small, settings).require_same(round_, side.sums(round_))
+    Checked(small, settings, side.layout).require_same(round_, side.sums(round_))
     assert list(side.survivors) == sorted(federation.parties)
     assert set(federation.server.roster.refused) == {"000003", "000041"}
 
@@ -157,9 +193,9 @@ def test_a_party_lost_while_unmasking_stays_in_the_sum(small):
 def test_a_party_lost_before_it_sent_its_vector_is_not_in_the_sum(small):
     settings = settings_of("secure")
     lost = losing("trip 1", {"000003", "000041"})
-    federation, side = begun(small, settings, lambda inner: Faulty(inner, up=lost))
+    federation, side = prepared(small, settings, lambda inner: Faulty(inner, up=lost))
     round_ = federation.server.coordinator.next_round()
-    Checked(small, settings).require_same(round_, side.sums(round_), without=[3, 41])
+    Checked(small, settings, side.layout).require_same(round_, side.sums(round_), without=[3, 41])
     assert sorted({*side.survivors, "000003", "000041"}) == sorted(federation.parties)
 
 
@@ -177,11 +213,11 @@ class OneBadRound:
 
 def test_below_the_threshold_a_round_gives_nothing(small):
     settings = settings_of("secure")
-    federation, side = begun(
+    federation, side = prepared(
         small, settings, lambda inner: Faulty(Recorded(inner), up=OneBadRound(56))
     )
     coordinator, recorded = federation.server.coordinator, federation.transport.inner.inner
-    checked, first = Checked(small, settings), coordinator.next_round()
+    checked, first = Checked(small, settings, side.layout), coordinator.next_round()
     sums = side.sums(first)
     checked.require_same(first, sums)
     coordinator.advance(first, sums)
@@ -229,9 +265,9 @@ def test_nonsense_counts_as_a_drop_out_and_is_named(small, damage, reason):
         return damage(data) if (stage, name) == ("trip 1", "000007") else data
 
     settings = settings_of("secure")
-    federation, side = begun(small, settings, lambda inner: Faulty(inner, up=damaged))
+    federation, side = prepared(small, settings, lambda inner: Faulty(inner, up=damaged))
     round_ = federation.server.coordinator.next_round()
-    Checked(small, settings).require_same(round_, side.sums(round_), without=[7])
+    Checked(small, settings, side.layout).require_same(round_, side.sums(round_), without=[7])
     assert reason in federation.server.roster.refused["000007"]
     assert set(federation.server.roster.refused) == {"000007"}
     assert sorted({*side.survivors, "000007"}) == sorted(federation.parties)
@@ -266,7 +302,8 @@ def test_a_sum_that_honest_parties_cannot_reach_is_given_up_with_its_session(sma
     settings, held = settings_of("secure"), []
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=OneVectorSpoilt(held)))
     held.append(federation)
-    checked, coordinator = Checked(small, settings), federation.server.coordinator
+    side.prepare()
+    checked, coordinator = Checked(small, settings, side.layout), federation.server.coordinator
     bad = coordinator.next_round()
     with pytest.raises(DataError, match="honest users can reach"):
         side.sums(bad)
@@ -297,7 +334,7 @@ def test_parties_that_refuse_one_after_the_other_keep_nobody_else_from_a_sum(sma
     fault.has_begun = True
     round_ = federation.server.coordinator.next_round()
     sums = side.sums(round_)
-    Checked(small, settings).require_same(round_, sums, without=range(5), n_users=55)
+    Checked(small, settings, side.layout).require_same(round_, sums, without=range(5), n_users=55)
     assert set(federation.server.roster.refused) == {f"{number:06}" for number in range(5)}
 
 
@@ -306,11 +343,13 @@ def test_parties_that_refuse_one_after_the_other_keep_nobody_else_from_a_survey(
     settings, fault = settings_of("secure"), OneByOne(5)
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=fault))
     fault.has_begun = True
-    found = side.survey(with_ratings=False)
-    assert np.array_equal(found.n_raters, counts_of(small, settings, without=range(5)))
+    side.prepare()
+    assert np.array_equal(side.n_raters, counts_of(small, settings, without=range(5)))
     assert set(federation.server.roster.refused) == {f"{number:06}" for number in range(5)}
     round_ = federation.server.coordinator.next_round()
-    Checked(small, settings, unsurveyed=range(5)).require_same(round_, side.sums(round_))
+    Checked(small, settings, side.layout, unsurveyed=range(5)).require_same(
+        round_, side.sums(round_)
+    )
 
 
 def test_too_few_parties_for_a_sum_are_said_to_be_so(small):
@@ -319,7 +358,10 @@ def test_too_few_parties_for_a_sum_are_said_to_be_so(small):
         small, settings, lambda inner: Faulty(inner, up=losing("set-up", sorted_names(58)))
     )
     with pytest.raises(BelowThresholdError, match="set-up': 2 parties answered, at least 3"):
-        side.sums(federation.server.coordinator.next_round())
+        side.prepare()
+    assert side.layout is None
+    with pytest.raises(WireError, match="no round can begin before the survey"):
+        _ = federation.server.coordinator
 
 
 def sorted_names(n):
@@ -333,7 +375,8 @@ def test_a_secure_survey_gives_the_item_statistics(small):
     """Of the items that enough users rated; of the others nothing but the counts."""
     settings = settings_of("secure", held_out=0.0, item_statistics=True, min_raters=14)
     _, side = begun(small, settings)
-    sums, expected = side.survey(with_ratings=True), surveyed(small, settings)
+    side.prepare()
+    sums, expected = side.survey_ratings(), surveyed(small, settings)
     assert np.array_equal(sums.n_raters, expected.n_raters)
     np.testing.assert_allclose(sums.rows, expected.rows, atol=1e-4)
     assert np.abs(expected.rows).max() > 1
@@ -347,15 +390,16 @@ def test_a_secure_survey_gives_the_item_statistics(small):
 
 def test_a_survey_without_ratings_gives_the_counts_alone(small):
     _, side = begun(small, settings_of("secure", held_out=0.0))
-    sums, counts = side.survey(with_ratings=False), np.diff(small.by_item.indptr)
+    sums, counts = side.sum("survey", Survey(False)), np.diff(small.by_item.indptr)
     assert np.array_equal(sums.n_raters, counts)
     assert np.array_equal(sums.rows, counts[:, np.newaxis])
+    assert sums.totals[1] == small.n_users
 
 
 def test_a_party_lets_no_ratings_into_a_survey_without_its_owners_say(small):
     """Counts it gives; a server that asks for ratings all the same gets no sum at all."""
     federation, side = begun(small, settings_of("secure"))
-    side.count_raters()
+    side.prepare()
     assert not federation.server.roster.incidents
     with pytest.raises(BelowThresholdError):
         side.sum("survey", Survey(with_ratings=True))
@@ -372,7 +416,8 @@ def test_who_lets_no_ratings_out_is_missing_in_the_survey_and_not_in_the_rounds(
         party = federation.parties[name]
         party.policy = replace(party.policy, survey_ratings=False)
         party._run.policy = party.policy
-    sums = side.survey(with_ratings=True)
+    side.prepare()
+    sums = side.survey_ratings()
     assert set(federation.server.roster.refused) == {"000003", "000041"}
     others = small.select(~np.isin(small.user_codes, [3, 41]))
     kept = sums.n_raters > 0
@@ -386,7 +431,7 @@ def test_a_second_survey_is_among_the_same_or_differs_by_a_cohort(tiny):
     """What two surveys differ by shows: nobody, or several at once."""
     settings = settings_of("secure signed", held_out=0.0, min_raters=1)
     federation, side = begun(tiny, settings)
-    side.survey(with_ratings=False)
+    side.census()
     everybody = sorted(federation.parties)
     for n_missing in (0, 1, 2, 3):
         side._session, side._names = None, everybody[n_missing:]
@@ -405,9 +450,9 @@ def test_a_survey_that_nobody_unmasked_is_made_anew(small):
     settings = settings_of("secure")
     lost = Misbehaving("survey 1", 1, dict.fromkeys(sorted_names(56)))
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=lost))
-    found = side.survey(with_ratings=False)
+    side.prepare()
     assert lost.happened
-    assert np.array_equal(found.n_raters, counts_of(small, settings))
+    assert np.array_equal(side.n_raters, counts_of(small, settings))
     assert list(side.survivors) == sorted(federation.parties)
 
 
@@ -416,12 +461,12 @@ def test_a_survey_that_failed_before_it_was_unmasked_is_made_anew_among_those_wh
     settings = settings_of("secure signed")
     lost = Misbehaving("survey 2", 1, dict.fromkeys(sorted_names(7)))
     federation, side = begun(tiny, settings, lambda inner: Faulty(inner, up=lost))
-    found = side.survey(with_ratings=False)
+    side.prepare()
     assert lost.happened
     missing = set(federation.parties) - set(side.survivors)
     assert len(missing) == 3
     without = sorted(map(int, missing))
-    assert np.array_equal(found.n_raters, counts_of(tiny, settings, without=without))
+    assert np.array_equal(side.n_raters, counts_of(tiny, settings, without=without))
 
 
 def test_a_survey_that_was_unmasked_unheard_is_made_anew_without_several(tiny):
@@ -429,7 +474,7 @@ def test_a_survey_that_was_unmasked_unheard_is_made_anew_without_several(tiny):
     lost = Misbehaving("survey 3", 1, dict.fromkeys(sorted_names(8)))
     settings = settings_of("secure signed")
     federation, side = begun(tiny, settings, lambda inner: Faulty(inner, up=lost))
-    side.survey(with_ratings=False)
+    side.prepare()
     assert lost.happened
     assert len(side.survivors) == tiny.n_users - 3
     assert not side._resting
@@ -443,15 +488,14 @@ def test_items_with_too_few_raters_are_left_out_after_a_survey(small):
     limit = int(np.sort(counts)[5]) + 1  # some items fall below
     settings = settings_of("secure", held_out=0.0, min_raters=limit)
     federation, side = begun(small, settings)
-    coordinator = federation.server.coordinator
-    assert np.array_equal(side.survey(with_ratings=False).n_raters, counts)
-    sums = side.sums(coordinator.next_round())
+    side.prepare()
+    assert np.array_equal(side.n_raters, counts)
+    sums = side.sums(federation.server.coordinator.next_round())
     rare = counts < raters_needed(limit)
     assert (counts < limit).sum() >= 6
-    assert not sums.n_raters[rare].any()
-    assert not sums.rows[rare].any()
-    assert np.array_equal(sums.n_raters[~rare], counts[~rare])
-    assert sums.rows[~rare].any(axis=1).all()
+    assert np.array_equal(side.layout.items, np.flatnonzero(~rare))
+    assert np.array_equal(sums.n_raters, counts[~rare])
+    assert sums.rows.any(axis=1).all()
 
 
 def rated_by(ratings, item, n_raters):
@@ -470,16 +514,15 @@ def test_an_item_whose_only_rater_missed_the_survey_is_not_summed_when_it_return
     settings = settings_of("secure", held_out=0.0, min_raters=min_raters)
     lost = losing("survey 1", {f"{user:06}"})
     federation, side = begun(ratings, settings, lambda inner: Faulty(inner, up=lost))
-    found = side.survey(with_ratings=False)
-    assert found.n_raters[4] == 0
+    side.prepare()
+    assert side.n_raters[4] == 0
     assert set(federation.server.roster.refused) == {f"{user:06}"}
     round_ = federation.server.coordinator.next_round()
     sums = side.sums(round_)
     assert f"{user:06}" in side.survivors
-    assert not sums.rows[4].any()
-    Checked(ratings, settings, unsurveyed=[user]).require_same(round_, sums)
-    own = Twins(ratings, settings)._runs[user].contribute(round_, None, None, n_parties=60)
-    assert own.rows[own.items == 4].any()  # or there would be nothing to see
+    assert 4 not in side.layout.items
+    Checked(ratings, settings, side.layout, unsurveyed=[user]).require_same(round_, sums)
+    assert 4 in Twins(ratings, settings)._runs[user].users.lists.items  # it is not said at all
 
 
 @pytest.mark.parametrize("n_raters", [3, 5])
@@ -489,15 +532,18 @@ def test_two_of_three_raters_that_drop_out_do_not_show_the_third(small, n_raters
     settings = settings_of("secure", held_out=0.0, min_raters=3)
     lost = losing("trip 1", {f"{user:06}" for user in users[:2]})
     federation, side = begun(ratings, settings, lambda inner: Faulty(inner, up=lost))
-    assert side.survey(with_ratings=False).n_raters[4] == n_raters
+    side.prepare()
+    assert side.n_raters[4] == n_raters
     round_ = federation.server.coordinator.next_round()
     sums = side.sums(round_)
     assert len(side.survivors) == 58
-    assert sums.rows[4].any() == (n_raters == 5)
-    Checked(ratings, settings).require_same(round_, sums, without=users[:2])
-    for run in [Twins(ratings, settings)._runs[user] for user in users]:
-        own = run.contribute(round_, None, None, n_parties=60)
-        assert not np.allclose(own.rows[own.items == 4], sums.rows[4], atol=1e-3)
+    assert (4 in side.layout.items) == (n_raters == 5)
+    Checked(ratings, settings, side.layout).require_same(round_, sums, without=users[:2])
+    if n_raters == 5:
+        place = np.searchsorted(side.layout.items, 4)
+        for run in [Twins(ratings, settings)._runs[user] for user in users]:
+            own = run.contribute(round_, None, None, n_parties=60)
+            assert not np.allclose(own.rows[own.items == place], sums.rows[place], atol=1e-3)
 
 
 # What a party agrees to
@@ -511,7 +557,19 @@ def joined(ratings, settings, minimum=3):
     for party in parties.values():
         party.policy = replace(party.policy, smallest_cohort=minimum)
         read(party.answer(invitation), (Joined,))
+        assert isinstance(adopt(party, layout_for(ratings)), Adopted)
     return parties
+
+
+def layout_for(ratings):
+    """Every second item, and the middle of the scale."""
+    items = np.arange(0, ratings.n_items, 2, dtype=np.int32)
+    return Layout(items, ratings.scale.midpoint)
+
+
+LAYOUTS = [  # of `tiny` and of `small`, as `layout_for` makes them
+    Layout(np.arange(0, n_items, 2, dtype=np.int32), 3.0) for n_items in (15, 90)
+]
 
 
 def setup_among(n, **changes):
@@ -519,6 +577,7 @@ def setup_among(n, **changes):
     values = {
         "session": b"s" * 16,
         "for_survey": False,
+        "layout": name_of(LAYOUTS[n > 12].encode()),
         "party": 0,
         "n_parties": n,
         "n_users": n,
@@ -551,7 +610,9 @@ def test_a_party_agrees_to_a_setup_in_which_nothing_is_wrong(small):
         ({"party": 60}, "party 60 is not one of 60"),
         ({"n_users": 59}, "60 parties have 59 users"),
         ({"n_users": 2**31}, "60 parties have 2147483648 users"),
-        ({"left_out": np.array([90])}, "items must increase within"),
+        ({"left_out": np.array([45])}, "items must increase within"),
+        ({"layout": b"l" * 32}, "a layout that this party has not adopted"),
+        ({"layout": bytes(32)}, "a layout that this party has not adopted"),
         ({"identities": (b"i" * 32,)}, "an identity for each party"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -571,6 +632,7 @@ def test_nobody_chooses_threshold_neighbours_or_graph(small):
     seeds = set()
     changes = [{}, {"session": b"t" * 16}, {"n_users": 61}, {"minimum": 4}, {"batch": 2}]
     changes += [{"left_out": np.array([3], np.int32)}, {"for_survey": True}]
+    changes += [{"for_survey": True, "layout": bytes(32)}]
     for change in changes:
         party = joined(small, settings_of("secure"))["000000"]
         assert isinstance(said(party, setup_among(60, **change)), SecureAgreed)
@@ -628,12 +690,14 @@ def test_who_joins_without_an_identity_of_its_own_is_left_out_of_signed_sums(tin
         wrong = identities["000000"] if claimed else b""
         return replace(Joined.decode(data), identity=wrong).encode() if name == "000005" else data
 
-    federation, side = begun(tiny, settings, lambda inner: Faulty(inner, up=claiming))
+    federation, side = prepared(tiny, settings, lambda inner: Faulty(inner, up=claiming))
     round_ = federation.server.coordinator.next_round()
     sums = side.sums(round_)
     assert "identity of its own" in federation.server.roster.refused["000005"]
     assert set(federation.parties) - set(side.survivors) == {"000005"}
-    Checked(tiny, settings, unsurveyed=[5]).require_same(round_, sums, without=[5], n_users=11)
+    Checked(tiny, settings, side.layout, unsurveyed=[5]).require_same(
+        round_, sums, without=[5], n_users=11
+    )
 
 
 def without_somebody(setup, name, data):
@@ -659,12 +723,13 @@ def test_who_was_told_of_other_survivors_has_no_say_in_unmasking(small):
     settings = settings_of("secure signed")
     federation, side = begun(small, settings, lambda inner: Faulty(inner, down=tampered))
     held.append(federation)
+    side.prepare()
     round_ = federation.server.coordinator.next_round()
     sums = side.sums(round_)
     assert set(federation.server.roster.refused) == {"000007"}
     assert "signature" in federation.server.roster.refused["000007"]
     assert list(side.survivors) == sorted(federation.parties)
-    Checked(small, settings).require_same(round_, sums)
+    Checked(small, settings, side.layout).require_same(round_, sums)
 
 
 def test_survivors_damaged_on_the_way_are_not_taken_for_others(small):
@@ -676,9 +741,9 @@ def test_survivors_damaged_on_the_way_are_not_taken_for_others(small):
         return data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]  # in the bit map of survivors
 
     settings = settings_of("secure signed")
-    federation, side = begun(small, settings, lambda inner: Faulty(inner, down=damaged))
+    federation, side = prepared(small, settings, lambda inner: Faulty(inner, down=damaged))
     round_ = federation.server.coordinator.next_round()
-    Checked(small, settings).require_same(round_, side.sums(round_))
+    Checked(small, settings, side.layout).require_same(round_, side.sums(round_))
     assert set(federation.server.roster.refused) == {"000007"}
     assert "its check does not fit" in federation.server.roster.refused["000007"]
 
@@ -714,7 +779,7 @@ def chi_square(vector):
 def test_the_server_sees_no_number_of_an_update(small):
     """The masked vector is noise; without masks the same test would show its many zeros."""
     settings = settings_of("secure")
-    federation, side = begun(small, settings, Recorded)
+    federation, side = prepared(small, settings, Recorded)
     round_ = federation.server.coordinator.next_round()
     side.sums(round_)
     session = side._session
@@ -732,7 +797,7 @@ def test_the_server_sees_no_number_of_an_update(small):
 
 
 def test_all_vectors_have_one_length_whatever_their_parties_rated(small):
-    federation, side = begun(small, settings_of("secure"), Recorded)
+    federation, side = prepared(small, settings_of("secure"), Recorded)
     side.sums(federation.server.coordinator.next_round())
     for stage in ("trip 1", "trip 3"):
         received = federation.transport.inner.last(stage).received
@@ -761,8 +826,8 @@ def test_a_setup_replayed_is_refused(small):
 def test_a_trip_replayed_is_refused_and_the_rounds_go_on(small):
     """Every message of a survey and two rounds, once more: not even keys are made anew."""
     settings = settings_of("secure")
-    federation, side = begun(small, settings, Recorded)
-    checked, coordinator = Checked(small, settings), federation.server.coordinator
+    federation, side = prepared(small, settings, Recorded)
+    checked, coordinator = Checked(small, settings, side.layout), federation.server.coordinator
     for _ in range(2):
         round_ = coordinator.next_round()
         sums = side.sums(round_)
@@ -786,7 +851,7 @@ def test_a_trip_replayed_is_refused_and_the_rounds_go_on(small):
 
 def test_a_trip_with_something_else_to_sum_is_refused_once_it_was_answered(small):
     """A second answer under the same masks would show the difference of two updates."""
-    federation, side = begun(small, settings_of("secure"), Recorded)
+    federation, side = prepared(small, settings_of("secure"), Recorded)
     coordinator = federation.server.coordinator
     round_ = coordinator.next_round()
     side.sums(round_)
@@ -798,3 +863,222 @@ def test_a_trip_with_something_else_to_sum_is_refused_once_it_was_answered(small
     answer = read(party.answer(parcel(trip, other)), (SecureTrip, Refused))
     assert "do not follow" in answer.reason
     assert np.array_equal(party.user_factors, factors)
+
+
+# Layouts
+
+
+def fresh(ratings, settings, **policy):
+    """A party that has joined a run and adopted nothing; and the run."""
+    run = prepare(ratings, settings)
+    party = make_parties(ratings, settings, run.is_held_out, run.features)["000000"]
+    party.policy = replace(party.policy, **policy)
+    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    return party, run
+
+
+@pytest.mark.parametrize("variant", ["plain", "secure", "adaptive", "dp local"])
+def test_a_party_refuses_a_second_and_different_layout_in_a_run(small, variant):
+    party, run = fresh(small, settings_of(variant))
+    layout = layout_for(small)
+    assert isinstance(adopt(party, layout), Adopted)
+    masks, factors = party.masks, party.user_factors.copy()
+    others = [
+        replace(layout, mean=layout.mean + 0.5),
+        replace(layout, items=layout.items[:-1]),
+        replace(layout, items=np.arange(small.n_items, dtype=np.int32)),
+    ]
+    for other in others:
+        assert "has adopted another layout for this run" in adopt(party, other).reason
+        assert party._run.layout.encode() == layout.encode()
+        assert party.masks is masks
+        assert np.array_equal(party.user_factors, factors)
+    assert isinstance(adopt(party, layout), Adopted)  # the same again changes nothing
+    assert party.masks is masks
+    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    assert isinstance(adopt(party, others[0]), Adopted)  # another run has another
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"mean": 5.01}, "a mean rating is on the scale"),
+        ({"mean": 0.99}, "a mean rating is on the scale"),
+        ({"mean": 1e300}, "a mean rating is on the scale"),
+        ({"mean": np.nan}, "all numbers must be finite"),
+        ({"items": np.array([0, 90])}, r"items must increase within [0, 90)"),
+        ({"items": np.array([2**31 - 1])}, r"items must increase within [0, 90)"),
+        ({"items": np.array([5, 3])}, "items must increase strictly"),
+        ({"items": np.array([3, 3])}, "items must increase strictly"),
+        ({"items": np.array([-1, 3])}, "items must increase strictly"),
+        ({"items": np.zeros(0, np.int32)}, "at least one item is summed"),
+    ],
+)
+def test_a_party_refuses_a_layout_off_the_scale_or_the_catalogue(small, changes, reason):
+    party, _ = fresh(small, settings_of("secure"))
+    answer = adopt(party, replace(layout_for(small), **changes))
+    assert isinstance(answer, Refused)
+    assert reason in answer.reason
+    assert party._run.layout is None
+
+
+@pytest.mark.parametrize("mean", [1.0, 5.0])
+def test_the_ends_of_the_scale_are_on_it(small, mean):
+    party, _ = fresh(small, settings_of("secure"))
+    assert isinstance(adopt(party, replace(layout_for(small), mean=mean)), Adopted)
+
+
+def test_only_a_layout_is_adopted_and_a_layout_is_nothing_to_sum(small):
+    party, _ = fresh(small, settings_of("plain"))
+    survey, layout = Survey(False).encode(), layout_for(small).encode()
+    answer = read(party.answer(parcel(Adopt(name_of(survey)), survey)), (Refused,))
+    assert "is no layout" in answer.reason
+    answer = read(party.answer(parcel(Ask(name_of(layout)), layout)), (Refused,))
+    assert "a layout is nothing to sum" in answer.reason
+    answer = read(party.answer(parcel(Finish(name_of(layout)), layout)), (Refused,))
+    assert "a layout is nothing to sum" in answer.reason
+    unknown = read(party.answer(Adopt(b"n" * 32).encode()), (Wanted,))
+    assert unknown.name == b"n" * 32
+
+
+@pytest.mark.parametrize("variant", ["plain", "secure", "adaptive", "dp local"])
+def test_a_party_refuses_rounds_before_a_layout(small, variant):
+    party, run = fresh(small, settings_of(variant))
+    round_ = run.coordinator().next_round()
+    last = run.coordinator().next_round(is_last=True)
+    messages = [Finish] if variant == "secure" else [Ask, Finish]
+    for message in messages:
+        for work in (round_, last):
+            frame = work.encode()
+            answer = read(party.answer(parcel(message(name_of(frame)), frame)), (Refused,))
+            assert answer.reason
+            assert not party.is_finished
+    if variant == "secure":
+        setup = setup_among(60, layout=name_of(run.layout.encode()))
+        assert "a layout that this party has not adopted" in said(party, setup).reason
+    assert party._run.place == (0, 0, False)
+    assert isinstance(adopt(party, run.layout), Adopted)
+    if variant == "plain":
+        frame = round_.encode()
+        assert isinstance(read(party.answer(parcel(Ask(name_of(frame)), frame)), (Update,)), Update)
+
+
+def test_a_party_refuses_a_survey_of_ratings_before_the_layout_of_that_run(small):
+    """Also in a later run: the layout of the run before says nothing of this one."""
+    settings = settings_of("plain", item_statistics=True, held_out=0.0)
+    party, run = fresh(small, settings)
+    frame = Survey(with_ratings=True).encode()
+    question = parcel(Ask(name_of(frame)), frame)
+    assert "needs a layout first" in read(party.answer(question), (Refused,)).reason
+    adopt(party, layout_for(small))
+    found = read(party.answer(question), (Update,))
+    assert len(found.items) == np.isin(party._users.lists.items, layout_for(small).items).sum()
+    read(party.answer(run.plan.invitation().encode()), (Joined,))
+    assert "needs a layout first" in read(party.answer(question), (Refused,)).reason
+
+
+def test_a_setup_names_the_layout_that_was_adopted_and_no_other(small):
+    party = joined(small, settings_of("secure"))["000000"]
+    others = [
+        name_of(replace(layout_for(small), mean=3.5).encode()),
+        name_of(LAYOUTS[0].encode()),
+        bytes(32),
+    ]
+    for other in others:
+        for_rounds = said(party, setup_among(60, layout=other))
+        assert "a layout that this party has not adopted" in for_rounds.reason
+        if any(other):
+            ratings = said(party, setup_among(60, layout=other, for_survey=True))
+            assert "a layout that this party has not adopted" in ratings.reason
+    assert isinstance(said(party, setup_among(60)), SecureAgreed)
+
+
+def test_a_first_survey_has_no_layout_and_a_survey_of_ratings_has_one(small):
+    """What is published has to be what the session was agreed on for."""
+    settings = settings_of("secure", item_statistics=True, held_out=0.0)
+    for layout_first in (True, False):
+        federation, side = begun(small, settings)
+        if layout_first:
+            side.prepare()
+        lying = NO_NAME if layout_first else None
+
+        def name(work, lying=lying, side=side):
+            return NO_NAME if lying is not None else name_of(layout_for(small).encode())
+
+        side._layout_name = name
+        with pytest.raises(WireError):
+            side.sum("survey", Survey(with_ratings=layout_first))
+        reasons = set(federation.server.roster.refused.values())
+        due = "something else than what is published" if layout_first else "has not adopted"
+        assert len(reasons) == 1
+        assert due in reasons.pop()
+
+
+def telling_two(stories, names):
+    """A server that tells some parties of another layout, and agrees on the sums with them too.
+
+    Each party is shown its own story in every message: layout, adoption and set-up.
+    """
+    first, second = (story.encode() for story in stories)
+
+    def down(stage, name, data):
+        if name not in names:
+            return data
+        if stage == "layout":
+            return parcel(Adopt(name_of(second)), second)
+        if stage == "set-up":
+            setup = SecureSetup.decode(data)
+            if setup.layout == name_of(first):
+                return replace(setup, layout=name_of(second)).encode()
+        return data
+
+    return down
+
+
+@pytest.mark.parametrize("change", ["mean", "items"])
+def test_parties_that_were_told_different_layouts_have_no_sum_in_common(tiny, change):
+    """Their keys, masks and checks are bound to what they were told: the server gets noise.
+
+    Not even messages of the two kinds of parties fit each other.
+    """
+    settings = settings_of("secure", min_raters=2)
+    _, quiet = prepared(tiny, settings)
+    layout = quiet.layout
+    free = [item for item in range(tiny.n_items) if item not in layout.items]
+    items = np.sort(np.append(layout.items[1:], free[:1])).astype(np.int32)  # as many, but others
+    other = replace(layout, mean=3.0) if change == "mean" else replace(layout, items=items)
+    assert other.encode() != layout.encode()
+    told = {f"{number:06}" for number in range(0, 12, 2)}
+    down = telling_two((layout, other), told)
+    federation, side = prepared(tiny, settings, lambda inner: Faulty(inner, down=down))
+    for name, party in federation.parties.items():
+        assert party._run.layout.mean == (other if name in told else layout).mean
+    with suppress(WireError):  # those who are left may be too few
+        side.sums(federation.server.coordinator.next_round())
+    assert not told & set(side.survivors)
+    assert told <= set(federation.server.roster.refused)
+    reasons = [federation.server.roster.refused[name] for name in told]
+    assert all("another session" in reason or "refused" in reason for reason in reasons)
+
+
+def test_masks_of_parties_that_were_told_different_layouts_do_not_cancel(tiny):
+    """The binding itself, beneath all checks: a server that passed them on would get noise."""
+    layouts = [replace(layout_for(tiny), mean=mean) for mean in (3.0, 3.0, 3.25)]
+    pairs = [KeyPair.from_secret(bytes([number]) * 32) for number in (1, 2)]
+    secret, ends = pairs[0].agree(pairs[1].public), [End(n, pairs[n].public) for n in (0, 1)]
+    invitation, masks, bindings = prepare(tiny, settings_of("secure")).plan.invitation(), [], []
+    for layout in layouts:
+        party = make_parties(tiny, settings_of("secure"))["000000"]
+        read(party.answer(invitation.encode()), (Joined,))
+        adopt(party, layout)
+        setup = setup_among(12, layout=name_of(layout.encode()))
+        assert isinstance(said(party, setup), SecureAgreed)
+        agreed = party._run.side._agreed.session.setup
+        bindings.append((agreed.binding, agreed.graph_seed, agreed.context))
+        seed = pair_seed(secret, agreed.context, *ends, b"a" * 32)
+        masks.append(expand(seed, agreed.ring, 5000))
+    assert bindings[0] == bindings[1]
+    assert all(a != b for a, b in zip(bindings[0], bindings[2], strict=True))
+    same, different = masks[0] - masks[1], masks[0] - masks[2]  # one adds, the other takes away
+    assert not same.any()
+    assert chi_square(different) < 360  # p ~ 1e-5

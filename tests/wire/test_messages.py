@@ -13,9 +13,9 @@ from wire_samples import MESSAGES, STRATEGIES, by_class, known_for, same
 
 from fedmmf import wire
 from fedmmf.errors import WireError
-from fedmmf.scale import RatingScale
+from fedmmf.solvers.contract import Form
 from fedmmf.sums.adaptive.messages import Collected
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
 from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
 from fedmmf.wire.messages import Expected
 
@@ -23,15 +23,21 @@ MANY = 1 << 20
 
 
 def framed(kind, body):
-    return b"FMMF" + bytes([2, kind]) + len(body).to_bytes(4, "little") + body
+    return b"FMMF" + bytes([3, kind]) + len(body).to_bytes(4, "little") + body
 
 
 # Every class
 
 
-def test_kinds_are_numbered_from_1_without_gaps():
-    assert [int(kind) for kind in wire.Kind] == list(range(1, len(wire.Kind) + 1))
-    assert len(wire.Kind) < 128  # the rest is for other packages
+RETIRED = {17}  # was HomomorphicTask's in version 2; a number never comes to mean something else
+
+
+def test_kinds_are_numbered_from_1_and_a_retired_number_is_not_used_again():
+    numbers = [int(kind) for kind in wire.Kind]
+    assert sorted({*numbers, *RETIRED}) == list(range(1, len(numbers) + len(RETIRED) + 1))
+    assert len(set(numbers)) == len(numbers)
+    assert not RETIRED & set(numbers)
+    assert max(numbers) < 128  # the rest is for other packages
 
 
 def test_every_kind_is_one_message_of_the_same_name():
@@ -132,13 +138,15 @@ def test_counts_that_lie_allocate_nothing(cls, data):
 
 # What single messages have to fulfil
 
-CATALOGUE = wire.Catalogue(5, RatingScale(1, 5, 1), bytes(32))
-SIZES = Expected(CATALOGUE, rank=2, width=2, n_totals=1)
+FORM = Form(rank=2, width=2, published=3, n_parameters=5, n_totals=1)
+SIZES = Expected(n_catalogue=8, n_items=5, form=FORM, n_totals=1)
 INVITATION = wire.Invitation(
-    bytes(16), bytes(32), 1.0, 5.0, 1.0, "sgd", 2, 3, "secure", 16.0, 1e4, 3
+    bytes(16), bytes(32), 1.0, 5.0, 1.0, "sgd", 2, "", 3, "secure", 16.0, 1e4, 3
 )
-ROUND = wire.Round(3, 1, False, 2, np.zeros(5), np.zeros((5, 2), np.float32))
-SETUP = SecureSetup(bytes(16), False, 0, 3, 3, 3, 1, np.array([1, 4], np.int32), ())
+ROUND = wire.Round(3, 1, False, 2, np.zeros(5), np.zeros((5, 3), np.float32))
+LAST = replace(ROUND, is_last=True, item_rows=np.zeros((8, 3), np.float32))
+LAYOUT = wire.Layout(np.array([0, 3, 7], np.int32), 3.5)
+SETUP = SecureSetup(bytes(16), False, bytes(32), 0, 3, 3, 3, 1, np.array([1, 4], np.int32), ())
 
 
 def update(items, counts=(), n_rows=None, width=2, n_totals=1):
@@ -157,14 +165,17 @@ def update(items, counts=(), n_rows=None, width=2, n_totals=1):
         (replace(INVITATION, total_bound=-1.0), "bounds are positive"),
         (replace(INVITATION, scale_min=np.nan), "finite"),
         (replace(INVITATION, row_bound=np.inf), "finite"),
-        (wire.Joined(0, False, b""), "users may join; got 0"),
-        (wire.Joined(2**31, False, b""), "users may join"),
-        (wire.Joined(1, False, b"k"), "an identity has 32 bytes"),
+        (wire.Joined(0, b""), "users may join; got 0"),
+        (wire.Joined(2**31, b""), "users may join"),
+        (wire.Joined(1, b"k"), "an identity has 32 bytes"),
+        (replace(LAYOUT, items=np.zeros(0, np.int32)), "at least one item is summed"),
+        (replace(LAYOUT, items=np.array([3, 3])), "increase strictly"),
+        (replace(LAYOUT, mean=np.nan), "finite"),
         (wire.Refused("x" * 1001), "1000 characters at most"),
         (replace(ROUND, round=0, best_round=0), "rounds count from 1"),
         (replace(ROUND, best_round=3), "the best one is over"),
         (replace(ROUND, rank=0), "k must fit into the rows"),
-        (replace(ROUND, rank=3), "k must fit into the rows"),
+        (replace(ROUND, rank=4), "k must fit into the rows"),
         (update([1, 2], n_rows=1), "a row and a count per item"),
         (update([1, 2], counts=[1]), "a row and a count per item"),
         (update([1, 2], counts=[1, 1]), "no counts are sent"),
@@ -178,6 +189,7 @@ def update(items, counts=(), n_rows=None, width=2, n_totals=1):
         (replace(SETUP, batch=0), "a batch has 1 to 3 parties; got 0"),
         (replace(SETUP, batch=4), "a batch has 1 to 3 parties; got 4"),
         (replace(SETUP, identities=(bytes(32),) * 2), "an identity for each party; got 2"),
+        (replace(SETUP, for_survey=True), "a survey leaves nothing out"),
         (SecureTrip(0, bytes(32), b""), "trip must be 1, 2 or 3; got 0"),
         (SecureTrip(4, bytes(32), b""), "trip must be 1, 2 or 3; got 4"),
         (HomomorphicKey("ckks", 0, bytes(32), b""), "users are summed; got 0"),
@@ -192,15 +204,17 @@ def test_what_a_message_has_to_fulfil_is_checked(message, rule):
 @pytest.mark.parametrize(
     ("message", "known", "rule"),
     [
-        (replace(ROUND, rank=1), SIZES, r"must be \(2, 5, 2\); got \(1, 5, 2\)"),
-        (replace(ROUND, item_rows=np.zeros((4, 2))), SIZES, r"got \(2, 4, 2\)"),
-        (replace(ROUND, item_rows=np.zeros((5, 3))), SIZES, r"got \(2, 5, 3\)"),
+        (replace(ROUND, rank=1), SIZES, r"must be \(2, 5, 3, 5\); got \(1, 5, 3, 5\)"),
+        (replace(ROUND, item_rows=np.zeros((4, 3))), SIZES, r"got \(2, 4, 3, 5\)"),
+        (replace(ROUND, item_rows=np.zeros((5, 2))), SIZES, r"got \(2, 5, 2, 5\)"),
+        (replace(ROUND, parameters=np.zeros(4)), SIZES, r"got \(2, 5, 3, 4\)"),
+        (replace(ROUND, item_rows=LAST.item_rows), SIZES, r"got \(2, 8, 3, 5\)"),
+        (replace(LAST, item_rows=ROUND.item_rows), SIZES, r"be \(2, 8, 3, 5\); got \(2, 5, 3, 5\)"),
         (update([1], width=3), SIZES, r"must be \(2, 1\); got \(3, 1\)"),
         (update([1], n_totals=2), SIZES, r"must be \(2, 1\); got \(2, 2\)"),
         (update([1, 5]), SIZES, r"within \[0, 5\)"),
-        (Collected(np.array([5]), np.zeros(1)), CATALOGUE, r"within \[0, 5\)"),
-        (replace(SETUP, left_out=np.array([2, 7])), CATALOGUE, r"within \[0, 5\)"),
-        (HomomorphicTask(np.array([5]), b""), CATALOGUE, r"within \[0, 5\)"),
+        (Collected(np.array([5]), np.zeros(1)), SIZES, r"within \[0, 5\)"),
+        (replace(LAYOUT, items=np.array([0, 8])), SIZES, r"within \[0, 8\)"),
     ],
 )
 def test_what_a_receiver_knows_is_checked(message, known, rule):
@@ -212,11 +226,14 @@ def test_what_a_receiver_knows_is_checked(message, known, rule):
 def test_what_fits_is_accepted():
     for message, known in (
         (ROUND, SIZES),
+        (LAST, SIZES),
+        (LAYOUT, SIZES),
         (update([0, 4]), SIZES),
         (update([0, 4], counts=[1, 2]), SIZES),
         (update([]), SIZES),
-        (SETUP, CATALOGUE),
-        (replace(SETUP, identities=(bytes(32), b"a" * 32, b"b" * 32)), CATALOGUE),
+        (SETUP, SIZES),
+        (replace(SETUP, identities=(bytes(32), b"a" * 32, b"b" * 32)), SIZES),
+        (replace(SETUP, for_survey=True, left_out=np.zeros(0, np.int32)), SIZES),
     ):
         assert same(type(message).decode(message.encode(), known), message)
 

@@ -3,12 +3,18 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from wire_samples import MESSAGES, by_class
 
 from fedmmf import wire
 from fedmmf.secagg import LARGEST_COHORT, messages
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.sgd import N_PLAN
+from fedmmf.solvers.vb.form import IMPLICIT, MOST_COLUMNS, write_variant
+from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, FAR
+from fedmmf.solvers.vb.party import MOST_LOOKS, SETTLING
+from fedmmf.solvers.vb.server import LOOKS
 from fedmmf.wire import frames
 from fedmmf.wire.messages import MOST_FACTORS, MOST_WORDS
 
@@ -47,7 +53,7 @@ def test_the_page_has_no_message_that_does_not_exist():
 
 def test_a_field_that_is_not_on_the_page_would_be_noticed():
     text = section("Joined")
-    assert len(rows(text, "field", "encoding", "meaning")) == 3
+    assert len(rows(text, "field", "encoding", "meaning")) == 2
     with pytest.raises(AssertionError, match="no section 'Foo'"):
         section("Foo")
 
@@ -89,30 +95,127 @@ def test_inner_messages_are_on_the_page():
         ("at most {} code points", MOST_WORDS),
         ("1 to {:,}; parties are numbered", LARGEST_COHORT),
         ("table of boxes ({}), by receiver", messages.BOX_BYTES),
+        ("In rounds 1 to {} ratings count as numbers", BEGINS_AFTER),
+        ("From round {} on, r is replaced", BEGINS_AFTER + 1),
+        ("| from round {} on, else 0, for each cut point", BEGINS_AFTER + 1),
+        ("and then {} times with r", SETTLING),
+        ("cut to -{0:g} .. {0:g}", FAR),
+        ("A party takes part in {} of them in a run", MOST_LOOKS),
+        ("Our server looks in rounds {} and", LOOKS[0] + 1),
+        ("and {}.\n", LOOKS[1] + 1),
+        ("| numbers of `parameters` | {} + k |", N_PLAN),
     ],
 )
 def test_numbers_on_the_page_are_those_of_the_code(words, number):
     assert words.format(number) in PAGE
 
 
+def declared(name):
+    """The rows of the table of solvers, for one of them."""
+    column = {"sgd": 1, "vb": 2}[name]
+    table = rows(PAGE, "what it declares", "`sgd`", "`vb`")
+    return {row[0].replace("`", ""): row[column].strip("`") for row in table}
+
+
 @pytest.mark.parametrize("name", ["sgd", "vb"])
 def test_what_solvers_declare_is_on_the_page(name):
-    solver, column = SOLVERS[name], {"sgd": 1, "vb": 2}[name]
-    shown = {
-        row[0]: row[column].strip("`") for row in rows(PAGE, "what it declares", "`sgd`", "`vb`")
-    }
+    solver, shown = SOLVERS[name], declared(name)
     assert shown["ring of secure sums"] == solver.ring
-    spelled = {"k (k": "k * (k", "4 span": "4 * span", " max(": " * max(", "^": "**"}
     for span in (0.5, 1.0, 4.0, 10.0):
         bounds = solver.bounds(span)
         for row, bound in (("row bound", bounds.row), ("total bound", bounds.total)):
-            assert computed(shown[row], spelled, span=span) == bound
-    for k in (1, 2, 7):
-        assert computed(shown["width"], spelled, k=k) == solver.width(k)
+            assert computed(shown[row], span=span) == bound
 
 
-def computed(formula, spelled, **names):
+USERS, ITEMS = ("users", "both"), ("items", "both")  # what priors of p_u and of q_i depend on
+
+
+@pytest.mark.parametrize("k", [1, 2, 7])
+@pytest.mark.parametrize(
+    ("name", "variant", "numbers"),
+    [("sgd", "", {"y": 0, "z": 0, "d": 0, "m": 0, "h": 0})]
+    + [
+        (
+            "vb",
+            f"implicit={implicit} profile={d} design={m} levels={levels}",
+            {
+                "y": implicit in USERS,
+                "z": implicit in ITEMS,
+                "d": d,
+                "m": m,
+                "h": max(levels - 1, 0),
+            },
+        )
+        for implicit in ("none", "items", "users", "both")
+        for d, m, levels in (
+            (0, 0, 0),
+            (3, 0, 0),
+            (0, 4, 0),
+            (3, 1, 0),
+            (0, 0, 2),
+            (0, 0, 5),
+            (3, 0, 10),
+        )
+    ],
+)
+def test_sizes_of_what_is_sent_are_on_the_page(name, variant, numbers, k):
+    form, shown = SOLVERS[name].form(k, variant), declared(name)
+    names = {**numbers, "y": k * numbers["y"], "z": int(numbers["z"]), "k": k}
+    sizes = {
+        "width": form.width,
+        "published": form.published,
+        "numbers of parameters": form.n_parameters,
+        "totals of the solver": form.n_totals,
+    }
+    assert {row: computed(shown[row], **names) for row in sizes} == sizes
+
+
+def computed(formula, **names):
     """The value of a formula as the page writes it."""
+    spelled = {r"\^": "**", r"(?<=[\dkzd)]) (?=[a-zA-Z(\d])": " * "}
     for shown, python in spelled.items():
-        formula = formula.replace(shown, python)
-    return eval(formula, {"max": max, **names})  # noqa: S307 - our own text
+        formula = re.sub(shown, python, formula)
+    tools = {"max": max, "T": lambda n: n * (n + 1) // 2}
+    return eval(formula, {**tools, **names})  # noqa: S307 - our own text
+
+
+def test_every_total_of_vb_is_on_the_page_in_its_order():
+    """Their sizes in the table, added up, are the places of the parts in the code."""
+    sizes = {"k": 7, "y": 7, "d": 3, "m": 2, "h": 4}
+    form = SOLVERS["vb"].form(7, "implicit=both profile=3 design=2 levels=5")
+    numbers = [
+        int(computed(number, **sizes))
+        for row in rows(section("Totals of vb"), "numbers", "total")
+        for number in row[0].split(", ")
+    ]
+    blocks, levels = form.blocks["totals"], form.blocks["totals"].split(np.zeros(form.n_totals))
+    parts = [len(part) for name, part in levels.items() if name != "levels"]
+    assert numbers == [*parts, *(3 * [len(levels["levels"]) // 3])]
+    assert sum(numbers) == blocks.size
+
+
+def test_every_parameter_of_vb_is_on_the_page_in_its_order():
+    """A name for each part of the code, as long as it says; scalars say nothing."""
+    form, sizes = SOLVERS["vb"].form(7, "implicit=both profile=3 design=2 levels=5"), {"k": 7}
+    sizes |= {"y": 7, "d": 3, "h": 4, "z": 1, "packed": 28, "y + d rows of k": 70}
+    sizes["z: 0 or 1"] = 1
+    part_of_list = r"(?:^|, |; )([^,;(]+?)(?: \(([^)]*)\))?(?=,|;|$)"
+    shown = [
+        (name.split(": ")[-1], sizes[size] if size else 1)
+        for name, size in re.findall(part_of_list, declared("vb")["parameters"])
+    ]
+    names = {"tau": "tau", "a": "user_precision", "c": "item_precision", "A": "curvature",
+             "B": "base", "V": "user_weights", "mean profile": "profile_mean", "look": "look",
+             "w": "unrated", "r0": "unrated", "cut points": "cuts"}  # fmt: skip
+    parts = form.blocks["parameters"].split(np.zeros(form.n_parameters))
+    assert list(dict.fromkeys(names[name] for name, _ in shown)) == list(parts)
+    for part, values in parts.items():
+        assert sum(size for name, size in shown if names[name] == part) == len(values)
+
+
+def test_texts_of_variants_are_on_the_page():
+    text = section("Solvers")
+    assert f"`{write_variant('I', 'd', 'm', 'L')}`" in text
+    for implicit in IMPLICIT:
+        assert f"`{implicit}`" in text
+    assert f"up to {MOST_COLUMNS}" in text

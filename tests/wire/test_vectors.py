@@ -10,16 +10,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from wire_party import PageParty, catalogue_digest, graph_of, neighbours, open_sealed
-from wire_samples import MESSAGES, from_json, same, to_json
+from wire_party import Digits, PageParty, catalogue_digest, graph_of, neighbours, open_sealed
+from wire_samples import MESSAGES, from_json, to_json
 
 from fedmmf import wire
-from fedmmf.secagg import graph
+from fedmmf.secagg import RING32, graph
 from fedmmf.server.roster import Roster
 from fedmmf.sums.homomorphic.channel import unseal
-from fedmmf.sums.homomorphic.messages import HomomorphicKey, HomomorphicTask, Sealed
+from fedmmf.sums.homomorphic.messages import HomomorphicKey, Sealed
 from fedmmf.sums.secure import agreed
 from fedmmf.sums.secure.server import SecureServer
+from fedmmf.sums.vector import Limbs
 from fedmmf.transports.in_process import InProcess
 
 HERE = Path(__file__).parent / "vectors"
@@ -80,13 +81,12 @@ def test_digests_of_catalogues_are_those_of_the_vectors(vector):
 
 
 def test_the_keepers_box_opens():
-    key, task, sealed = (
-        bytes.fromhex(VECTORS["channel"][name]) for name in ("key", "task", "sealed")
+    key, inside, sealed = (
+        bytes.fromhex(VECTORS["channel"][name]) for name in ("key", "inside", "sealed")
     )
-    catalogue = generator.catalogue_of(generator.ITEMS)
-    opened = unseal(HomomorphicKey.decode(key), Sealed.decode(sealed), catalogue)
-    assert same(opened, HomomorphicTask.decode(task))
-    assert open_sealed(key, sealed) == task
+    assert unseal(HomomorphicKey.decode(key), Sealed.decode(sealed)) == inside
+    assert open_sealed(key, sealed) == inside
+    assert to_json(wire.Layout.decode(inside)) == to_json(generator.layout())
 
 
 # Conversations
@@ -153,14 +153,24 @@ def test_conversations_have_all_that_a_secure_sum_is_made_of(vector):
     signed = bool(vector["identity"])
     ups = Counter(up[5] for _, up in pairs(vector))
     kinds = wire.Kind
-    assert set(ups) == {kinds.JOINED, kinds.SECURE_AGREED, kinds.SECURE_TRIP, kinds.FINISHED}
+    assert set(ups) == {
+        kinds.JOINED,
+        kinds.SECURE_AGREED,
+        kinds.SECURE_TRIP,
+        kinds.ADOPTED,
+        kinds.FINISHED,
+    }
     published = [wire.split_parcel(down)[0] for down, _ in pairs(vector)]
     assert [frame[0][5] for frame in published if frame] == [
-        *[kinds.SURVEY] * (1 + signed),  # counts and, of those who sign, ratings as well
+        kinds.SURVEY,
+        kinds.LAYOUT,
+        *[kinds.SURVEY] * signed,  # counts and, of those who sign, ratings as well
         kinds.ROUND,
         kinds.ROUND,
         kinds.ROUND,
     ]
+    assert vector["layout"]["items"] == ([0, 1, 3] if signed else [0, 1])
+    assert [sums["totals"][0] for sums in vector["sums"]][signed:] == [signed, signed]  # held out
     trips = Counter(up[10] for _, up in pairs(vector) if up[5] == kinds.SECURE_TRIP)
     assert trips == ({1: 7, 2: 4, 3: 7} if signed else {1: 5, 3: 5})
 
@@ -201,6 +211,14 @@ def test_degree_and_threshold_of_the_page_are_those_of_the_code(batch, signs):
         assert graph_of(n, batch, signs) == expected
 
 
+@pytest.mark.parametrize("n_users", [1, 2, 3, 5, 60, 943, 100_000, 2**20, 2**29])
+def test_the_digits_of_the_page_are_those_of_the_code(n_users):
+    page, code, most = Digits(n_users), Limbs.of(n_users, RING32), 2**53 // n_users
+    assert (page.bits, page.count) == (code.bits, code.n)
+    for x in (0, 1, -1, most, -most, most - 1, 1 - most, most // 3, -(most // 3)):
+        assert page.split(x) == code.split(np.array([x])).ravel().tolist()
+
+
 def sums_among(others, *, with_page):
     """Two rounds of twelve parties on a sparse graph; one of them may be the page's."""
     names = [f"party {i:02}" for i in range(12)]
@@ -213,12 +231,15 @@ def sums_among(others, *, with_page):
     roster = Roster(InProcess(parties), names)
     roster.invite(generator.invitation(generator.catalogue_of(generator.ITEMS), "secure"))
     server = SecureServer(generator.desk_of(roster, signed=False))
-    found = [server.survey(with_ratings=True)]
+    server.prepare()
+    found = [server.survey_ratings()]
     for number, factors in enumerate(generator.FACTORS[:2], start=1):
-        found.append(server.sums(generator.round_of(number, factors, is_last=False)))
+        found.append(server.sums(generator.round_of(number, factors, server.layout)))
         assert list(server.survivors) == names
     assert not roster.incidents
-    return [generator.sums_vector(sums) for sums in found]
+    means = [np.mean([r for r in own.values() if not isinstance(r, list)]) for own in others]
+    assert server.layout.mean == pytest.approx(np.mean(means), rel=1e-12)
+    return to_json(server.layout), [generator.sums_vector(sums) for sums in found]
 
 
 def test_a_party_written_from_the_page_takes_part_in_secure_sums():

@@ -109,7 +109,7 @@ def _coherence(candidates: Array, fold_of: Array, n_folds: int) -> tuple[Array, 
 def _placed(view: Exposed, rows: slice, unmasked: Array) -> Array:
     cells = np.rint(unmasked).astype(np.int64)
     masked = _in_steps(view)[rows]
-    middle = (view.prior.shape[1] - 1) / 2
+    middle = (view.mean - view.scale.min) / view.scale.step
     mean_mask = np.array((cells.mean() - middle - masked.mean(), masked.sum() / INTERCEPT_PENALTY))
     is_stationary = view.plan.family.needs_features and not view.plan.cross_fit
     return place(cells, view.prior[rows], mean_mask if is_stationary else None)
@@ -167,7 +167,7 @@ def _alternate(view: Exposed, ratings: Array, seed: int) -> Array:
     posterior = view.prior
     for attempt, width in enumerate(WIDTHS):
         _, fitted = _refit(view, ratings, seed + attempt)
-        unmasked = _in_steps(view) + fitted + (n_levels - 1) / 2
+        unmasked = _in_steps(view) + fitted + (view.mean - view.scale.min) / view.scale.step
         distance = (unmasked[:, np.newaxis] - np.arange(n_levels)) / width
         nearness = -0.5 * distance**2
         # The best level has weight 1, so that f far off the scale does not underflow everything.
@@ -186,11 +186,11 @@ def _refit(view: Exposed, ratings: Array, seed: int) -> tuple[Array, Array]:
     plan, streams = _known_plan(view), []
     if plan.starts_at_random:
         streams = [rng.stream(seed, "attacker", int(user)) for user in view.users]
-    given = MaskInput(view.lists, ratings, view.scale, view.features, streams)
+    given = MaskInput(view.lists, ratings, view.scale, view.features, streams, view.mean)
     masks = fit_masks(plan, given, view.engine.mask_runner())
     guessed = masks.masked_ratings.astype(np.float64)
     error = (guessed - view.masked) / view.scale.step
-    fitted = (ratings - view.scale.midpoint - guessed) / view.scale.step
+    fitted = (ratings - view.mean - guessed) / view.scale.step
     return _rms(error, view.lists), fitted
 
 

@@ -27,7 +27,7 @@ WITNESSES = 3  # items that propose values of an unknown lambda
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One user's masked ratings, as the models see them: y = (r - midpoint) / span."""
+    """One user's masked ratings, as the models see them: y = (r - mean) / span."""
 
     masked: Array  # (n,) m = y - f
     x: Array  # (n, d)
@@ -106,12 +106,12 @@ def _level(y: Array, unit_levels: Array) -> float:
 def invert(view: Exposed) -> Array:
     """Ratings of every user of a linear mask. (n,)."""
     out = np.zeros(len(view.lists.items))
-    unit_levels = (levels_of(view.scale) - view.scale.midpoint) / view.scale.span
+    unit_levels = (levels_of(view.scale) - view.mean) / view.scale.span
     for rows in view.ranges:
         if rows.stop > rows.start:
             x = _features_used(view, rows)
             out[rows] = _invert_one(Problem(view.unit_masked[rows], x, unit_levels), view)
-    return np.asarray(view.scale.midpoint + view.scale.span * out)
+    return np.asarray(view.mean + view.scale.span * out)
 
 
 def _features_used(view: Exposed, rows: slice) -> Array:

@@ -57,6 +57,7 @@ class Exposed(View):
     Attributes:
         masked: r - f_u(i); finite. (n,)
         features: public item features. (n_items, d)
+        mean: rating of a mean user, which masks shrink towards.
         plan: how the masks were made, as the federation's settings say.
         engine: what the attacker trains the masks' family with.
         knows_strength: whether the attacker is told the plan's strength.
@@ -66,6 +67,7 @@ class Exposed(View):
 
     masked: Array
     features: Array
+    mean: float
     plan: MaskPlan
     engine: Engine
     knows_strength: bool = True
@@ -96,7 +98,7 @@ class Exposed(View):
     def unit_masked(self) -> Array:
         """Masked ratings as the masks' models see them: centred, divided by the span. (n,)."""
         masked = self.masked.astype(np.float64)
-        offset = 0.0 if self.plan.family.is_centred else self.scale.midpoint
+        offset = 0.0 if self.plan.family.is_centred else self.mean
         return np.asarray((masked - offset) / self.scale.span)
 
 

@@ -54,7 +54,8 @@ class FirstRound:
             shuffled: the control: every user's masked ratings change places among its items, so
                 that sums look alike and say nothing about any one rating.
         """
-        run = replace(run, settings=run.settings.changed(solver="sgd", aggregation="secure"))
+        settings = run.settings.changed(solver="sgd", aggregation="secure", objective="rating")
+        run = replace(run, settings=settings).over_everything()
         public = run.coordinator().result
         plan, q = SgdPlan.of(public), public.item_factors
         start = start_user_factors(1, public.rank)[0]

@@ -71,6 +71,11 @@ class PresentCrowd:
         penalty = np.float32(plan.regularization) * mine
         return np.asarray(penalty - error[:, np.newaxis] * p.value[users])
 
+    def totals(self, present: Array) -> Array:
+        """Nothing held out, then the users present who have ratings and the sum of their p_u."""
+        told = self.factors.value[present & (self._lists.lengths > 0)].astype(np.float64)
+        return np.concatenate((np.zeros(HELD_OUT_TOTALS), [len(told)], told.sum(axis=0)))
+
 
 def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array, Array]:
     """Train with the parties that are there; rounds with too few parties give no sum.
@@ -85,7 +90,8 @@ def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array,
     """
     lists, rows = members_lists(run.lists, users)
     n_items, least = run.training.n_items, MINIMUM_COHORT
-    coordinator = replace(run, settings=run.settings.changed(solver="sgd")).coordinator()
+    settings = run.settings.changed(solver="sgd", objective="rating")
+    coordinator = replace(run, settings=settings).over_everything().coordinator()
     crowd = PresentCrowd(lists, run.masks.masked_ratings[rows], coordinator.result.rank)
     counts = lists.counts(n_items)
     kept = ~are_rare(counts, run.settings.min_raters)  # (n_items,)
@@ -99,7 +105,7 @@ def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array,
         summed = here[lists.users] & kept[lists.items]  # (n,)
         total = _by_item(np.where(summed[:, np.newaxis], updates, 0.0), lists.items, n_items)
         shown = np.where(kept, counts, 0)
-        coordinator.advance(round_, ItemSums(total, shown, np.zeros(HELD_OUT_TOTALS)))
+        coordinator.advance(round_, ItemSums(total, shown, crowd.totals(here)))
         levels.append(total[:, 0])
         present.append(here)
     return np.array(levels).reshape(-1, n_items), np.array(present).reshape(-1, len(users))

@@ -24,6 +24,7 @@ def expose(run: Prepared) -> Exposed:
         prior=public_prior(training, run.settings.seed),
         masked=run.masks.masked_ratings,
         features=run.features,
+        mean=run.masks.mean,
         plan=run.masks.plan,
         engine=run.engine,
         extremes=extremes_of(run.lists, training.values, training.scale),
@@ -61,4 +62,6 @@ def restrict(ratings: Ratings, users: Array) -> Ratings:
     """The ratings of some users alone, who get new codes in the order of `users`, increasing."""
     chosen = ratings.select(np.isin(ratings.user_codes, users))
     codes = np.searchsorted(users, chosen.user_codes).astype(np.int32)
-    return replace(chosen, user_codes=codes, user_ids=ratings.user_ids[users])
+    ids, known = ratings.user_ids[users], ratings.profiles
+    profiles = None if known is None else known.take(users)
+    return replace(chosen, user_codes=codes, user_ids=ids, profiles=profiles)

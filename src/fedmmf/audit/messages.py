@@ -22,7 +22,9 @@ from fedmmf.data import Ratings
 from fedmmf.party import Party
 from fedmmf.server import ServerPlan
 from fedmmf.simulation import Prepared
+from fedmmf.simulation.features import census_of
 from fedmmf.simulation.federation import make_parties, server_plan
+from fedmmf.simulation.prepared import fit_all_masks
 
 COHORT = 1000  # real parties at most whose messages are attacked
 PLAIN, TAKING_PART = "plain updates", "sums with and without the user"
@@ -74,12 +76,20 @@ class AttackedCohort:
         mine = view.only(np.isin(np.arange(ratings.n_users), users))
         rated = item_matrix(mine.lists, ratings.n_items)
         counts = run.lists.counts(ratings.n_items)
+        settings = run.settings.changed(
+            solver="sgd",
+            objective="rating",
+            aggregation="secure",
+            collect_masked=False,
+            held_out=0.0,
+        )
+        some = restrict(ratings, users)
+        mean = census_of(some, settings).mean  # theirs: their masks shrink towards it
+        masked = fit_all_masks(some, run.features, settings, mean).masked_ratings
         return cls(
-            ratings=restrict(ratings, users),
-            settings=run.settings.changed(
-                solver="sgd", aggregation="secure", collect_masked=False, held_out=0.0
-            ),
-            view=mine,
+            ratings=some,
+            settings=settings,
+            view=replace(mine, mean=mean, masked=masked),
             rated=rated,
             popularity=(counts - rated) / max(ratings.n_users - 1, 1),
             tell=tell,

@@ -19,13 +19,13 @@ from fedmmf.simulation import LocalFederation
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Public
 from fedmmf.solvers.sgd import SgdPlan
-from fedmmf.sums.contract import sizes_of
+from fedmmf.sums.contract import round_sizes
 from fedmmf.sums.secure.agreed import agreed_setup
 from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
 from fedmmf.sums.vector import SumCodec, codec_of
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Recorded
-from fedmmf.wire import Invitation, Round, Update, read, split_parcel
+from fedmmf.wire import Invitation, Layout, Round, Update, read, split_parcel
 
 ROUNDS = 2  # as many as the attacks on uploads need
 Tell = Callable[[], None]
@@ -62,11 +62,31 @@ class Listening:
         public = Round.decode(round_.encode()).public  # the server goes on to change its own
         sums = side.sums(round_)
         coordinator.advance(round_, sums)
+        public, sums = self._of_all_items(public, sums)
         for exchange in self._transport.seen:
             if exchange.stage == "set-up":
                 self.setups = {name: _setup(exchange.sent[name]) for name in exchange.sent}
         self._tell()
         return public, sums
+
+    @property
+    def layout(self) -> Layout:
+        """What is summed."""
+        return self._federation.server.side.require_layout()
+
+    def _of_all_items(self, public: Public, sums: ItemSums) -> tuple[Public, ItemSums]:
+        """The same over the whole catalogue: zeros where nothing is summed."""
+        rows, summed = (self.spread(array) for array in (public.item_rows, sums.rows))
+        counts = self.spread(np.asarray(sums.n_raters))
+        whole = Public(public.rank, public.parameters, rows)
+        return whole, ItemSums(summed, counts, sums.totals)
+
+    def spread(self, values: Array) -> Array:
+        """Rows of the layout at their items' places in the catalogue. (n_catalogue, ...)."""
+        items = self.layout.items
+        whole = np.zeros((self.plan.catalogue.n_items, *values.shape[1:]), values.dtype)
+        whole[items] = values
+        return whole
 
     def received(self, stage: str) -> list[bytes]:
         """What every party sent in the latest exchange of a stage, in the order of the users."""
@@ -148,23 +168,24 @@ def record_strict(
 def _read_vectors(listening: Listening, known: View) -> tuple[Array, Array]:
     """Every party's masked vector, as if no mask were on it: (n, k) and (n_users, n_items)."""
     setups = [listening.setups[name] for name in sorted(listening.setups)]
-    codec = _codec(listening.plan, setups[0])
-    n_items, width = codec.sizes.catalogue.n_items, codec.sizes.width
-    rows, counts = [], np.empty((len(setups), n_items))
+    codec = _codec(listening, setups[0])
+    n_items, width = codec.sizes.n_items, codec.sizes.form.width
+    rows, counts = [], np.empty((len(setups), listening.plan.catalogue.n_items))
     trips = listening.received("trip 1")
     for user, (setup, trip, mine) in enumerate(zip(setups, trips, known.ranges, strict=True)):
         session = agreed_setup(setup, codec, listening.invitation)
         integers = _masked_vector(session, setup.party, trip)  # (length,)
-        dense = integers[: n_items * width].reshape(n_items, width)
+        dense = listening.spread(integers[: n_items * width].reshape(n_items, width))
         rows.append(dense[known.lists.items[mine]] / codec.rows.scale)
         counts[user] = np.abs(dense).max(axis=1) / codec.rows.scale  # not zero: rated, if unmasked
     return np.concatenate(rows), counts
 
 
-def _codec(plan: ServerPlan, setup: SecureSetup) -> SumCodec:
+def _codec(listening: Listening, setup: SecureSetup) -> SumCodec:
     """The fixed point that everybody agreed on."""
+    plan = listening.plan
     solver = SOLVERS[plan.settings.solver]
-    sizes = sizes_of(plan.catalogue, solver, solver.rank(plan.settings), setup.for_survey)
+    sizes = round_sizes(plan.catalogue.n_items, listening.layout, plan.form)
     return codec_of(sizes, solver.bounds(plan.catalogue.scale.span), setup.n_users, solver.ring)
 
 

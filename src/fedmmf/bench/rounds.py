@@ -40,7 +40,7 @@ def simulated(ratings: Ratings, settings: Settings) -> Callable[[], None]:
     """A federation before its first round; each call is a round of it."""
     run = prepare(ratings, settings, quiet)
     coordinator = run.coordinator()
-    crowd = run.crowd(coordinator)
+    crowd = run.crowd()
 
     def one_round() -> None:
         round_ = coordinator.next_round()

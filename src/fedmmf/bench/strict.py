@@ -24,7 +24,7 @@ def crowd_sums(ratings: Ratings, settings: Settings) -> Callable[[], object]:
     """The parties' part of a first round, compiled; each call does it again."""
     run = prepare(ratings, settings, quiet)
     coordinator = run.coordinator()
-    crowd, round_ = run.crowd(coordinator), coordinator.next_round()
+    crowd, round_ = run.crowd(), coordinator.next_round()
     crowd.sums(round_)  # compiles
     return lambda: crowd.sums(round_)
 

@@ -84,7 +84,7 @@ def learning_curve(train: Ratings, test: Ratings, settings: Settings) -> Curve:
     began = time.perf_counter()
     run = prepare(train, settings, quiet)
     coordinator = run.coordinator()
-    crowd = run.crowd(coordinator)
+    crowd = run.crowd()
     mask_seconds = spent = time.perf_counter() - began
     mask = _test_mask(run, test)
     seconds, errors = [], []
@@ -146,9 +146,8 @@ def _peer_times(
 
 def memory_speed(train: Ratings, settings: Settings, round_seconds: float) -> MemorySpeed:
     """How near a round comes to what the machine's memory allows."""
-    solver = SOLVERS[settings.solver]
-    width = solver.width(solver.rank(settings))
-    bytes_read = _PASSES.get(settings.solver, 2) * len(train) * 4.0 * width
+    rank = SOLVERS[settings.solver].rank(settings)
+    bytes_read = _PASSES.get(settings.solver, 2) * len(train) * 4.0 * rank
     speed = read_speed()
     return MemorySpeed(
         machine_gb_per_s=speed / 1e9,

@@ -8,16 +8,18 @@ import typer
 
 from fedmmf.bench import federation as bench_federation
 from fedmmf.bench import growth as bench_growth
+from fedmmf.bench import ranking as bench_ranking
 from fedmmf.bench import ray_workers as bench_ray
 from fedmmf.bench import rounds as bench_rounds
 from fedmmf.bench import strict as bench_strict
 from fedmmf.bench import training as bench_training
 from fedmmf.bench.measuring import peak_gigabytes
 from fedmmf.cli import bench_secagg
-from fedmmf.cli.choices import DataOption, JsonOption
-from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.choices import DataChoice, DataOption, JsonOption
+from fedmmf.cli.options import Only, expanded, was_given
 from fedmmf.cli.output import (
     Columns,
+    errors,
     print_json,
     print_markdown,
     progress_bar,
@@ -40,6 +42,8 @@ _PLAIN = Settings(mask="mean", sharing="plain", held_out=0.0)
 _SMALL = _PLAIN.changed(factors=10)
 _HIDDEN = Settings(mask="mean", held_out=0.0)
 _WORKERS = _HIDDEN.changed(factors=10, rounds=10)
+_RANKED = DataChoice("ml-100k")
+_LISTS = Settings(mask="mean", solver="vb", objective="ranking", factors=64)
 _SETS, _SIZES = list(bench_rounds.DATA), list(bench_growth.SIZES)
 _SOLVERS = list(names_for("solver"))
 
@@ -65,6 +69,39 @@ def training(
         return
     about = {"data": data, "synthetic": ratings.synthetic, "test": test, "repeats": repeats}
     print_json({**asdict(found), **about, "peak_gb": peak_gigabytes()})
+
+
+@app.command("ranking", epilog="Example: fedmmf bench ranking --data ml-100k")
+@expanded
+def ranking(
+    data: DataChoice = _RANKED,
+    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2,
+    settings: Annotated[
+        Settings, Only("mask", "factors", "rounds", "implicit_prior", "ensemble", "seed")
+    ] = _LISTS,
+    json: JsonOption = False,
+) -> None:
+    """Lists of centralised rankers, tuned, and ours in strict mode, in one run."""
+    train, held_back = data.load().split(test, seed=settings.seed)
+    if train.is_implicit and not was_given("mask"):
+        prior = settings.implicit_prior if was_given("implicit_prior") else "items"
+        settings = settings.changed(mask="none", implicit_prior=prior)
+    rows = list(bench_ranking.compare(train, held_back, settings, _tell))
+    if json:
+        print_json({"data": train.name, "test": test, "rows": [asdict(row) for row in rows]})
+        return
+    names = ("ndcg_at_10", "recall_at_20", "precision_at_10", "map_at_10", "mrr_at_10")
+    lines = [
+        [row.name, *(f"{row.metrics[name]:.4f}" for name in names), f"{row.seconds:.1f}"]
+        for row in rows
+    ]
+    columns = ["", *(name.replace("_at_", "@") for name in names), "fit s"]
+    title = f"{train.name}, test share {test:g}, all unrated items"
+    results.print(table(title, columns, lines))
+
+
+def _tell(name: str) -> None:
+    errors.print(f"{name} ...")
 
 
 def _show(found: bench_training.Comparison, title: str) -> None:

@@ -142,7 +142,8 @@ def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOp
     state = place.machine("server").state()
     with only_process(state):
         _log_to(state / "server.log")
-        running = Server(place, is_centred=family.is_centred)
+        about = {"is_centred": family.is_centred, "sees_features": family.needs_features}
+        running = Server(place, **about)
         _say_ready(place, running.page_url, json=json)
         _serve(running)
 

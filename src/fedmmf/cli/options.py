@@ -8,6 +8,7 @@ its groups. A default of such a parameter gives the options' defaults, and what 
 
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from types import UnionType
@@ -24,6 +25,7 @@ _PANELS: dict[str, str | None] = {
     name: title for title, names in Settings.groups().items() for name in names
 }
 _PANELS |= dict.fromkeys(RunSettings.model_fields)  # beside --json, where every command has --seed
+_GIVEN: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
 _UNSET = {"mask_strength": "the mask's own"}  # what None means
 
 
@@ -41,9 +43,13 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     options = [option for some, _ in parts.values() for option in some]
 
     @wraps(command)
-    def flat(**values: Any) -> None:
+    def flat(context: typer.Context, **values: Any) -> None:
+        sources = {name: context.get_parameter_source(name) for name in values}
+        given = (name for name, source in sources.items() if source and source.name != "DEFAULT")
+        _GIVEN.set(frozenset(given))
         command(**{name: gather(values) for name, (_, gather) in parts.items()})
 
+    options.insert(0, _option("context", typer.Context, inspect.Parameter.empty))
     flat.__annotations__ = {option.name: option.annotation for option in options}
     flat.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     return flat
@@ -67,7 +73,14 @@ def _start(parameter: inspect.Parameter, kind: Any) -> Any:
 
 def _spread_settings(names: tuple[str, ...], start: Settings) -> Spread:
     options = [setting_option(name, getattr(start, name)) for name in names]
-    return options, lambda values: start.changed(**{name: values[name] for name in names})
+    return options, lambda values: start.changed(
+        **{name: values[name] for name in names if was_given(name)}
+    )
+
+
+def was_given(name: str) -> bool:
+    """Whether the user gave this option, rather than leaving it at its default."""
+    return name in _GIVEN.get()
 
 
 def _spread_group(kind: Any, start: Any) -> Spread:

@@ -1,6 +1,7 @@
 """`fedmmf reproduce`: the paper's experiments; here its Table 1, and the settings behind it."""
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,8 @@ from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
 from fedmmf.paper.hyperparameters import load_tuned, save_tuned
 from fedmmf.paper.models import ROWS, Row, chosen, row_called
+from fedmmf.paper.newcomers import newcomer_rows
+from fedmmf.paper.solver_table import PROBLEMS, run_row
 from fedmmf.paper.table1 import Job, TableRow, run_table, write_table
 from fedmmf.paper.tune import tune as search
 
@@ -134,6 +137,68 @@ def _share_with_single_run(name: str, row: Row) -> dict[str, Any]:
     tuned[row.name] = tuned[single]
     save_tuned(name, tuned)
     return dict(tuned[row.name])
+
+
+@app.command("solver", epilog="Example: fedmmf reproduce solver --problem ml-100k --splits 2")
+def solver(
+    problem: Annotated[
+        list[str] | None, typer.Option(help="Data set; may be given repeatedly; else all.")
+    ] = None,
+    splits: Annotated[int | None, typer.Option(min=1, help="Fewer splits than usual.")] = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """What the variational solver gives: errors of one run and of five, and traffic."""
+    chosen = problem or list(PROBLEMS)
+    unknown = [name for name in chosen if name not in PROBLEMS]
+    if unknown:
+        raise SettingsError(f"--problem must be one of {', '.join(PROBLEMS)}; got {unknown[0]!r}")
+    found = []
+    for name in chosen:
+        n = min(splits or PROBLEMS[name].splits, PROBLEMS[name].splits)
+        for row in PROBLEMS[name].rows:
+            with progress_bar(name) as progress:
+                done = run_row(name, row, n, seed, partial(_tell_split, progress, row, n))
+            found.append(done.to_json_dict())
+    if json:
+        print_json({"rows": found})
+    else:
+        results.print(_show_solver(found))
+
+
+def _show_solver(found: list[dict[str, Any]]) -> Any:
+    columns = ["problem", "row", "one run", "five runs", "MB up, down"]
+    lines = [
+        [
+            row["problem"],
+            row["row"],
+            f"{row['single_mean']:.4f}±{row['single_std']:.4f}",
+            f"{row['averaged_mean']:.4f}±{row['averaged_std']:.4f}",
+            f"{row['up_mb']:.1f}, {row['down_mb']:.1f}",
+        ]
+        for row in found
+    ]
+    return table("vb, strict, RMSE on test ratings", columns, lines)
+
+
+def _tell_split(progress: Any, row: str, n: int, done: int) -> None:
+    progress(row, done, n)
+
+
+@app.command("newcomers", epilog="Example: fedmmf reproduce newcomers --data ml-100k")
+def newcomers(
+    data: Annotated[str, typer.Option(help="Data set with timestamps.")] = "ml-100k",
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Errors of users whom training did not know, for every mask and solver."""
+    rows = list(newcomer_rows(load(data), seed, lambda name: errors.print(f"{name} ...")))
+    if json:
+        print_json({"data": data, "rows": [asdict(row) for row in rows]})
+        return
+    lines = [[row.model, row.solver, f"{row.unseen:.4f}", f"{row.joined:.4f}"] for row in rows]
+    columns = ["model", "solver", "nothing known", "ten ratings known"]
+    results.print(table(f"{data}, latest fifth, users without an earlier rating", columns, lines))
 
 
 app.command("efficiency", epilog=privacy.EFFICIENCY_EXAMPLE)(privacy.efficiency)

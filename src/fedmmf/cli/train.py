@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
-from fedmmf.cli.options import expanded
-from fedmmf.cli.output import print_json, progress_bar, results, shown, table
+from fedmmf.cli.options import expanded, was_given
+from fedmmf.cli.output import errors, print_json, progress_bar, results, shown, table
 from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.config import Settings, SumSettings
+from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
+from fedmmf.model.accuracy import DEFAULT_TOP
 from fedmmf.reports import write_report
 from fedmmf.results import PrivacySpent, RankingScores, TrainResult, metric_title
 
@@ -51,14 +53,15 @@ def train(
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
     began = time.perf_counter()
-    model = FedMMF(**settings.model_dump())
     training, testing = test.parts(data, settings.seed)
+    settings = _for_data(training, settings)
+    model = FedMMF(**settings.model_dump())
     with progress_bar(training.name) as progress:
         model.fit(training, progress=progress, checkpoint=running.checkpoint, real=running.real)
         spent = time.perf_counter() - began
         found = model.summary(
             testing,
-            top=test.top,
+            top=test.top or (DEFAULT_TOP if settings.objective == "ranking" else None),
             relevant_from=test.relevant_from,
             total_seconds=spent,
             progress=progress,
@@ -76,6 +79,18 @@ def train(
             say_what_ranks(settings)
 
 
+def _for_data(training: Ratings, settings: Settings) -> Settings:
+    """Without ratings there is nothing to predict and nothing to mask: items are ranked."""
+    if not training.is_implicit or was_given("objective"):
+        return settings
+    mask = settings.mask if was_given("mask") else "none"
+    solver = {"solver": settings.solver} if was_given("solver") else {}
+    # Where all ratings are alike, what somebody rated says all about them already.
+    prior = settings.implicit_prior if was_given("implicit_prior") else "items"
+    errors.print(f"{training.name} has no ratings: objective ranking, mask {mask}", soft_wrap=True)
+    return settings.changed(objective="ranking", mask=mask, implicit_prior=prior, **solver)
+
+
 def _show_lists(ranking: RankingScores) -> None:
     """Every figure beside that of popularity, which lists have to beat."""
     popular = {} if ranking.popularity is None else ranking.popularity.metrics()
@@ -91,6 +106,7 @@ def _show_lists(ranking: RankingScores) -> None:
 def _show(found: TrainResult) -> None:
     kind = " (synthetic)" if found.synthetic else ""
     title = f"{found.data}{kind}, mask {found.mask}, solver {found.solver}"
+    title += "" if _predicts(found) else ", ranking"
     results.print(table(title, ["", "value"], [*_accuracy(found), *_costs(found)]))
     if found.dp is not None:
         results.print(found.dp.not_covered)
@@ -101,10 +117,14 @@ def _accuracy(found: TrainResult) -> list[list[str]]:
         ["ratings", f"{found.n_ratings:,}"],
         ["users, items", f"{found.n_users:,}, {found.n_items:,}"],
         ["test share", f"{found.test_fraction:.3f}"],
-        ["RMSE", shown(found.rmse)],
-        ["MAE", shown(found.mae)],
+        *([["RMSE", shown(found.rmse)], ["MAE", shown(found.mae)]] if _predicts(found) else []),
         *([f"RMSE, {baseline.name}", shown(baseline.rmse)] for baseline in found.baselines),
     ]
+
+
+def _predicts(found: TrainResult) -> bool:
+    """Whether it predicts ratings, or only ranks."""
+    return bool(found.settings.get("objective", "rating") == "rating")
 
 
 def _spent(dp: PrivacySpent | None) -> list[list[str]]:

@@ -4,7 +4,7 @@ How users are shared between threads, cards or machines stays inside.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 from fedmmf.lists import UserLists
-from fedmmf.solvers.contract import Public, Solve
+from fedmmf.solvers.contract import Form, Public
 
 if TYPE_CHECKING:
     from fedmmf.masks.fitting import Runner  # the server's side loads this file, and no masks
@@ -31,6 +31,8 @@ class Cohort:
     bound: float = np.inf  # largest absolute entry of a row
     scale: float = 0.0  # steps per unit of fixed point, a power of two; 0: floating point
     clip: float = np.inf  # largest length of all rows of a user together
+    total_bound: float = np.inf  # largest absolute total of a user
+    total_scale: float = 0.0  # steps per unit of the totals; 0: floating point
 
     @property
     def is_fixed(self) -> bool:
@@ -39,18 +41,26 @@ class Cohort:
 
     def is_like(self, other: "Cohort") -> bool:
         """Whether the same users are summed in the same way."""
-        numbers = (self.bound, self.scale, self.clip) == (other.bound, other.scale, other.clip)
+        numbers = self._numbers == other._numbers
         arrays = ((self.members, other.members), (self.left_out, other.left_out))
         return numbers and all(
             (a is None and b is None) or (a is not None and b is not None and np.array_equal(a, b))
             for a, b in arrays
         )
 
+    @property
+    def _numbers(self) -> tuple[float, ...]:
+        return self.bound, self.scale, self.clip, self.total_bound, self.total_scale
+
     def in_steps(self, rows: Array) -> Array:
         """One user's rows, bounded and rounded. (n, width) int64."""
-        require_finite(rows)
-        bounded = np.clip(np.asarray(rows, np.float64), -self.bound, self.bound)
-        return np.rint(bounded * self.scale).astype(np.int64)
+        return _in_steps(rows, self.bound, self.scale)
+
+    def totals_in_steps(self, totals: Array) -> Array:
+        """Users' totals, bounded and rounded where sums are. (..., n_totals) int64 or float64."""
+        if not self.total_scale:
+            return totals
+        return _in_steps(totals, self.total_bound, self.total_scale)
 
     def clipped(self, rows: Array) -> Array:
         """One user's rows, shrunk together to length `clip` at most. (n, width)."""
@@ -61,6 +71,12 @@ class Cohort:
         return rows * min(1.0, self.clip / length) if length > 0 else rows
 
 
+def _in_steps(values: Array, bound: float, scale: float) -> Array:
+    require_finite(values)
+    bounded = np.clip(np.asarray(values, np.float64), -bound, bound)
+    return np.rint(bounded * scale).astype(np.int64)
+
+
 def require_finite(*arrays: Array) -> None:
     """Refuse to round what is not finite."""
     if not all(np.isfinite(array).all() for array in arrays):
@@ -69,10 +85,10 @@ def require_finite(*arrays: Array) -> None:
 
 @dataclass(frozen=True, eq=False)
 class CrowdUpdate:
-    """What a round gives, before totals are summed."""
+    """What a round gives: the sums of each cohort."""
 
-    rows: Sequence[Array]  # of each cohort: (n_items, width) float32, or int64 steps if it is fixed
-    totals: Array  # (n_users, n_totals)
+    rows: Sequence[Array]  # (n_items, width) float32, or int64 steps if it is fixed
+    totals: Sequence[Array]  # (n_totals,) float64; whole numbers of steps if it is fixed
 
 
 class Crowd(Protocol):
@@ -100,14 +116,37 @@ class Crowd(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CrowdInput:
-    """What a crowd trains on."""
+    """What a crowd trains on.
+
+    Attributes:
+        solver: its name.
+        form: sizes of what is sent.
+        design: what masks are linear in, of every item; no columns where only ratings count.
+            (n_items, m)
+        lists: the rated items of each user.
+        masked_ratings: of these. (n,) float32
+        profiles: what is known of each user. (n_users, d)
+        lines: each user's mask as weights of the design. (n_users, m)
+        levels: places of the ratings on the scale, where they are ordered; else none. (n or 0,)
+        mask: f_u(i) of the ratings, likewise. (n or 0,) float32
+        cohorts: who is summed with whom.
+    """
 
     solver: str
-    rank: int  # k
-    n_items: int
+    form: Form
+    design: Array
     lists: UserLists
-    masked_ratings: Array  # (n,) float32
+    masked_ratings: Array
+    profiles: Array
+    lines: Array
+    levels: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    mask: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     cohorts: Sequence[Cohort] = (Cohort(),)
+
+    @property
+    def n_items(self) -> int:
+        """How many rows are published."""
+        return len(self.design)
 
 
 class Engine(Protocol):
@@ -115,11 +154,9 @@ class Engine(Protocol):
 
     Attributes:
         name: what the settings call it.
-        solve: fast small linear systems for a server's half; None: the half's own.
     """
 
     name: str
-    solve: Solve | None
 
     def crowd(self, given: CrowdInput) -> Crowd:
         """All users before their first round."""

@@ -4,6 +4,7 @@ Slow and obvious: the oracle of the other engines, and what a device runs for it
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +12,16 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Public, Solve, part_of
+from fedmmf.solvers.contract import Own, Public, part_of
 
 
 class ReferenceCrowd:
     """The party's half of every user, each an object of its own."""
 
     def __init__(self, given: CrowdInput) -> None:
-        self._solver = SOLVERS[given.solver]
-        self._rank, self._lists = given.rank, given.lists
-        self._masked, self._cohorts = given.masked_ratings, given.cohorts
-        self._halves = [self._solver.party(given.rank) for _ in range(given.lists.n_users)]
+        self._solver, self._given = SOLVERS[given.solver], given
+        self._halves = [self._solver.party(given.form) for _ in range(given.lists.n_users)]
+        self._own = [_own(given, user) for user in range(given.lists.n_users)]
 
     @property
     def user_factors(self) -> Array:
@@ -35,23 +35,26 @@ class ReferenceCrowd:
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
         """Every user's own update, added up."""
-        sums = [_empty(cohort, public.item_rows.shape) for cohort in self._cohorts]
-        totals = np.zeros((len(self._halves), self._solver.n_totals(self._rank)))
-        for user, half in enumerate(self._halves):
-            mine = self._lists.of(user)
-            items = self._lists.items[mine]
-            rows, totals[user] = half.update(self._masked[mine], public.take(items), t)
-            for cohort, total in zip(self._cohorts, sums, strict=True):
+        given, reading = self._given, self._reading(public)
+        shape = (given.n_items, given.form.width)
+        sums = [_empty(cohort, shape) for cohort in given.cohorts]
+        totals = [np.zeros(given.form.n_totals) for _ in given.cohorts]
+        for user, (half, own) in enumerate(zip(self._halves, self._own, strict=True)):
+            rows, mine = half.update(own, reading, t)
+            for cohort, total, all_totals in zip(given.cohorts, sums, totals, strict=True):
                 if cohort.members is None or cohort.members[user]:
-                    _add(total, cohort, items, rows)
+                    _add(total, cohort, own.items, rows)
+                    all_totals += cohort.totals_in_steps(mine)
         return CrowdUpdate(sums, totals)
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors."""
+        reading = self._reading(public)
         for user in users:
-            mine = self._lists.of(user)
-            own = public.take(self._lists.items[mine])
-            self._halves[user].settle(self._masked[mine], own)
+            self._halves[user].settle(self._own[user], reading)
+
+    def _reading(self, public: Public) -> Any:
+        return self._solver.reading(self._given.form, public, self._given.design)
 
     def state(self) -> dict[str, Array]:
         """Each user's state under its number."""
@@ -65,6 +68,15 @@ class ReferenceCrowd:
         """Continue from a state."""
         for user, half in enumerate(self._halves):
             half.restore(part_of(state, f"{user}/"))
+
+
+def _own(given: CrowdInput, user: int) -> Own:
+    """What one user's half works on."""
+    mine = given.lists.of(user)
+    items, masked = given.lists.items[mine], given.masked_ratings[mine]
+    own = slice(0, 0) if not given.form.n_levels else mine
+    ordered = (given.levels[own], given.mask[own])
+    return Own(items, masked, given.profiles[user], given.lines[user], *ordered)
 
 
 def _empty(cohort: Cohort, shape: tuple[int, ...]) -> Array:
@@ -84,7 +96,6 @@ class ReferenceEngine:
     """Users in turn."""
 
     name = "numpy"
-    solve: Solve | None = None
 
     def crowd(self, given: CrowdInput) -> ReferenceCrowd:
         """All users before their first round."""

@@ -26,6 +26,7 @@ from fedmmf.federation.training import StoppedError, Training
 from fedmmf.identity import TrustList
 from fedmmf.identity.files import OWNER_ONLY, create, read
 from fedmmf.server.federation import ServerPlan
+from fedmmf.solvers.contract import design_of
 from fedmmf.sums import SUMS
 from fedmmf.wire import name_of
 
@@ -48,9 +49,10 @@ class Server:
     Args:
         folder: the federation's.
         is_centred: whether the mask takes the mean away, so that an unknown rating is 0.
+        sees_features: whether the mask depends on item features.
     """
 
-    def __init__(self, folder: Folder, *, is_centred: bool) -> None:
+    def __init__(self, folder: Folder, *, is_centred: bool, sees_features: bool) -> None:
         self._charter, self._items = folder.charter(), ItemList.load(folder.catalogue_file)
         _require_same_scale(self._charter, self._items)
         self._machine, self._state = folder.machine("server"), folder.machine("server").state()
@@ -68,20 +70,20 @@ class Server:
         self._link = self._open_link()
         self._sites = Sites(self._link, admission, self._show_sites)
         self._sites.remember(() if before is None else before.sites)
-        self._plan = self._make_plan(is_centred)
+        self._plan = self._make_plan(is_centred, sees_features)
         self._stop = Event()
         self._training: Training | None = None
         self._thread: Thread | None = None
         self._sent: dict[str, float] = {}  # when each site was sent the model
 
-    def _make_plan(self, is_centred: bool) -> ServerPlan:
-        scale = self._items.scale
+    def _make_plan(self, is_centred: bool, sees_features: bool) -> ServerPlan:
         return ServerPlan(
             settings=self._charter.training,
             catalogue=self._items.catalogue,
-            level=0.0 if is_centred else scale.midpoint,
-            ratings_per_user=0.0,  # the survey tells
+            is_centred=is_centred,
+            ratings_per_user=None,  # the survey tells
             regressors=self._items.features,
+            design=design_of(self._items.features, sees_features=sees_features),
         )
 
     def _first_picture(self, before: FederationStatus | None) -> FederationStatus:

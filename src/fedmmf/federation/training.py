@@ -28,11 +28,10 @@ from fedmmf.server.rounds import Coordinator
 from fedmmf.solvers.contract import part_of
 from fedmmf.sums import SUMS
 from fedmmf.sums.server_side import ServerDesk, ServerSide
-from fedmmf.wire import Invitation
+from fedmmf.wire import Invitation, Layout
 
 _POLL = 0.1  # seconds between looks at who is here
 BREATH = 1.0  # seconds between an attempt without a sum and the next
-_ASSUMED = 50.0  # ratings of a user, where no survey may count them
 _RECENT = 20  # rounds whose seconds tell how long the rest will take
 log = logging.getLogger("fedmmf.server")
 
@@ -100,7 +99,8 @@ class Training:
         state, meta = found
         self._invitation = Invitation.decode(state["invitation"].tobytes())
         self._side_state = part_of(state, "side/")
-        self._begin_rounds(float(meta["ratings_per_user"]))
+        layout = Layout.decode(self._side_state["layout"].tobytes())
+        self._begin_rounds(layout, meta["ratings_per_user"])
         coordinator = self._rounds()
         coordinator.restore(part_of(state, "server/"))
         coordinator.skip_to(self._store.attempt)
@@ -112,9 +112,10 @@ class Training:
             raise WireError("no round can begin before the survey")
         return self._coordinator
 
-    def _begin_rounds(self, ratings_per_user: float) -> None:
+    def _begin_rounds(self, layout: Layout, ratings_per_user: float | None) -> None:
         self._plan = replace(self._plan, ratings_per_user=ratings_per_user)
-        self._coordinator = self._plan.coordinator(most_lost=self._charter.deadlines.retries)
+        most_lost = self._charter.deadlines.retries
+        self._coordinator = self._plan.coordinator(layout, most_lost=most_lost)
 
     # Who is here
 
@@ -170,26 +171,31 @@ class Training:
             raise StoppedError("the server was asked to stop; training goes on when it is started")
 
     def _is_surveyed(self, stretch: _Stretch) -> bool:
-        if self._coordinator is not None:
-            self._n_lost = 0
-            return True
-        self._board.show(state="surveying", detail="counting who rated what, in a secure sum")
+        is_new = self._coordinator is None
+        if is_new:
+            self._board.show(state="surveying", detail="counting who rated what, in a secure sum")
         try:
-            stretch.side.prepare()
+            if is_new:
+                stretch.side.prepare()
+            else:
+                stretch.side.adopt()
         except (WireError, DataError) as error:
             self._lose(error)
             return False
         finally:
             self._tell_of(stretch)
-        self._side_state = stretch.side.state()
-        self._begin_rounds(self._ratings_per_user(stretch))
-        self._keep()
+        self._n_lost = 0
+        if is_new:
+            self._side_state = stretch.side.state()
+            layout = stretch.side.require_layout()
+            self._begin_rounds(layout, self._ratings_per_user(stretch))
+            self._keep()
         return True
 
-    def _ratings_per_user(self, stretch: _Stretch) -> float:
+    def _ratings_per_user(self, stretch: _Stretch) -> float | None:
         n_users = sum(said.n_users for said in stretch.roster.joined.values())
         n_ratings = stretch.side.n_ratings
-        return _ASSUMED if n_ratings is None else n_ratings / max(n_users, 1)
+        return None if n_ratings is None else n_ratings / max(n_users, 1)
 
     def _lose(self, error: Exception) -> None:
         """Before the first round there is no coordinator that counts."""
@@ -260,7 +266,8 @@ class Training:
         if self._invitation is None:
             raise WireError("a run without an invitation cannot end")
         last = coordinator.next_round(is_last=True)
-        parcel = self._invitation.encode() + last.encode()
+        layout = self._side_state["layout"].tobytes()
+        parcel = self._invitation.encode() + layout + last.encode()
         self._store.save_model(parcel)
         self._show_rounds()
         return parcel

@@ -1,6 +1,6 @@
 """Ratings and item features in, a fitted mask per user out; for one user and for a crowd."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -14,6 +14,8 @@ from fedmmf.masks.families import FAMILIES
 from fedmmf.masks.indicator import privacy_indicator
 from fedmmf.masks.models import MaskFamily
 from fedmmf.scale import RatingScale
+
+BLOCK = 1 << 22  # ratings that are worked on at once, where nothing but memory asks for it
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,12 @@ class FittedMasks:
 
     plan: MaskPlan
     scale: RatingScale
+    mean: float  # rating of a mean user, which masks shrink towards
     theta: Array  # (n_users, n_parameters)
     strengths: Array  # (n_users,) of the regularisation, as chosen
     indptr: Array  # (n_users + 1,)
-    unit_ratings: Array  # (n,) ratings mapped to [0, 1]
-    unit_fitted: Array  # (n,) f_u(i) on the [0, 1] scale
+    ratings: Array  # (n,) on their own scale
+    unit_fitted: Array  # (n,) f_u(i) with ratings mapped to [0, 1]; float32: there may be many
     unit_held_out: Array  # (n,) the same from models that did not see the rating's fold
 
     @classmethod
@@ -100,10 +103,11 @@ class FittedMasks:
         return cls(
             parts[0].plan,
             parts[0].scale,
+            parts[0].mean,
             np.concatenate([part.theta for part in parts]),
             np.concatenate([part.strengths for part in parts]),
             np.concatenate(([0], np.cumsum(sizes))),
-            np.concatenate([part.unit_ratings for part in parts]),
+            np.concatenate([part.ratings for part in parts]),
             np.concatenate([part.unit_fitted for part in parts]),
             np.concatenate([part.unit_held_out for part in parts]),
         )
@@ -113,22 +117,42 @@ class FittedMasks:
         """What kind of models they are."""
         return self.plan.family
 
+    @property
+    def unit_ratings(self) -> Array:
+        """Ratings mapped to [0, 1]. (n,)."""
+        return self.scale.to_unit(self.ratings.astype(np.float64))
+
     @cached_property
     def j_train(self) -> Array:
         """J on the ratings that the masks were trained on. (n_users,)."""
-        return privacy_indicator(self.unit_ratings - self.unit_fitted, self.indptr)
+        return self._indicator(self.unit_fitted)
 
     @cached_property
     def j_out_of_fold(self) -> Array:
         """J on ratings that the models had not seen. (n_users,)."""
-        return privacy_indicator(self.unit_ratings - self.unit_held_out, self.indptr)
+        return self._indicator(self.unit_held_out)
+
+    def _indicator(self, seen: Array) -> Array:
+        """J of each user, some users at a time. (n_users,)."""
+        parts = []
+        for users in _blocks(self.indptr):
+            indptr = self.indptr[users.start : users.stop + 1]
+            mine = slice(int(indptr[0]), int(indptr[-1]))
+            residuals = self.scale.to_unit(self.ratings[mine].astype(np.float64)) - seen[mine]
+            parts.append(privacy_indicator(residuals, indptr - indptr[0]))
+        return np.concatenate(parts)
 
     @cached_property
     def masked_ratings(self) -> Array:
         """R - f on the rating scale; cross-fitted where the plan says so. (n,)."""
         seen = self.unit_held_out if self.plan.cross_fit else self.unit_fitted
-        offset = 0.0 if self.family.is_centred else self.scale.min
-        return np.asarray(offset + self.scale.span * (self.unit_ratings - seen), np.float32)
+        base = self.scale.min if self.family.is_centred else 0.0
+        masked = np.empty(len(seen), np.float32)
+        for begin in range(0, len(seen), BLOCK):
+            here = slice(begin, begin + BLOCK)
+            shown = base + self.scale.span * seen[here].astype(np.float64)
+            masked[here] = self.ratings[here].astype(np.float64) - shown
+        return masked
 
     def predict(self, lists: UserLists, features: Array, runner: Runner) -> Array:
         """f_u(i) on the rating scale for the users' items. (n,)."""
@@ -145,6 +169,10 @@ class Applicable(Protocol):
     @property
     def scale(self) -> RatingScale:
         """Of the ratings."""
+
+    @property
+    def mean(self) -> float:
+        """Rating of a mean user."""
 
     @property
     def theta(self) -> Array:
@@ -168,7 +196,7 @@ def apply_one_mask(masks: Applicable, user: int, features: Array) -> Array:
 
 def _on_scale(masks: Applicable, unit: Array) -> Array:
     """What masks predict, from a span of 1 to the span of the ratings."""
-    base = masks.scale.midpoint if masks.family.is_centred else 0.0
+    base = masks.mean if masks.family.is_centred else 0.0
     return np.asarray(base + masks.scale.span * unit, np.float32)
 
 
@@ -182,6 +210,7 @@ class MaskInput:
         scale: of the ratings.
         features: public item features; may have no columns for `none` and `mean`. (n_items, d)
         streams: one random stream per user, for families that start at random; else empty.
+        mean: rating of a mean user, which masks shrink towards; None: the scale's middle.
     """
 
     lists: UserLists
@@ -189,6 +218,7 @@ class MaskInput:
     scale: RatingScale
     features: Array
     streams: Sequence[np.random.Generator] = ()
+    mean: float | None = None
 
     def starts(self, family: MaskFamily) -> Array:
         """Where each user's training starts. (n_users, n_parameters or 0)."""
@@ -205,19 +235,35 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     candidates = np.array(plan.strengths)
     theta = np.zeros((lists.n_users, family.n_parameters(features.shape[1])))
     chosen = np.zeros(lists.n_users, np.int64)
-    fitted, held_out = np.zeros(len(lists.items)), np.zeros(len(lists.items))
-    unit_ratings = given.scale.to_unit(given.ratings.astype(np.float64))
-    targets = unit_ratings - (0.5 if family.is_centred else 0.0)
+    fitted, held_out = np.zeros((2, len(lists.items)), np.float32)
+    mean = given.scale.midpoint if given.mean is None else given.mean
+    offset = (mean - given.scale.min) / given.scale.span if family.is_centred else 0.0
+    targets = given.ratings.astype(np.float64)
+    targets -= given.scale.min  # in place: of a hundred million ratings, copies are gigabytes
+    targets /= given.scale.span
+    targets -= offset
     inputs = (lists.items, features, targets, candidates, plan.folds, given.starts(family))
     runner.train(family, lists.indptr, *inputs, theta, chosen, fitted, held_out)
-    offset = unit_ratings - targets
+    fitted += np.float32(offset)
+    held_out += np.float32(offset)
     return FittedMasks(
         plan=plan,
         scale=given.scale,
+        mean=mean,
         theta=theta,
         strengths=candidates[chosen],
         indptr=lists.indptr,
-        unit_ratings=unit_ratings,
-        unit_fitted=fitted + offset,
-        unit_held_out=held_out + offset,
+        ratings=given.ratings,
+        unit_fitted=fitted,
+        unit_held_out=held_out,
     )
+
+
+def _blocks(indptr: Array) -> Iterator[range]:
+    """Users in runs of about `BLOCK` ratings."""
+    begin, n_users = 0, len(indptr) - 1
+    while begin < n_users:
+        end = int(np.searchsorted(indptr, indptr[begin] + BLOCK, side="right")) - 1
+        end = min(max(end, begin + 1), n_users)
+        yield range(begin, end)
+        begin = end

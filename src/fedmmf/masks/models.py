@@ -5,8 +5,8 @@ same functions are also compiled (`engines.kernels.masks`) so that a simulation 
 party at once; there is one body for both, so the results are the same. The trainer stays in this
 file with what it calls, because numba's cache notices changes of a kernel's own file alone.
 
-A model sees features x (n, d) and targets y (n,): ratings centred on the scale's midpoint and
-divided by its span, so that one strength of regularisation means the same on every scale. Its
+A model sees features x (n, d) and targets y (n,): ratings less what a mean user gives, divided by
+the span of the scale, so that one strength of regularisation means the same on every scale. Its
 parameters are one flat vector theta.
 """
 
@@ -23,7 +23,7 @@ FM_SWEEPS = 8
 NN_HIDDEN = 8
 NN_STEPS = 60
 NN_RATE = 0.05
-INTERCEPT_PENALTY = 1.0  # ratings' worth of pull towards the scale's midpoint
+INTERCEPT_PENALTY = 1.0  # ratings' worth of pull towards a mean user's rating
 FM_PAIR_PENALTY = 0.1  # V's share of the strength: at the full strength every V shrinks to 0
 
 
@@ -260,7 +260,8 @@ class MaskFamily:
     strengths: tuple[float, ...]  # what `auto` chooses from
     start: Callable[[np.random.Generator, int], Array] = _no_start
     needs_features: bool = True
-    is_centred: bool = True  # predicts around the scale's midpoint; else around 0
+    is_centred: bool = True  # predicts around a mean user's rating; else around 0
+    is_linear: bool = False  # theta is an intercept and weights of the features, as far as it goes
     helpers: tuple[Callable[..., Any], ...] | None = None  # to compile first; None: stays numpy
 
     @property
@@ -285,6 +286,7 @@ NONE = MaskFamily(
     strengths=(1.0,),
     needs_features=False,
     is_centred=False,
+    is_linear=True,
     helpers=(),
 )
 MEAN = MaskFamily(
@@ -297,6 +299,7 @@ MEAN = MaskFamily(
     default_strength=2.0,
     strengths=(0.5, 1.0, 2.0, 5.0, 10.0),
     needs_features=False,
+    is_linear=True,
     helpers=(),
 )
 LR = MaskFamily(
@@ -308,6 +311,7 @@ LR = MaskFamily(
     n_parameters=lambda d: 1 + d,
     default_strength=30.0,
     strengths=(5.0, 10.0, 20.0, 40.0, 80.0),
+    is_linear=True,
     helpers=(),
 )
 FM = MaskFamily(

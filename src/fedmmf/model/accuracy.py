@@ -16,15 +16,16 @@ from fedmmf.results import ListScores, RankingScores
 from fedmmf.scale import RatingScale
 from fedmmf.simulation import Progress
 
+DEFAULT_TOP = 10  # items of the lists of a model that ranks
 RELEVANT_SHARE = 0.75  # of the way up the scale: 4 and 5 of 5 stars
 Relevant = Mapping[int, Array]  # what there is to find, by user: item codes
 
 
 class Accuracy(TypedDict):
-    """Errors over pairs, and lists where they were asked for."""
+    """Errors over pairs where ratings are predicted, and lists where they were asked for."""
 
-    rmse: float
-    mae: float
+    rmse: NotRequired[float]
+    mae: NotRequired[float]
     ranking: NotRequired[RankingScores]
 
 
@@ -36,14 +37,18 @@ def evaluated(
     progress: Progress,
 ) -> Accuracy:
     """Errors and, for `top` items, lists; the arguments are those of `FedMMF.evaluate`."""
+    if top is None and learned.objective == "ranking":
+        top = DEFAULT_TOP
     if top is None and relevant_from is not None:
         raise SettingsError("relevant_from is about lists; give top, their length, as well")
     if top is not None and top < 1:
         raise SettingsError(f"top must be at least 1; got {top}")
     users = learned.user_codes(test.user_ids)[test.user_codes]  # (n_test,)
     items = learned.item_codes(test.item_ids)[test.item_codes]
-    predicted = learned.predict(users, items)
-    found = Accuracy(rmse=rmse(test.values, predicted), mae=mae(test.values, predicted))
+    found = Accuracy()
+    if learned.objective == "rating":
+        predicted = learned.predict(users, items)
+        found = Accuracy(rmse=rmse(test.values, predicted), mae=mae(test.values, predicted))
     if top is not None:
         least = relevant_rating(learned.scale, relevant_from)
         is_good = test.values >= least

@@ -21,9 +21,9 @@ from fedmmf.model.newcomer import Newcomer, welcome
 from fedmmf.model.summary import summarize
 from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TradeoffPoint, TrainResult
 from fedmmf.simulation import Progress, no_progress, train, train_real
-from fedmmf.simulation.costs import cost_input, tradeoff
+from fedmmf.simulation.costs import RoundSizes, cost_input, tradeoff
+from fedmmf.solvers.vb.form import MOST_COLUMNS
 from fedmmf.sums.costs import CostInput
-from fedmmf.wire import Catalogue
 
 
 class FedMMF:
@@ -100,6 +100,7 @@ class FedMMF:
                 the same result, slowly.
         """
         path = None if checkpoint is None else Path(checkpoint)
+        _require_ratings(ratings, self._settings)
         if real and path is not None:
             raise SettingsError("a real run keeps no checkpoint; leave one of the two out")
         if real:
@@ -112,9 +113,11 @@ class FedMMF:
     def predict(self, users: Any, items: Any) -> Array:
         """Predict the rating of each (user, item) pair, clipped to the scale. (n,).
 
-        An unknown user is predicted as somebody at the start of training: the scale's midpoint plus
-        what the item factors say of the item. An unknown item is predicted by the user's mask for
-        an average item. Both unknown: the scale's midpoint.
+        With the objective `ranking` it is a score: higher is better, and it is no rating.
+
+        An unknown user is predicted as somebody at the start of training: what a mean user rates
+        plus what the item factors say of the item. An unknown item is predicted by the user's mask
+        for an average item. Both unknown: what a mean user rates.
         """
         users, items = np.atleast_1d(users), np.atleast_1d(items)
         if users.shape != items.shape or users.ndim != 1:
@@ -132,6 +135,8 @@ class FedMMF:
         progress: Progress = no_progress,
     ) -> Accuracy:
         """RMSE and MAE over the pairs of `test`, and with `top` also `ranking`, a `RankingScores`.
+
+        A model with the objective `ranking` predicts no ratings: it has `ranking` alone.
 
         Lists are ranked before clipping, from all items that a user has not rated in training, and
         stand beside those of the most popular items. Means are over the users who have something
@@ -213,10 +218,9 @@ class FedMMF:
 
     def _cost_input(self) -> CostInput:
         learned = self.learned
-        catalogue = Catalogue(learned.n_items, learned.scale, b"")
         per_user, n_clear = learned.n_training / learned.n_users, int(learned.in_clear.sum())
-        public = learned.members[0].public
-        return cost_input(self._settings, catalogue, public, learned.n_users, per_user, n_clear)
+        sizes = RoundSizes(learned.form, learned.n_summed, learned.scale.span)
+        return cost_input(self._settings, sizes, learned.n_users, per_user, n_clear)
 
     def privacy(self) -> PrivacyGroups:
         """The two groups of Algorithm 1: secure iff J <= threshold_j, J on the training ratings.
@@ -273,6 +277,20 @@ class FedMMF:
                 f"no {missing}; fit the model again"
             ) from None
         return model
+
+
+def _require_ratings(ratings: Ratings, settings: Settings) -> None:
+    """Refuse to predict what nobody has said, and levels that are none."""
+    if ratings.is_implicit and settings.objective == "rating":
+        raise SettingsError(
+            f"{ratings.name!r} has no ratings to predict, only what was chosen; rank instead: "
+            "FedMMF(objective='ranking', mask='none')"
+        )
+    if settings.likelihood == "ordinal" and ratings.scale.n_levels > MOST_COLUMNS:
+        raise SettingsError(
+            f"likelihood 'ordinal' needs a scale of {MOST_COLUMNS:,} levels at most; "
+            f"{ratings.scale} has {ratings.scale.n_levels:,}"
+        )
 
 
 FedMMF.__signature__ = inspect.signature(Settings)  # type: ignore[attr-defined]

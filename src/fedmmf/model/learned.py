@@ -21,6 +21,8 @@ from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
+from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import Form, Public
 from fedmmf.solvers.sgd import scores
 from fedmmf.sums.costs import Cost
 
@@ -40,7 +42,10 @@ _PLAIN = [
     "mask",
     "solver",
     "engine",
-    "level",
+    "variant",
+    "objective",
+    "mean",
+    "n_summed",
     "n_ratings",
     "n_training",
     "data",
@@ -57,6 +62,7 @@ class MaskParameters:
 
     family: MaskFamily
     scale: RatingScale
+    mean: float  # rating of a mean user
     theta: Array  # (n_users, n_parameters)
 
 
@@ -79,7 +85,10 @@ class Learned:
     j_out_of_fold: Array
     in_clear: Array  # (n_users,) bool, who shared updates in the clear
     means: RatingMeans  # of what it was trained on, to compare with
-    level: float  # the masked rating that an unknown user gives an unknown item
+    variant: str  # of the solver
+    objective: str  # rating: predictions are ratings; ranking: they are scores
+    mean: float  # rating of a mean user, as a secure sum gave it
+    n_summed: int  # items that are summed
     n_ratings: int  # that it was fitted on
     n_training: int  # of these, less those held out
     data: str  # what the ratings are called
@@ -110,9 +119,12 @@ class Learned:
             j_out_of_fold=masks.j_out_of_fold,
             in_clear=trained.in_clear,
             means=RatingMeans.of(ratings),
-            level=0.0 if masks.family.is_centred else ratings.scale.midpoint,
+            variant=trained.variant,
+            objective=settings.objective,
+            mean=masks.mean if masks.family.is_centred else trained.layout.mean,
+            n_summed=len(trained.layout.items),
             n_ratings=len(ratings),
-            n_training=len(masks.unit_ratings),
+            n_training=len(masks.ratings),
             data=ratings.name,
             synthetic=ratings.synthetic,
             members=trained.members,
@@ -124,23 +136,24 @@ class Learned:
 
     @cached_property
     def user_factors(self) -> Array:
-        """p_u of every member side by side; the stranger is (1, 0, ..., 0). (n_users + 1, k)."""
+        """p_u of every member side by side, and of the stranger. (n_users + 1, k)."""
         factors = np.hstack([member.user_factors for member in self.members])
-        return np.vstack((factors, self._first_of_members(1.0)))
+        solver, form = SOLVERS[self.solver], self.form
+        strangers = [solver.stranger(form, member.public) for member in self.members]
+        return np.vstack((factors, np.concatenate(strangers)))
+
+    @cached_property
+    def form(self) -> Form:
+        """Sizes of what the solver sent."""
+        return SOLVERS[self.solver].form(self.members[0].public.rank, self.variant)
 
     @cached_property
     def item_factors(self) -> Array:
         """q_i of every member side by side, divided by their number: q.p is then the mean."""
         factors = np.hstack([member.public.item_factors for member in self.members])
-        unknown = self._first_of_members(self.level)
-        return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
-
-    def _first_of_members(self, value: float) -> Array:
-        """A row with `value` in the first coordinate of each member."""
-        rows = [np.zeros(member.public.rank, np.float32) for member in self.members]
-        for row in rows:
-            row[0] = value
-        return np.concatenate(rows)
+        unknown = np.zeros((len(self.members), self.form.rank), np.float32)
+        unknown[:, 0] = 0.0 if FAMILIES[self.mask].is_centred else self.mean
+        return np.asarray(np.vstack((factors, unknown.ravel())) / len(self.members), np.float32)
 
     @property
     def rounds(self) -> int:
@@ -197,10 +210,17 @@ class Learned:
         return self.rated_items[self.indptr[code] : self.indptr[code + 1]]
 
     def predict(self, users: Array, items: Array) -> Array:
-        """q_i . p_u + f_u(i) for pairs of codes, clipped to the scale. (n,)."""
+        """q_i . p_u + f_u(i) for pairs of codes, as `shown` shows it. (n,)."""
         engine = ENGINES[self.engine]
         scores = engine.pair_scores(users, items, self.user_factors, self.item_factors)
-        return np.asarray(self.scale.clip(scores + self._mask_of(users, items)))
+        return self.shown(scores + self._mask_of(users, items))
+
+    def shown(self, scores: Array) -> Array:
+        """What scores say of ratings, as the solver has it; scores that only rank stay. (n,)."""
+        solver, first = SOLVERS[self.solver], self.members[0].public
+        numbers = np.mean([member.public.parameters for member in self.members], axis=0)
+        public = Public(first.rank, numbers, first.item_rows)
+        return solver.ratings_of(self.form, public, scores, self.scale)
 
     def predict_masks(self, users: Array, items: Array) -> Array:
         """f_u(i) alone, clipped to the scale. (n,)."""
@@ -238,7 +258,7 @@ class Learned:
             raise DataError(f"ratings must be on the scale {self.scale}; got {values[is_off][0]}")
 
     def _masks(self) -> MaskParameters:
-        return MaskParameters(FAMILIES[self.mask], self.scale, self.theta)
+        return MaskParameters(FAMILIES[self.mask], self.scale, self.mean, self.theta)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """What a file has to hold: arrays, and a description for JSON."""
@@ -248,7 +268,7 @@ class Learned:
             **{name: getattr(self, name) for name in _PLAIN},
             "scale": vars(self.scale),
             "cost": vars(self.cost),
-            "mean": self.means.overall,
+            "overall_mean": self.means.overall,
         }
         arrays = {name: value for name, value in values.items() if value is not None}
         return arrays | means | members_to_arrays(self.members), about
@@ -261,7 +281,7 @@ class Learned:
         return cls(
             cost=Cost(**about["cost"]),
             scale=RatingScale(**about["scale"]),
-            means=RatingMeans(about["mean"], arrays["user_means"], arrays["item_means"]),
+            means=RatingMeans(about["overall_mean"], arrays["user_means"], arrays["item_means"]),
             members=members_from_arrays(arrays),
             **rest,
         )

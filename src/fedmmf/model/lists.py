@@ -124,11 +124,11 @@ def lists_for(
 
 
 def frame_of(learned: Learned, best: BestItems) -> pl.DataFrame:
-    """Items with what is known about them; predictions are on the scale."""
+    """Items with what is known about them, and predicted ratings or scores."""
     columns: dict[str, Array] = {"item_id": learned.item_ids[best.items]}
     if learned.item_titles is not None:
         columns["title"] = learned.item_titles[best.items]
-    return pl.DataFrame(columns | {"prediction": learned.scale.clip(best.scores)})
+    return pl.DataFrame(columns | {"prediction": learned.shown(best.scores)})
 
 
 def as_ids(given: Any) -> Array:
@@ -140,7 +140,7 @@ def as_ids(given: Any) -> Array:
 
 def what_ranks(settings: Settings) -> str:
     """What a reader of lists has to know about the model that made them; nothing: all is well."""
-    if getattr(settings, "objective", "rating") != "rating":
+    if settings.objective == "ranking":
         return ""
     return (
         "This model was trained to predict ratings, and what is rated highest is not what is "

@@ -28,7 +28,7 @@ class Newcomer:
         codes = self._learned.item_codes(np.atleast_1d(items))
         if (codes == self._learned.n_items).any():
             raise DataError("a newcomer's predictions are for items of the model; some are unknown")
-        return np.asarray(self._learned.scale.clip(self._scores(codes)))
+        return self._learned.shown(self._scores(codes))
 
     def recommend(
         self, n: int = 10, *, candidates: Ids | None = None, exclude: Ids = (), seen: bool = False
@@ -42,7 +42,8 @@ class Newcomer:
         """Mean of the members' scores, each with the p_u that its item factors call for. (n,)."""
         scores = []
         for member in self._learned.members:
-            self._party.join_late(self._learned.solver, member.public)
+            about = (self._learned.solver, self._learned.variant)
+            self._party.join_late(*about, member.public, self._learned.mean)
             scores.append(self._party.scores(codes))
         return np.asarray(np.mean(scores, axis=0))
 
@@ -60,6 +61,7 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
         lists=UserLists.of_one(codes[order]),
         ratings=values,
         streams=[mask_stream(settings.seed, "newcomer")],
+        content=features[:, : max(learned.form.n_design - 1, 0)],  # statistics come after it
     )
     return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
 

@@ -72,6 +72,8 @@ def _spent(model: "FedMMF") -> dict[str, Any]:
 def _accuracy(learned: Learned, test: Ratings | None, found: Accuracy | None) -> dict[str, Any]:
     if test is None or found is None:
         return {"rmse": None, "mae": None}
+    if learned.objective == "ranking":
+        return {"rmse": None, "mae": None, **found}
     return {**found, "baselines": baselines(learned, test)}
 
 

@@ -16,12 +16,16 @@ from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun, WantedError
 from fedmmf.party.users import PartyData, Users
 from fedmmf.secagg.keys import KEY_BYTES
+from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Public, part_of
 from fedmmf.wire import (
+    Adopt,
+    Adopted,
     Finish,
     Finished,
     Invitation,
     Joined,
+    Layout,
     Message,
     Refused,
     Wanted,
@@ -73,7 +77,9 @@ class Party:
         """Something that changes whenever `state` does: most answers move keys and nothing else."""
         users, run = self._users, self._run
         kept = (users.n_noisy, users.mates, len(users.surveyed), len(self._runs))
-        return (kept, None) if run is None else (kept, run.invitation.run, run.place)
+        if run is None:
+            return kept, None
+        return kept, run.invitation.run, run.layout is not None, run.place
 
     @property
     def is_finished(self) -> bool:
@@ -145,6 +151,7 @@ class Party:
         """What is answered now, and how."""
         table: dict[type[Message], Callable[[Any], Message]] = {Invitation: self._join}
         if self._run is not None:
+            table[Adopt] = self._adopt
             table[Finish] = self._finish
             table |= dict.fromkeys(self._run.side.answers, self._run.side.answer)
         return table
@@ -156,33 +163,51 @@ class Party:
             if name in self._runs:
                 raise WireError("that run has begun before, and another since")
             run = PartyRun(self._data, self._users, self.policy, invitation)
-            self._users.begin(invitation.solver, invitation.rank)
             self._run, self._runs = run, (*self._runs[-_RUNS:], name)
             self._answers = {}  # of the run before; what is published may be the same again
-        return Joined(self.n_users, self.in_clear, self.policy.public_identity)
+        return Joined(self.n_users, self.policy.public_identity)
+
+    def _adopt(self, message: Adopt) -> Adopted:
+        """Fit masks, and train by this layout from now on."""
+        self._running().adopt(message.about)
+        return Adopted(self.in_clear)
 
     def _finish(self, message: Finish) -> Finished:
         self._result = self._running().finish(message.about).public
         return Finished()
 
-    def join_late(self, solver: str, public: Public) -> None:
-        """Take finished item factors and find p_u for them, without any federation."""
-        self._users.begin(solver, public.rank)
+    def join_late(self, solver: str, variant: str, public: Public, mean: float) -> None:
+        """Take finished item factors and find p_u for them, without any federation.
+
+        Args:
+            solver: its name.
+            variant: of the solver.
+            public: what was published in the end, of the whole catalogue.
+            mean: rating of a mean user.
+        """
+        form = SOLVERS[solver].form(public.rank, variant)
+        self._users.check_form(form)
+        everything = np.arange(self._data.catalogue.n_items, dtype=np.int32)
+        self._users.begin(solver, form, Layout(everything, mean), self.policy)
         self._users.settle(public)
         self._result = public
 
     def predict(self, items: Array, user: int = 0) -> Array:
-        """Predicted ratings of items by one of its users: scores, clipped to the scale. (n,)."""
-        return np.asarray(self._data.catalogue.scale.clip(self.scores(items, user)))
+        """Predicted ratings of items by one of its users: what scores say of them. (n,)."""
+        return self._users.ratings_of(self.scores(items, user), self._finished())
 
     def scores(self, items: Array, user: int = 0) -> Array:
         """q_i . p_u + f_u(i) for one of its users, for rankings: may be off the scale. (n,)."""
-        if self._result is None:
-            raise NotFittedError("a party predicts after its federation has finished training")
+        result = self._finished()
         lengths = np.zeros(self.n_users, np.int64)
         lengths[user] = len(items)
         lists = UserLists(np.concatenate(([0], np.cumsum(lengths))), items)
-        return self._users.scores(lists, self._result.item_factors)
+        return self._users.scores(lists, result.item_factors)
+
+    def _finished(self) -> Public:
+        if self._result is None:
+            raise NotFittedError("a party predicts after its federation has finished training")
+        return self._result
 
     def state(self) -> dict[str, Array]:
         """What changes from round to round, for a checkpoint on this device."""
@@ -194,7 +219,7 @@ class Party:
             "runs": _as_rows(self._runs),
             **_surveys_as_arrays(self._users.surveyed),
             **run.progress(),
-            **{f"users/{name}": value for name, value in self._users.state().items()},
+            **{f"users/{name}": value for name, value in self._factors().items()},
         }
 
     def restore(self, state: Mapping[str, Array]) -> None:
@@ -214,11 +239,16 @@ class Party:
         self._running().resume(state)
         self._users.n_noisy = max(self._users.n_noisy, int(state["n_noisy"]))
         self._users.mates = _from_rows(state["mates"])
-        factors, fresh = part_of(state, "users/"), self._users.state()
+        factors, fresh = part_of(state, "users/"), self._factors()
         shapes, wanted = ({n: v.shape for n, v in part.items()} for part in (factors, fresh))
         if shapes != wanted:
             raise ValueError(f"its factors have the shapes {shapes}; {wanted} are due")
-        self._users.restore(factors)
+        if factors:
+            self._users.restore(factors)
+
+    def _factors(self) -> dict[str, Array]:
+        """What the users know in this run: nothing before there is a layout."""
+        return {} if self._running().layout is None else self._users.state()
 
     def _running(self) -> PartyRun:
         if self._run is None:

@@ -7,13 +7,24 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdUpdate
 from fedmmf.errors import WireError
+from fedmmf.lists import UserLists
 from fedmmf.party.policy import Policy
 from fedmmf.party.users import PartyData, Users
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums import SUMS
-from fedmmf.sums.contract import Contribution, Work, sizes_of
+from fedmmf.sums.contract import SURVEY_TOTALS, Contribution, Work, round_sizes, survey_sizes
 from fedmmf.sums.party_side import PartySide, Rounding
-from fedmmf.wire import PUBLICATIONS, Catalogue, Invitation, Round, Survey, read
+from fedmmf.wire import (
+    PUBLICATIONS,
+    Catalogue,
+    Invitation,
+    Layout,
+    Round,
+    Survey,
+    read,
+)
+from fedmmf.wire.frames import kind_of
+from fedmmf.wire.messages import Expected
 
 _FAILURES = (WireError, np.linalg.LinAlgError, ArithmeticError)  # of computing on any factors
 _HELD = 2  # publications that are kept: of this round, and of the last
@@ -48,15 +59,17 @@ class PartyRun:
         self.users, self.invitation = users, invitation
         self.policy = policy
         self.solver = SOLVERS[invitation.solver]
+        self.form = self.solver.form(invitation.rank, invitation.variant)
+        users.check_form(self.form)
         self.n_users = users.n_users
-        self._works: dict[bytes, Work] = {}
+        self.layout: Layout | None = None  # once it is adopted
+        self._works: dict[bytes, Work | Layout] = {}
         self._last_round, self._is_finished = 0, False
         self._best: Array | None = None  # p_u of the best round that it had a part in
         self._best_round = 0
         self.undo: dict[str, Array] | None = None  # the users' state before this answer
         way = SUMS[invitation.sums]
         policy.check_way(way, invitation.minimum)
-        self.in_clear = users.are_in_clear(policy)
         self.side: PartySide = way.party(self)
 
     @property
@@ -64,13 +77,38 @@ class PartyRun:
         """The last round and the best that it had a part in, and whether training is over."""
         return self._last_round, self._best_round, self._is_finished
 
+    @property
+    def in_clear(self) -> bool:
+        """Whether its owner lets updates leave outside sums; known once it has masks."""
+        return self.users.are_in_clear(self.policy)
+
+    def adopt(self, name: bytes) -> None:
+        """Train by a layout: masks are fitted around its mean, and rows are those of its items."""
+        layout = self._published(name)
+        if not isinstance(layout, Layout):
+            raise WireError("what is published under that name is no layout")
+        self._take_layout(layout)
+
+    def _take_layout(self, layout: Layout) -> None:
+        if self.layout is not None:
+            if layout.encode() != self.layout.encode():
+                raise WireError("this party has adopted another layout for this run")
+            return
+        self.users.begin(self.invitation.solver, self.form, layout, self.policy)
+        self.layout = layout
+
     def progress(self) -> dict[str, Array]:
         """How far it is, for a checkpoint."""
         found = {"rounds": np.array(self.place, np.int64)}
+        if self.layout is not None:
+            found["layout"] = np.frombuffer(self.layout.encode(), np.uint8)
         return found if self._best is None else found | {"best": self._best}
 
     def resume(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
+        if "layout" in state:
+            known = survey_sizes(self.catalogue.n_items, None)
+            self._take_layout(Layout.decode(state["layout"].tobytes(), known))
         last, best, is_finished = map(int, state["rounds"].tolist())
         self._last_round, self._best_round, self._is_finished = last, best, bool(is_finished)
         self._best = state.get("best")
@@ -100,21 +138,44 @@ class PartyRun:
             self._works = dict([*kept, (name, self.side.read(frame))])
 
     def work(self, name: bytes) -> Work:
-        """A publication that was taken."""
+        """Something to sum that was published and taken."""
+        found = self._published(name)
+        if isinstance(found, Layout):
+            raise WireError("a layout is nothing to sum")
+        return found
+
+    def _published(self, name: bytes) -> Work | Layout:
         if name not in self._works:
             raise WantedError(name)
         return self._works[name]
 
-    def read_work(self, frame: bytes) -> Work:
+    def read_work(self, frame: bytes) -> Work | Layout:
         """Read a publication against what was agreed on."""
-        sizes = sizes_of(self.catalogue, self.solver, self.invitation.rank, for_survey=False)
-        work = read(frame, PUBLICATIONS, sizes)
+        n_items, layout = self.catalogue.n_items, self.layout
+        known = survey_sizes(n_items, None)
+        if layout is not None:
+            known = round_sizes(n_items, layout, self.form)
+        if layout is None and kind_of(frame) == Round.kind:
+            raise WireError("a round needs a layout first; this party has adopted none")
+        work = read(frame, PUBLICATIONS, known)
         if isinstance(work, Round):
-            self.solver.check(work.public)
+            self.solver.check(self.form, work.public)
+            return work
+        if isinstance(work, Layout):
+            check_mean(work, self.catalogue)
             return work
         if isinstance(work, Survey):
             return work
-        raise WireError("only rounds and surveys are published")
+        raise WireError("only surveys, layouts and rounds are published")
+
+    def sizes(self, work: Work) -> Expected:
+        """Of the answer to what is summed."""
+        n_items, layout = self.catalogue.n_items, self.layout
+        if isinstance(work, Survey):
+            return survey_sizes(n_items, layout if work.with_ratings else None)
+        if layout is None:
+            raise WireError("a round needs a layout first; this party has adopted none")
+        return round_sizes(n_items, layout, self.form)
 
     def contribute(
         self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
@@ -127,16 +188,14 @@ class PartyRun:
         if self.policy.noise is not None:
             return self._noisy(work, rounding, n_parties)
         found = self._update(work, cohort)
-        items, counts = self._counted(left_out)
-        rows = found.rows[0][items]
-        totals = found.totals if rounding is None else rounding.totals.quantize(found.totals)
-        return Contribution(items, counts, rows, totals.sum(axis=0))
+        items, counts = _counted(self.users.counts, left_out)
+        return Contribution(items, counts, found.rows[0][items], found.totals[0])
 
     def collect(self) -> tuple[Array, Array]:
         """Items and masked ratings, which are handed over by intention."""
         if self.n_users > 1 or self.policy.noise is not None:
             raise WireError("only a single user without noise hands over masked ratings")
-        return self.users.lists.items, self.users.masks.masked_ratings
+        return self.users.summed_ratings
 
     def finish(self, name: bytes) -> Round:
         """Take the final factors; who had no part in their round finds p_u for them now."""
@@ -150,12 +209,16 @@ class PartyRun:
             self.users.user_factors = self._best
         elif work.best_round or self._last_round == 0:
             self._settle(work)
+        if (self.users.summed_lists.lengths == 0).any():  # these had no part in any round
+            self._settle(work, np.flatnonzero(self.users.summed_lists.lengths == 0))
         return work
 
-    def _settle(self, work: Round) -> None:
+    def _settle(self, work: Round, users: Array | None = None) -> None:
         """Find p_u; where the server's numbers lead nowhere it stays, and nothing tells."""
+        if self.layout is None:
+            return
         try:
-            self.users.settle(work.public)
+            self.users.settle(work.public.take(self.layout.items), users)
         except _FAILURES:
             self._stay()
         if not np.isfinite(self.users.user_factors).all():
@@ -176,14 +239,14 @@ class PartyRun:
         except _FAILURES:
             found = None
         if found is not None:
-            every = (found.rows[0], found.totals, self.users.user_factors)
+            every = (found.rows[0], found.totals[0], self.users.user_factors)
             if all(np.isfinite(array).all() for array in every):
                 return found
         self._stay()
-        sizes = sizes_of(self.catalogue, self.solver, self.invitation.rank, for_survey=False)
-        shape = (self.catalogue.n_items, sizes.width)
+        sizes = self.sizes(work)
+        shape = (sizes.n_items, self.form.width)
         rows = np.zeros(shape, np.int64 if cohort.is_fixed else np.float32)
-        return CrowdUpdate([rows], np.zeros((self.n_users, sizes.n_totals)))
+        return CrowdUpdate([rows], [np.zeros(sizes.n_totals)])
 
     def _begin_round(self, work: Round) -> None:
         if work.is_last or self._is_finished:
@@ -212,12 +275,13 @@ class PartyRun:
             raise WireError(f"this party's privacy budget, {self.users.n_noisy} rounds, is spent")
         self.users.n_noisy += 1
         scale = noise.own_scale if rounding is None else rounding.cohort(None).scale
-        n_entries = self.catalogue.n_items * self.solver.width(self.invitation.rank)
+        n_items = self.sizes(work).n_items
+        n_entries = n_items * self.form.width
         grid = noise.grid(scale, n_parties, n_entries)
         found = self._update(work, grid.cohort)
         steps = grid.add(found.rows[0])  # (n_items, width) int64
-        items = np.arange(self.catalogue.n_items, dtype=np.int32)
-        counts, totals = np.full(len(items), self.n_users), np.zeros(found.totals.shape[1])
+        items = np.arange(n_items, dtype=np.int32)
+        counts, totals = np.full(len(items), self.n_users), np.zeros_like(found.totals[0])
         if rounding is None:
             return Contribution(items, counts, (steps / scale).astype(np.float32), totals)
         return Contribution(items, counts, steps, totals.astype(np.int64))
@@ -228,27 +292,42 @@ class PartyRun:
             raise WireError("this party adds noise to what it says; a survey has none")
         if work.with_ratings and not self.policy.survey_ratings:
             raise WireError("this party's owner lets no ratings out, not even in a survey's sums")
+        if work.with_ratings and self.layout is None:
+            raise WireError("a survey of ratings needs a layout first; this party has adopted none")
         if self._last_round:
             raise WireError("a survey comes before the first round")
-        users = self.users
-        values: Array = np.ones(len(users.ratings))
-        if work.with_ratings:
-            values = self.catalogue.scale.to_unit(users.ratings) - 0.5
+        lists, values, totals = self._described(work)
         rows = np.asarray(values, np.float32)[:, np.newaxis]
         rows = cohort.in_steps(rows) if cohort.is_fixed else rows
-        total = np.zeros((self.catalogue.n_items, 1), rows.dtype)
-        np.add.at(total, users.lists.items, rows)
-        items, counts = self._counted(cohort.left_out)
-        none = np.zeros(0, np.int64 if cohort.is_fixed else np.float64)
-        return Contribution(items, counts, total[items], none)
+        n_items = self.sizes(work).n_items
+        total = np.zeros((n_items, 1), rows.dtype)
+        np.add.at(total, lists.items, rows)
+        items, counts = _counted(lists.counts(n_items), cohort.left_out)
+        return Contribution(items, counts, total[items], cohort.totals_in_steps(totals).sum(axis=0))
 
-    def _counted(self, left_out: Array | None) -> tuple[Array, Array]:
-        """Items that are summed, and how many of the users rated each."""
-        counts = self.users.counts
-        if left_out is not None:
-            counts = np.where(left_out, 0, counts)
-        items = np.flatnonzero(counts).astype(np.int32)
-        return items, counts[items]
+    def _described(self, work: Survey) -> tuple[UserLists, Array, Array]:
+        """Items, what is said of each, and totals of each user. (n,), (n_users, 2)."""
+        users, scale, nothing = self.users, self.catalogue.scale, (self.n_users, SURVEY_TOTALS)
+        if work.with_ratings:
+            values = scale.to_unit(users.summed_values) - 0.5
+            return users.summed_lists, values, np.zeros(nothing)
+        # The mean is known once there is a layout; who is in the clear does not say its own.
+        totals = users.level_totals if self.layout is None else np.zeros(nothing)
+        return users.lists, np.ones(len(users.ratings)), totals
+
+
+def _counted(counts: Array, left_out: Array | None) -> tuple[Array, Array]:
+    """Items that are summed, and how many users rated each."""
+    if left_out is not None:
+        counts = np.where(left_out, 0, counts)
+    items = np.flatnonzero(counts).astype(np.int32)
+    return items, counts[items]
+
+
+def check_mean(layout: Layout, catalogue: Catalogue) -> None:
+    """Refuse a mean rating that is off the scale."""
+    if not catalogue.scale.min <= layout.mean <= catalogue.scale.max:
+        raise WireError(f"a mean rating is on the scale {catalogue.scale}; got {layout.mean:g}")
 
 
 def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:

@@ -1,19 +1,23 @@
 """The users behind a party: their ratings, masks and factors p_u."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, Crowd, CrowdInput, CrowdUpdate, Engine
-from fedmmf.errors import NotFittedError
+from fedmmf.errors import NotFittedError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskInput, MaskPlan, fit_masks
+from fedmmf.masks.lines import lines_of
 from fedmmf.party.policy import Policy, Private
-from fedmmf.solvers.contract import Public
-from fedmmf.wire import Catalogue
+from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import Form, Public, design_of
+from fedmmf.wire import Catalogue, Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +31,8 @@ class PartyData:
         ratings: of these items, on the catalogue's scale. (n,)
         held_out: which ratings to keep for early stopping instead of training. (n,) bool
         streams: where each user's mask starts from; empty: where the operating system says.
+        profiles: what is known of each user; private like the ratings. (n_users, d)
+        content: features without what only masks are given, if anything; None: all. (n_items, d)
     """
 
     catalogue: Catalogue
@@ -35,6 +41,14 @@ class PartyData:
     ratings: Array
     held_out: Array | None = None
     streams: Sequence[np.random.Generator] = ()
+    profiles: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    content: Array | None = None
+
+    def __post_init__(self) -> None:
+        if self.content is None:
+            object.__setattr__(self, "content", np.asarray(self.features, np.float64))
+        if len(self.profiles) == 0:
+            object.__setattr__(self, "profiles", np.zeros((self.lists.n_users, 0)))
 
     def part(self, *, held_out: bool) -> tuple[UserLists, Array]:
         """Lists and ratings of the held-out part, or of the rest."""
@@ -50,6 +64,8 @@ class PartyData:
 class Users:
     """Everything private: ratings, masks, p_u. Whoever reads this object reads it all.
 
+    Masks are fitted when the layout is known, whose mean they shrink towards.
+
     Args:
         data: the ratings.
         plan: what masks to fit.
@@ -57,13 +73,12 @@ class Users:
     """
 
     def __init__(self, data: PartyData, plan: MaskPlan, engine: Engine) -> None:
-        self._data, self._engine = data, engine
+        plan.check_features(np.asarray(data.features))
+        self._data, self._plan, self._engine = data, plan, engine
         self.features = np.asarray(data.features, np.float64)
         self.lists, self.ratings = data.part(held_out=False)
         self._test_lists, self._test_ratings = data.part(held_out=True)
-        scale = data.catalogue.scale
-        given = MaskInput(self.lists, self.ratings, scale, self.features, data.streams)
-        self.masks: FittedMasks = fit_masks(plan, given, engine.mask_runner())
+        self._masks: FittedMasks | None = None
         self._crowd: Crowd | None = None
         self._given: CrowdInput | None = None
         self._in_clear: bool | None = None  # once it is known
@@ -76,10 +91,41 @@ class Users:
         """How many there are."""
         return self.lists.n_users
 
-    @cached_property
+    @property
+    def masks(self) -> FittedMasks:
+        """The private models."""
+        if self._masks is None:
+            raise NotFittedError("a party has masks after it has adopted a layout")
+        return self._masks
+
+    @property
+    def level_totals(self) -> Array:
+        """Each user's mean rating, mapped to [-1/2, 1/2], and 1 if there is any. (n_users, 2)."""
+        unit = self._data.catalogue.scale.to_unit(self.ratings.astype(np.float64)) - 0.5
+        sums = np.bincount(self.lists.users, unit, self.n_users)
+        lengths = self.lists.lengths
+        return np.column_stack((sums / np.maximum(lengths, 1), lengths > 0))
+
+    @property
     def counts(self) -> Array:
-        """How many of them rated each item. (n_items,)."""
-        return self.lists.counts(self._data.catalogue.n_items)
+        """How many of them rated each item of the layout. (n_items,)."""
+        return self._counts
+
+    @property
+    def summed_lists(self) -> UserLists:
+        """The rated items of the layout, by their places there."""
+        return self._started_input().lists
+
+    @property
+    def summed_values(self) -> Array:
+        """Ratings of these. (n,)."""
+        return self.ratings[self._is_summed]
+
+    @property
+    def summed_ratings(self) -> tuple[Array, Array]:
+        """Items of the layout, and their masked ratings. (n,), (n,)."""
+        given = self._started_input()
+        return given.lists.items, given.masked_ratings
 
     def are_in_clear(self, policy: Policy) -> bool:
         """Whether the owner's policy lets their updates leave outside sums."""
@@ -87,6 +133,23 @@ class Users:
             private = Private(self.lists, self.ratings, self.masks, self.features)
             self._in_clear = policy.lets_updates_out(private)
         return self._in_clear
+
+    def check_form(self, form: Form) -> None:
+        """Refuse a variant that calls for other profiles, features or levels than there are here.
+
+        Users without any profile may take part: they are taken for the mean one.
+        """
+        data, levels = self._data, self._data.catalogue.scale.n_levels
+        wanted = (form.n_profile, form.n_design, form.n_levels)
+        fit = ({0, data.profiles.shape[1]}, {0, self._design.shape[1]}, {0, levels})
+        if data.profiles.shape[1] == 0:
+            fit = (set(wanted[:1]), *fit[1:])
+        if not all(number in known for number, known in zip(wanted, fit, strict=True)):
+            raise WireError(
+                f"this party has {data.profiles.shape[1]} columns of profiles, "
+                f"{self._design.shape[1]} of features and {levels} levels; the server's variant "
+                f"calls for {wanted}"
+            )
 
     @property
     def user_factors(self) -> Array:
@@ -97,22 +160,68 @@ class Users:
     def user_factors(self, value: Array) -> None:
         self._started().user_factors = value
 
-    def begin(self, solver: str, rank: int) -> None:
-        """Start a run: p_u as before the first round."""
-        n_items, masked = self._data.catalogue.n_items, self.masks.masked_ratings
-        self._given = CrowdInput(solver, rank, n_items, self.lists, masked)
+    def begin(self, solver: str, form: Form, layout: Layout, policy: Policy) -> None:
+        """Start a run: masks, and p_u as before the first round."""
+        self._fit(policy.mask_mean(layout.mean, self._data.catalogue.scale))
+        n_items = self._data.catalogue.n_items
+        lists, self._is_summed = self.lists.within(layout.items, n_items)
+        self._tested, self._is_tested = self._test_lists.within(layout.items, n_items)
+        self._counts = lists.counts(len(layout.items))
+        design = self._design[layout.items, : form.n_design]
+        lines = np.zeros((self.n_users, 0))
+        if design.shape[1]:
+            lines = lines_of(self.masks, self.features, self._design, self._engine.mask_runner())
+        self._given = CrowdInput(
+            solver=solver,
+            form=form,
+            design=design,
+            lists=lists,
+            masked_ratings=self.masks.masked_ratings[self._is_summed],
+            profiles=self._profiles(form.n_profile),
+            lines=lines,
+            **self._ordered(form),
+        )
         self._crowd = self._engine.crowd(self._given)
+
+    def _profiles(self, n_columns: int) -> Array:
+        """What is known of each user; zeros where nothing is. (n_users, n_columns)."""
+        known = self._data.profiles[:, :n_columns]
+        return known if known.shape[1] else np.zeros((self.n_users, n_columns))
+
+    def _ordered(self, form: Form) -> dict[str, Any]:
+        """Levels and masks of the ratings that are summed, where ratings are ordered."""
+        if not form.n_levels:
+            return {}
+        ratings = self.summed_values
+        masks = ratings - self.masks.masked_ratings[self._is_summed]
+        return {"levels": self._data.catalogue.scale.levels(ratings), "mask": masks}
+
+    def _fit(self, mean: float) -> None:
+        """Masks around this mean; those that are there already stay."""
+        if self._masks is not None and self._masks.mean == mean:
+            return
+        scale, streams = self._data.catalogue.scale, deepcopy(self._data.streams)
+        given = MaskInput(self.lists, self.ratings, scale, self.features, streams, mean)
+        self._masks = fit_masks(self._plan, given, self._engine.mask_runner())
+        self._in_clear = None
+
+    @cached_property
+    def _design(self) -> Array:
+        """What masks are linear in, where unrated items count. (n_catalogue, m)."""
+        content = np.asarray(self._data.content)
+        return design_of(content, sees_features=self._plan.family.needs_features)
 
     def update(self, public: Public, t: int, cohort: Cohort) -> CrowdUpdate:
         """Take part in round t; the totals begin with those of held-out ratings."""
         crowd = self._crowd_for(cohort)
         found = crowd.update(public, t)
-        totals = np.hstack((self._held_out_totals(public.item_factors), found.totals))
-        return CrowdUpdate(found.rows, totals)
+        tested = self._held_out_totals(public)
+        held_out = cohort.totals_in_steps(tested).sum(axis=0)
+        return CrowdUpdate(found.rows, [np.concatenate((held_out, found.totals[0]))])
 
-    def settle(self, public: Public) -> None:
-        """Find p_u for finished item factors, without any round."""
-        self._started().settle(public, np.arange(self.n_users))
+    def settle(self, public: Public, users: Array | None = None) -> None:
+        """Find p_u of some users, or of all, for finished item factors, without any round."""
+        self._started().settle(public, np.arange(self.n_users) if users is None else users)
 
     def scores(self, lists: UserLists, item_factors: Array) -> Array:
         """q_i . p_u + f_u(i) for items of each user, which may be off the scale. (n,)."""
@@ -139,21 +248,33 @@ class Users:
 
     def _started(self) -> Crowd:
         if self._crowd is None:
-            raise NotFittedError("a party has factors after it has joined a federation")
+            raise NotFittedError("a party has factors after it has adopted a layout")
         return self._crowd
 
-    @cached_property
-    def _test_mask(self) -> Array:
-        runner = self._engine.mask_runner()
-        return self.masks.predict(self._test_lists, self.features, runner)
+    def _started_input(self) -> CrowdInput:
+        if self._given is None:
+            raise NotFittedError("a party knows what is summed after it has adopted a layout")
+        return self._given
 
-    def _held_out_totals(self, q: Array) -> Array:
+    def ratings_of(self, scores: Array, public: Public) -> Array:
+        """What scores say of ratings. (n,)."""
+        given, scale = self._started_input(), self._data.catalogue.scale
+        return SOLVERS[given.solver].ratings_of(given.form, public, scores, scale)
+
+    def _held_out_totals(self, public: Public) -> Array:
         """Number of held-out ratings and their squared error, of every user. (n_users, 2)."""
-        lists = self._test_lists
-        predicted = self._data.catalogue.scale.clip(self._factor_scores(lists, q) + self._test_mask)
-        squares = np.square(self._test_ratings - predicted, dtype=np.float64)
+        lists, ratings = self._tested, self._test_ratings[self._is_tested]
+        scores = self._factor_scores(lists, public.item_factors)
+        scores = scores + self._test_mask[self._is_tested]
+        squares = np.square(ratings - self.ratings_of(scores, public), dtype=np.float64)
         errors = np.bincount(lists.users, squares, self.n_users)
         return np.column_stack((lists.lengths, errors))
+
+    @property
+    def _test_mask(self) -> Array:
+        """f_u(i) of all held-out ratings. (n,)."""
+        runner = self._engine.mask_runner()
+        return self.masks.predict(self._test_lists, self.features, runner)
 
     def _factor_scores(self, lists: UserLists, q: Array) -> Array:
         return self._engine.pair_scores(lists.users, lists.items, self.user_factors, q)

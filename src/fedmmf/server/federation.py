@@ -8,14 +8,23 @@ from typing import Any
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.server.roster import Known, Roster
-from fedmmf.server.rounds import MOST_LOST, Coordinator, last_number, one_round, train
+from fedmmf.server.rounds import (
+    MOST_LOST,
+    Coordinator,
+    Everything,
+    last_number,
+    one_round,
+    train,
+)
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Ground, Solve
+from fedmmf.solvers.contract import Form, Ground
 from fedmmf.sums import SUMS
 from fedmmf.sums.server_side import ServerDesk, ServerSide
 from fedmmf.transports.contract import Transport
-from fedmmf.wire import Catalogue, Invitation
+from fedmmf.wire import Catalogue, Invitation, Layout
 from fedmmf.wire.messages import RUN_BYTES
+
+ASSUMED_RATINGS = 50.0  # of a user, where no survey may count them
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,32 +34,53 @@ class ServerPlan:
     Attributes:
         settings: of the run.
         catalogue: items and scale.
-        level: the masked rating that an unknown user gives an unknown item.
-        ratings_per_user: on average.
-        regressors: public columns that item factors may depend on. (n_items, d)
-        solve: fast linear systems for the solver's half; None: its own.
+        is_centred: whether masks take what a mean user gives away, so that an unknown rating is 0.
+        ratings_per_user: on average; None: a survey finds it.
+        regressors: public columns that item factors may depend on. (n_catalogue, d)
+        design: what masks are linear in. (n_catalogue, m)
+        n_profile: columns of the users' profiles.
     """
 
     settings: Any
     catalogue: Catalogue
-    level: float
-    ratings_per_user: float
+    is_centred: bool
+    ratings_per_user: float | None
     regressors: Array
-    solve: Solve | None = None
+    design: Array
+    n_profile: int = 0
 
-    def coordinator(self, member: int = 0, most_lost: int = MOST_LOST) -> Coordinator:
-        """The state before round 1; `member` tells the runs of an ensemble apart."""
+    @property
+    def variant(self) -> str:
+        """Of the solver."""
         settings = self.settings
+        n_design = self.design.shape[1] if settings.objective == "ranking" else 0
+        n_levels = self.catalogue.scale.n_levels if settings.likelihood == "ordinal" else 0
+        solver = SOLVERS[settings.solver]
+        return solver.variant(settings, self.n_profile, n_design, n_levels)
+
+    @property
+    def form(self) -> Form:
+        """Sizes of what is sent."""
+        solver = SOLVERS[self.settings.solver]
+        return solver.form(solver.rank(self.settings), self.variant)
+
+    def coordinator(
+        self, layout: Layout, member: int = 0, most_lost: int = MOST_LOST
+    ) -> Coordinator:
+        """The state before round 1; `member` tells the runs of an ensemble apart."""
+        settings, form, scale = self.settings, self.form, self.catalogue.scale
         ground = Ground(
-            n_items=self.catalogue.n_items,
-            span=self.catalogue.scale.span,
-            level=self.level,
-            ratings_per_user=self.ratings_per_user,
-            regressors=self.regressors,
+            n_items=len(layout.items),
+            span=scale.span,
+            lowest=scale.min,
+            level=0.0 if self.is_centred else layout.mean,
+            ratings_per_user=self.ratings_per_user or ASSUMED_RATINGS,
+            regressors=self.regressors[layout.items],
+            design=self.design[layout.items, : form.n_design],
             stream=rng.stream(settings.seed, "item factors", member),
         )
-        half = SOLVERS[settings.solver].server(settings, ground, self.solve)
-        return Coordinator(settings, half, most_lost)
+        half = SOLVERS[settings.solver].server(settings, form, ground)
+        return Coordinator(settings, half, Everything(layout.items, self.regressors), most_lost)
 
     def invitation(self) -> Invitation:
         """What everybody has to agree on; fresh for every run."""
@@ -64,6 +94,7 @@ class ServerPlan:
             scale_step=scale.step,
             solver=solver.name,
             rank=solver.rank(settings),
+            variant=self.variant,
             rounds=last_number(settings),
             sums=settings.sums,
             row_bound=bounds.row,
@@ -93,13 +124,21 @@ class FederationServer:
     ) -> None:
         self._plan = plan
         self.roster = Roster(transport, names, known=known)
-        self.coordinator = plan.coordinator(member)
+        self._member = member
+        self._coordinator: Coordinator | None = None
         self._side: ServerSide | None = None
 
     @property
     def side(self) -> ServerSide:
         """The way to sum, once parties are invited."""
         return self._side or self.invite()
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Item factors and rounds, once it is known what is summed."""
+        if self._coordinator is None:
+            self._coordinator = self._plan.coordinator(self.side.require_layout(), self._member)
+        return self._coordinator
 
     def invite(self) -> ServerSide:
         """Ask everybody to join; those who do are summed from now on."""

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server.stopping import EarlyStop
-from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, part_of
 from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire import Round
@@ -40,6 +40,25 @@ class Participants(Protocol):
         """Receive the final item factors."""
 
 
+@dataclass(frozen=True, eq=False)
+class Everything:
+    """The whole catalogue, of which some items are summed."""
+
+    items: Array  # that are summed (n,)
+    regressors: Array  # of all (n_catalogue, d)
+
+    def filled(self, public: Public, half: ServerHalf) -> Public:
+        """What is known of all items, from what is published about those that are summed."""
+        is_other = np.ones(len(self.regressors), bool)
+        is_other[self.items] = False
+        if not is_other.any():
+            return public
+        rows = np.empty((len(is_other), public.item_rows.shape[1]), np.float32)
+        rows[self.items] = public.item_rows
+        rows[is_other] = half.unknown(self.regressors[is_other])
+        return Public(public.rank, public.parameters, rows)
+
+
 class Coordinator:
     """Item factors, rounds, early stopping.
 
@@ -50,14 +69,22 @@ class Coordinator:
     Args:
         settings: of the run.
         half: the server's half of the solver.
+        everything: the catalogue, of which the half knows what is summed.
         most_lost: rounds in a row that may fail before training is given up.
     """
 
-    def __init__(self, settings: Any, half: ServerHalf, most_lost: int = MOST_LOST) -> None:
+    def __init__(
+        self,
+        settings: Any,
+        half: ServerHalf,
+        everything: Everything,
+        most_lost: int = MOST_LOST,
+    ) -> None:
         self._settings, self._half, self._most_lost = settings, half, most_lost
+        self._everything = everything
         self._public = half.public()
         self._stop = EarlyStop(settings.patience)
-        self._best: Public | None = None  # what was published in the best round
+        self._best: Public | None = None  # what was known of all items in the best round
         self._n_lost = 0  # in a row
         self.round = self.n_done = 0
         self.rounds = settings.max_rounds
@@ -85,8 +112,10 @@ class Coordinator:
 
     @property
     def result(self) -> Public:
-        """What to keep: of the best round, or the last where nothing was held out."""
-        return self._public if self._best is None else self._best
+        """What to keep, of all items: of the best round, or the last if nothing was held out."""
+        if self._best is not None:
+            return self._best
+        return self._everything.filled(self._public, self._half)
 
     def next_round(self, *, is_last: bool = False) -> Round:
         """What is published for the coming round, or at the end."""
@@ -103,7 +132,7 @@ class Coordinator:
 
         The sums are anybody's numbers: one party can make them what it likes within its bounds.
         """
-        before = self._half.state()
+        before, known = self._half.state(), self._everything.filled(round_.public, self._half)
         solver_sums = ItemSums(sums.rows, sums.n_raters, sums.totals[HELD_OUT_TOTALS:])
         try:
             with np.errstate(all="ignore"):
@@ -115,7 +144,7 @@ class Coordinator:
             raise divergence(self._settings, round_.round) from None
         n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
         if self._stop.observe(float(squared_error), float(n_held_out)):
-            self._best = round_.public
+            self._best = known
         self.round, self._public, self._n_lost = round_.round, public, 0
         self.n_done += 1
 
@@ -123,7 +152,7 @@ class Coordinator:
         """What is published has to be something that parties can compute with."""
         if not all(np.isfinite(part).all() for part in (public.item_rows, public.parameters)):
             raise WireError("the factors are no longer finite")
-        SOLVERS[self._settings.solver].check(public)
+        self._half.check(public)
 
     def lose(self, round_: Round, error: Exception) -> None:
         """Go on without a sum; the factors stay. Raises `error` if that happens too often."""

@@ -1,6 +1,6 @@
 """What a round costs: the same arithmetic for every way to sum."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,27 +9,40 @@ from fedmmf.config import Settings
 from fedmmf.results import TradeoffPoint
 from fedmmf.secagg import PolicyError
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Public
+from fedmmf.solvers.contract import Form, Public
 from fedmmf.sums import SUMS
 from fedmmf.sums.costs import Cost, CostInput
-from fedmmf.wire import Catalogue, Round
+from fedmmf.wire import Round
+
+
+@dataclass(frozen=True)
+class RoundSizes:
+    """What decides how much is sent in a round."""
+
+    form: Form
+    n_items: int  # that are summed
+    span: float  # of the scale
+
+    @property
+    def published_bytes(self) -> int:
+        """Of a round, as it is encoded."""
+        form = self.form
+        one = Public(form.rank, np.zeros(form.n_parameters), np.zeros((1, form.published)))
+        row = 4 * form.published
+        return len(Round.of(one, 1, 0, is_last=False).encode()) + (self.n_items - 1) * row
 
 
 def cost_input(
-    settings: Settings,
-    catalogue: Catalogue,
-    public: Public,
-    n_users: int,
-    ratings_per_user: float,
-    n_clear: int,
+    settings: Settings, sizes: RoundSizes, n_users: int, ratings_per_user: float, n_clear: int
 ) -> CostInput:
-    """What decides the cost of a run's rounds; `public` is what it publishes in one of them."""
+    """What decides the cost of a run's rounds."""
     return CostInput(
         settings=settings,
         solver=SOLVERS[settings.solver],
-        rank=public.rank,
-        catalogue=catalogue,
-        round_bytes=len(Round.of(public, 1, 0, is_last=False).encode()),
+        form=sizes.form,
+        n_items=sizes.n_items,
+        span=sizes.span,
+        round_bytes=sizes.published_bytes,
         n_users=n_users,
         ratings_per_user=ratings_per_user,
         n_clear=n_clear,

@@ -7,10 +7,10 @@ import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import CrowdInput
 from fedmmf.errors import WireError
 from fedmmf.server.rounds import divergence
-from fedmmf.solvers.contract import ItemSums, added, part_of
+from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import ItemSums, Public, added, part_of
 from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire import Round
 
@@ -23,18 +23,13 @@ class SimulatedCrowd:
 
     Args:
         run: what they train on.
-        rank: length of p_u, as the server has it.
         member: number of the run in an ensemble; each has simulated noise of its own.
     """
 
-    def __init__(self, run: "Prepared", rank: int, member: int = 0) -> None:
-        self._run, settings = run, run.settings
-        self._groups = run.groups
-        cohorts = [group.cohort for group in self._groups]
-        masked, n_items = run.masks.masked_ratings, run.training.n_items
-        given = CrowdInput(settings.solver, rank, n_items, run.lists, masked, cohorts)
-        self._users = run.engine.crowd(given)
-        self._noise = (settings.seed, "noise", member)
+    def __init__(self, run: "Prepared", member: int = 0) -> None:
+        self._run, self._groups = run, run.groups
+        self._users = run.engine.crowd(run.crowd_input)
+        self._noise = (run.settings.seed, "noise", member)
         self._best = self.user_factors.copy()
 
     @property
@@ -51,13 +46,10 @@ class SimulatedCrowd:
         except (WireError, np.linalg.LinAlgError) as error:
             # Real parties would refuse to send such an update.
             raise divergence(self._run.settings, round_.round) from error
-        held_out = self._held_out_totals(round_.item_rows[:, : round_.rank])
-        totals = np.hstack((held_out, found.totals))
+        held_out = self._held_out_totals(round_.public)
         noise = rng.stream(*self._noise, round_.round)
-        parts = [
-            group.sums(rows, totals, noise)
-            for group, rows in zip(self._groups, found.rows, strict=True)
-        ]
+        cohorts = zip(self._groups, found.rows, found.totals, strict=True)
+        parts = [group.sums(rows, totals, held_out, noise) for group, rows, totals in cohorts]
         return added(parts)
 
     def finish(self, round_: Round) -> None:
@@ -65,25 +57,32 @@ class SimulatedCrowd:
         self._remember_best(round_)
         if round_.best_round:
             self._users.user_factors = self._best
+        absent = self._run.crowd_input.lists.lengths == 0
         for group in self._groups:
-            if group.is_collected:  # these had no part in the rounds
-                self._users.settle(round_.public, np.flatnonzero(group.members))
+            if group.is_collected:
+                absent |= group.members
+        if absent.any():  # these had no part in the rounds
+            public = round_.public.take(self._run.layout.items)
+            self._users.settle(public, np.flatnonzero(absent))
 
     def _remember_best(self, round_: Round) -> None:
         if round_.best_round and round_.best_round == round_.round - 1:
             self._best = self.user_factors.copy()
 
-    def _held_out_totals(self, q: Array) -> Array:
+    def _held_out_totals(self, public: Public) -> Array:
         """Number of held-out ratings and their squared error, of every user. (n_users, 2)."""
-        held_out, n_users = self._run.held_out, self._run.lists.n_users
-        if held_out is None:
+        tested, n_users = self._run.tested, self._run.lists.n_users
+        if tested is None:
             return np.zeros((n_users, HELD_OUT_TOTALS))
-        codes = (held_out.user_codes, held_out.item_codes)
-        scores = self._run.engine.pair_scores(*codes, self.user_factors, q)
-        predicted = held_out.scale.clip(scores + self._run.held_out_mask)
-        squares = np.square(held_out.values - predicted, dtype=np.float64)
-        errors = np.bincount(held_out.user_codes, squares, n_users)
-        return np.column_stack((np.diff(held_out.by_user), errors))
+        codes = (tested.lists.users, tested.lists.items)
+        scores = self._run.engine.pair_scores(*codes, self.user_factors, public.item_factors)
+        given, scale = self._run.crowd_input, self._run.ratings.scale
+        predicted = SOLVERS[given.solver].ratings_of(
+            given.form, public, scores + tested.mask, scale
+        )
+        squares = np.square(tested.values - predicted, dtype=np.float64)
+        errors = np.bincount(codes[0], squares, n_users)
+        return np.column_stack((tested.lists.lengths, errors))
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round, for a checkpoint."""

@@ -5,8 +5,12 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.errors import DataError
+from fedmmf.lists import count_codes
 from fedmmf.solvers.contract import ItemSums
-from fedmmf.sums.rare import are_rare
+from fedmmf.sums.contract import Census
+from fedmmf.sums.rare import are_rare, raters_needed, summed_items
+from fedmmf.wire import Layout
 
 ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
 STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
@@ -33,6 +37,38 @@ def scaled_features(features: Array) -> Array:
     return np.ascontiguousarray(values * np.sqrt(ROW_ENERGY / max(energy, 1e-12)))
 
 
+def profile_values(ratings: Ratings) -> Array:
+    """What is known of each user; no columns where nothing is. (n_users, d)."""
+    if ratings.profiles is None:
+        return np.zeros((ratings.n_users, 0))
+    return np.asarray(ratings.profiles.values, np.float64)
+
+
+def census_of(ratings: Ratings, settings: Settings) -> Census:
+    """What a survey would say; under a privacy budget nobody asks."""
+    counts = count_codes(ratings.item_codes, ratings.n_items)
+    if settings.aggregation == "dp":
+        return Census(np.zeros_like(counts), ratings.scale.midpoint)
+    lengths, starts = np.diff(ratings.by_user), ratings.by_user[:-1]
+    has_any = lengths > 0
+    sums = np.add.reduceat(ratings.values, starts[has_any], dtype=np.float64)
+    return Census(counts, float((sums / lengths[has_any]).mean()))
+
+
+def layout_of(census: Census, settings: Settings) -> Layout:
+    """Which items are summed: all in the clear and under noise, else those that are not rare."""
+    items = np.arange(len(census.n_raters), dtype=np.int32)
+    if settings.sharing != "plain" and settings.aggregation != "dp":
+        items = summed_items(census.n_raters, settings)
+    if len(items) == 0:
+        raise DataError(
+            f"no item has the {raters_needed(settings.min_raters, settings.batch)} raters that a "
+            "sum that hides summands needs; lower min_raters, or simulate without protection: "
+            "sharing 'plain'"
+        )
+    return Layout(items, census.mean)
+
+
 def surveyed(ratings: Ratings, settings: Settings) -> ItemSums:
     """What a survey gives: each item's ratings around the middle of [0, 1], and counts.
 
@@ -40,7 +76,7 @@ def surveyed(ratings: Ratings, settings: Settings) -> ItemSums:
     """
     rows = ratings.scale.to_unit(ratings.values) - 0.5
     sums = np.bincount(ratings.item_codes, rows, ratings.n_items)
-    counts = np.diff(ratings.by_item.indptr)
+    counts = count_codes(ratings.item_codes, ratings.n_items)
     is_rare = are_rare(counts, settings.min_raters, settings.batch)
     is_left_out = is_rare & (settings.sharing != "plain")
     kept = np.where(is_left_out, 0.0, sums)[:, np.newaxis]

@@ -18,7 +18,7 @@ from fedmmf.masks import FittedMasks
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.secagg import public_identity
 from fedmmf.server import FederationServer, ServerPlan
-from fedmmf.simulation.features import content_features, statistics_features
+from fedmmf.simulation.features import content_features, profile_values, statistics_features
 from fedmmf.simulation.prepared import (
     Prepared,
     Progress,
@@ -30,6 +30,7 @@ from fedmmf.simulation.prepared import (
 )
 from fedmmf.simulation.training import Member, Trained
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import design_of
 from fedmmf.sums.costs import Cost
 from fedmmf.sums.server_side import ServerSide
 from fedmmf.transports.contract import Transport
@@ -166,6 +167,8 @@ def _data_of(holdings: Holdings, catalogue: Catalogue, features: Array, users: r
         ratings=ratings.values[mine],
         held_out=None if holdings.held_out is None else holdings.held_out[mine],
         streams=[mask_stream(seed, ratings.user_ids[user]) for user in users],
+        profiles=profile_values(ratings)[users.start : users.stop],
+        content=content_features(ratings),
     )
 
 
@@ -194,7 +197,8 @@ def surveyed_features(ratings: Ratings, settings: Settings, held_out: Array) -> 
     training = ratings.select(~held_out) if held_out.any() else ratings
     parties = make_parties(training, asking, features=content)
     federation = LocalFederation.among(server_plan(training, asking), parties)
-    found = federation.invite().survey(with_ratings=True)
+    federation.prepare_sums()
+    found = federation.server.side.survey_ratings()
     return np.hstack((content, statistics_features(found)))
 
 
@@ -215,19 +219,23 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
     masks = FittedMasks.together([party.masks for party in parties.values()])
     in_clear = np.array([party.in_clear for party in parties.values()])
     cost = counted_cost(federations, members, len(parties))
-    n_left_out = max(len(federation.server.side.left_out) for federation in federations)
-    return Trained(masks, features, in_clear, members, *times, cost, n_left_out, False)
+    layout = federations[0].server.side.require_layout()
+    n_left_out = ratings.n_items - len(layout.items)
+    found = (masks, features, layout, plan.variant, in_clear, members)
+    return Trained(*found, *times, cost, n_left_out, False)
 
 
 def server_plan(ratings: Ratings, settings: Settings) -> ServerPlan:
     """What the server of real parties knows; it computes with numpy alone."""
-    content = content_features(ratings)
+    content, family = content_features(ratings), mask_plan(settings).family
     return ServerPlan(
         settings=settings,
         catalogue=Catalogue.of(ratings.item_ids, ratings.scale, content),
-        level=0.0 if mask_plan(settings).family.is_centred else ratings.scale.midpoint,
+        is_centred=family.is_centred,
         ratings_per_user=ratings.n_ratings / ratings.n_users,
         regressors=content,
+        design=design_of(content, sees_features=family.needs_features),
+        n_profile=profile_values(ratings).shape[1],
     )
 
 

@@ -1,8 +1,9 @@
 """A run, ready for its rounds: what train, bench, paper and audit have in common."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,19 +13,29 @@ from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.engines import ENGINES, Engine
+from fedmmf.engines.contract import CrowdInput
 from fedmmf.lists import UserLists
 from fedmmf.masks import FittedMasks, MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
+from fedmmf.masks.lines import lines_of
 from fedmmf.party.policy import Policy, Private
 from fedmmf.server import Coordinator, ServerPlan
-from fedmmf.simulation.costs import cost_input, expected_cost
+from fedmmf.simulation.costs import RoundSizes, cost_input, expected_cost
 from fedmmf.simulation.crowd import SimulatedCrowd
-from fedmmf.simulation.features import content_features, statistics_features, surveyed
+from fedmmf.simulation.features import (
+    census_of,
+    content_features,
+    layout_of,
+    profile_values,
+    statistics_features,
+    surveyed,
+)
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import Form, design_of
 from fedmmf.sums import SUMS
 from fedmmf.sums.costs import Cost, CostInput
 from fedmmf.sums.simulated import Group, Simulated
-from fedmmf.wire import Catalogue
+from fedmmf.wire import Catalogue, Layout
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, how much of it is done, and how much there is."""
@@ -60,6 +71,15 @@ def mask_stream(seed: int, user_id: object) -> np.random.Generator:
 
 
 @dataclass(frozen=True, eq=False)
+class Tested:
+    """Held-out ratings, by the places of their items in the layout."""
+
+    lists: UserLists
+    values: Array  # (n,)
+    mask: Array  # f_u(i) (n,)
+
+
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """Masked ratings, ready for the rounds; the members of an ensemble share them.
 
@@ -71,6 +91,7 @@ class Prepared:
         held_out: the ratings that are kept; None: none.
         content: public item features. (n_items, d)
         features: what masks see: the content and, where asked for, statistics. (n_items, d')
+        layout: which items are summed, and what a mean user rates.
         masks: fitted on `training`.
         in_clear: who shares updates in the clear. (n_users,) bool
     """
@@ -82,6 +103,7 @@ class Prepared:
     held_out: Ratings | None
     content: Array
     features: Array
+    layout: Layout
     masks: FittedMasks
     in_clear: Array
 
@@ -96,6 +118,49 @@ class Prepared:
         return lists_of(self.training)
 
     @cached_property
+    def _summed(self) -> tuple[UserLists, Array]:
+        return self.lists.within(self.layout.items, self.training.n_items)
+
+    @cached_property
+    def design(self) -> Array:
+        """What masks are linear in. (n_items, m)."""
+        return design_of(self.content, sees_features=self.masks.family.needs_features)
+
+    @cached_property
+    def profiles(self) -> Array:
+        """What is known of each user. (n_users, d)."""
+        return profile_values(self.ratings)
+
+    @cached_property
+    def crowd_input(self) -> CrowdInput:
+        """What all users train on, by the places of items in the layout."""
+        lists, is_summed = self._summed
+        form, masked = self.plan.form, self.masks.masked_ratings
+        lines = np.zeros((lists.n_users, 0))
+        if form.n_design:
+            runner = self.engine.mask_runner()
+            lines = lines_of(self.masks, self.features, self.design, runner)
+        return CrowdInput(
+            solver=self.settings.solver,
+            form=form,
+            design=self.design[self.layout.items, : form.n_design],
+            lists=lists,
+            masked_ratings=masked if is_summed.all() else masked[is_summed],
+            profiles=self.profiles[:, : form.n_profile],
+            lines=lines,
+            **self._ordered(form, is_summed),
+            cohorts=[group.cohort for group in self.groups],
+        )
+
+    def _ordered(self, form: Form, is_summed: Array) -> dict[str, Any]:
+        """Levels and masks of the ratings that are summed, where ratings are ordered."""
+        if not form.n_levels:
+            return {}
+        ratings = self.training.values[is_summed]
+        masks = ratings - self.masks.masked_ratings[is_summed]
+        return {"levels": self.training.scale.levels(ratings), "mask": masks}
+
+    @cached_property
     def catalogue(self) -> Catalogue:
         """What every side has to agree on."""
         return Catalogue.of(self.ratings.item_ids, self.ratings.scale, self.content)
@@ -103,58 +168,68 @@ class Prepared:
     @cached_property
     def plan(self) -> ServerPlan:
         """What the server knows before training."""
-        is_centred = self.masks.family.is_centred
         return ServerPlan(
             settings=self.settings,
             catalogue=self.catalogue,
-            level=0.0 if is_centred else self.ratings.scale.midpoint,
+            is_centred=self.masks.family.is_centred,
             ratings_per_user=self.ratings.n_ratings / self.ratings.n_users,
             regressors=self.content,
-            solve=self.engine.solve,
+            design=self.design,
+            n_profile=self.profiles.shape[1],
         )
 
     @cached_property
     def groups(self) -> list[Group]:
         """Who is summed with whom, and how."""
         simulated = Simulated(
-            lists=self.lists,
-            n_items=self.training.n_items,
+            lists=self._summed[0],
+            n_items=len(self.layout.items),
             span=self.training.scale.span,
             in_clear=self.in_clear,
             settings=self.settings,
             solver=SOLVERS[self.settings.solver],
+            form=self.plan.form,
         )
         return SUMS[self.settings.sums].simulate(simulated)
 
     @property
     def n_left_out(self) -> int:
         """Items with too few raters for a sum that hides summands."""
+        n_missing = self.ratings.n_items - len(self.layout.items)
         rare = [group.cohort.left_out for group in self.groups]
-        return max((int(items.sum()) for items in rare if items is not None), default=0)
+        return n_missing + max((int(items.sum()) for items in rare if items is not None), default=0)
 
     @cached_property
-    def held_out_mask(self) -> Array:
-        """f_u(i) of the held-out ratings. (n_held_out,)."""
+    def tested(self) -> Tested | None:
+        """The held-out ratings of items that are summed."""
         if self.held_out is None:
-            return np.zeros(0, np.float32)
-        runner = self.engine.mask_runner()
-        return self.masks.predict(lists_of(self.held_out), self.features, runner)
+            return None
+        lists = lists_of(self.held_out)
+        places, is_summed = lists.within(self.layout.items, self.ratings.n_items)
+        mask = self.masks.predict(lists, self.features, self.engine.mask_runner())
+        return Tested(places, self.held_out.values[is_summed], mask[is_summed])
+
+    def over_everything(self) -> "Prepared":
+        """The same run if every item of the catalogue were summed."""
+        items = np.arange(self.ratings.n_items, dtype=np.int32)
+        return replace(self, layout=Layout(items, self.layout.mean))
 
     def coordinator(self, member: int = 0) -> Coordinator:
         """The server's state before round 1."""
-        return self.plan.coordinator(member)
+        return self.plan.coordinator(self.layout, member)
 
-    def crowd(self, coordinator: Coordinator, member: int = 0) -> SimulatedCrowd:
+    def crowd(self, member: int = 0) -> SimulatedCrowd:
         """All parties of a simulation, summed as the settings say."""
-        return SimulatedCrowd(self, coordinator.result.rank, member)
+        return SimulatedCrowd(self, member)
 
     @property
     def cost_input(self) -> CostInput:
         """What decides the cost of a round."""
         n_users = self.training.n_users
         per_user, n_clear = self.training.n_ratings / n_users, int(self.in_clear.sum())
-        public = self.coordinator().result
-        return cost_input(self.settings, self.catalogue, public, n_users, per_user, n_clear)
+        n_items, span = len(self.layout.items), self.ratings.scale.span
+        rounds = RoundSizes(self.plan.form, n_items, span)
+        return cost_input(self.settings, rounds, n_users, per_user, n_clear)
 
     def cost(self) -> Cost:
         """Of a round."""
@@ -170,7 +245,9 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
     features = content
     if settings.item_statistics:
         features = np.hstack((content, statistics_features(surveyed(training, settings))))
-    masks = fit_all_masks(training, features, settings, progress)
+    layout = layout_of(census_of(training, settings), settings)
+    mean = policy_of(settings).mask_mean(layout.mean, ratings.scale)
+    masks = fit_all_masks(training, features, settings, mean, progress)
     return Prepared(
         ratings=ratings,
         settings=settings,
@@ -179,15 +256,20 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
         held_out=ratings.select(is_held_out) if has_held_out else None,
         content=content,
         features=features,
+        layout=layout,
         masks=masks,
         in_clear=who_shares_in_clear(training, settings, masks, features),
     )
 
 
 def fit_all_masks(
-    training: Ratings, features: Array, settings: Settings, progress: Progress = no_progress
+    training: Ratings,
+    features: Array,
+    settings: Settings,
+    mean: float | None = None,
+    progress: Progress = no_progress,
 ) -> FittedMasks:
-    """Train every party's private model on that party's ratings."""
+    """Train every party's private model on that party's ratings, around a mean user's rating."""
     plan, done = mask_plan(settings), 0
 
     def users_done(n_users: int) -> None:
@@ -198,7 +280,7 @@ def fit_all_masks(
     streams = []
     if plan.starts_at_random:
         streams = [mask_stream(settings.seed, user) for user in training.user_ids]
-    given = MaskInput(lists_of(training), training.values, training.scale, features, streams)
+    given = MaskInput(lists_of(training), training.values, training.scale, features, streams, mean)
     return fit_masks(plan, given, ENGINES[settings.engine].mask_runner(users_done))
 
 

@@ -20,6 +20,7 @@ from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.prepared import Prepared, Progress, no_progress, prepare
 from fedmmf.solvers.contract import Public, part_of
 from fedmmf.sums.costs import Cost
+from fedmmf.wire import Layout
 
 CHECKPOINT_SECONDS = 10.0
 
@@ -46,6 +47,8 @@ class Trained:
 
     masks: FittedMasks
     features: Array  # (n_items, d)
+    layout: Layout  # which items are summed, and what a mean user rates
+    variant: str  # of the solver
     in_clear: Array  # (n_users,) bool, who shared updates in the clear
     members: list[Member]
     mask_seconds: float
@@ -71,7 +74,7 @@ def train(
     if keeper is not None:
         keeper.remove()
     times = (masked - began, time.perf_counter() - masked)
-    found = (run.masks, run.features, run.in_clear, members)
+    found = (run.masks, run.features, run.layout, run.plan.variant, run.in_clear, members)
     return Trained(*found, *times, run.cost(), run.n_left_out, True)
 
 
@@ -79,7 +82,7 @@ def _train_members(run: Prepared, progress: Progress, keeper: "_Keeper | None") 
     members = [] if keeper is None else keeper.finished()
     for number in range(len(members), run.settings.ensemble):
         coordinator = run.coordinator(number)
-        crowd = run.crowd(coordinator, number)
+        crowd = run.crowd(number)
         stage = f"rounds of run {number + 1}" if number else "rounds"
 
         def after_round(

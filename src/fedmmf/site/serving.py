@@ -14,6 +14,7 @@ from fedmmf.results import RecommendedItem, RecommendedList
 from fedmmf.scale import RatingScale
 from fedmmf.site.ratings import SiteRatings
 from fedmmf.site.store import SiteStore
+from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.sgd import scores
 
 
@@ -23,6 +24,7 @@ class _Mask:
 
     family: MaskFamily
     scale: RatingScale
+    mean: float
     theta: Array  # (1, n_parameters)
 
 
@@ -36,14 +38,17 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
             "result by itself while `fedmmf federation site` runs"
         )
     items, holdings = ItemList.load(folder.catalogue_file), SiteRatings.load(store.holdings)
-    public, _, users = found
+    public, about, users = found
     place, row = holdings.training.user(user), _row_of(user, users["user_ids"])
-    mask = _Mask(FAMILIES[folder.charter().training.mask], items.scale, users["theta"][[row]])
+    family, theta = FAMILIES[folder.charter().training.mask], users["theta"][[row]]
+    mask = _Mask(family, items.scale, float(about["mean"]), theta)
     of_factors = scores(public.item_factors, users["user_factors"][row])  # (n_items,)
     predicted = of_factors + apply_one_mask(mask, 0, items.features)
     predicted[_seen(holdings, place)] = -np.inf
     best = best_first(predicted, n)
-    clipped = items.scale.clip(predicted[best])
+    solver = SOLVERS[about["solver"]]
+    form = solver.form(public.rank, about["variant"])
+    clipped = solver.ratings_of(form, public, predicted[best], items.scale)
     listed = tuple(
         RecommendedItem(
             item_id=str(items.ids[at]), prediction=float(value), title=str(items.titles[at])

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -14,17 +15,26 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import ErrorSums
 from fedmmf.party import Party, Policy
-from fedmmf.party.run import check_agreement
+from fedmmf.party.run import check_agreement, check_mean
 from fedmmf.simulation.prepared import mask_plan
 from fedmmf.site.ratings import SiteRatings, choose_held_out
 from fedmmf.site.store import SiteStore, rows_by_user
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Public
-from fedmmf.sums.contract import sizes_of
+from fedmmf.sums.contract import round_sizes, survey_sizes
 from fedmmf.transports.bundles import pack, unpack
-from fedmmf.wire import Finish, Invitation, Refused, Round, name_of, read, split_parcel
+from fedmmf.wire import (
+    Finish,
+    Invitation,
+    Layout,
+    Refused,
+    Round,
+    name_of,
+    read,
+    split_parcel,
+)
 
 _FEWEST_TESTED = 3  # users whose errors may leave as a sum
+_BEFORE_MODEL = 2  # an invitation and a layout
 log = logging.getLogger("fedmmf.site")
 
 
@@ -91,15 +101,16 @@ class Site:
             WireError: it is not the result of the run that this site had a part in.
         """
         with self._lock:
-            invitation, last = read_model(parcel, self._plan)
-            self._require_own(invitation)
-            finish = last.encode() + Finish(name_of(last.encode())).encode()
+            model = read_model(parcel, self._plan)
+            self._require_own(model.invitation)
+            frame = model.last.encode()
+            finish = frame + Finish(name_of(frame)).encode()
             for party in self.parties.values():
-                if party.invitation == invitation:
+                if party.invitation == model.invitation:
                     party.answer(finish)
                 if not party.is_finished:
-                    party.join_late(invitation.solver, last.public)
-            self._keep_result(last.public, invitation.solver)
+                    model.let_join(party)
+            self._keep_result(model)
             self._store.save_model(parcel)
             self.model_name = name_of(parcel)
         log.info("the model is here")
@@ -114,20 +125,20 @@ class Site:
 
     def _take_late(self, parcel: bytes) -> None:
         """Start with a finished model: everybody, newcomers too, finds p_u for it."""
-        invitation, last = read_model(parcel, self._plan)
+        model = read_model(parcel, self._plan)
         for party in self.parties.values():
-            party.join_late(invitation.solver, last.public)
-        self._keep_result(last.public, invitation.solver)
+            model.let_join(party)
+        self._keep_result(model)
         self.model_name = name_of(parcel)
 
-    def _keep_result(self, public: Public, solver: str) -> None:
+    def _keep_result(self, model: "SentModel") -> None:
         parties = self.parties.values()
         users = {
             "user_ids": self._plan.holdings.training.user_ids,
             "user_factors": rows_by_user(party.user_factors for party in parties),
             "theta": rows_by_user(party.masks.theta for party in parties),
         }
-        self._store.save_result(public, solver, users)
+        self._store.save_result(model.last.public, model.about, users)
 
     def evaluate(self, wanted: bytes) -> ErrorSums:
         """Errors on the site's own test ratings, summed over its users."""
@@ -171,19 +182,41 @@ def make_parties(plan: SitePlan) -> dict[str, Party]:
     return {f"{plan.name}/{user:06}": made(range(user, user + 1), NUMPY) for user in range(n_users)}
 
 
-def read_model(parcel: bytes, plan: SitePlan) -> tuple[Invitation, Round]:
-    """The invitation and the final factors, checked as a party would check them."""
-    before, frame = split_parcel(parcel)
-    if len(before) != 1:
-        raise WireError("a model has an invitation and the final factors")
-    invitation = read(before[0], (Invitation,))
+@dataclass(frozen=True, eq=False)
+class SentModel:
+    """What the server sends in the end."""
+
+    invitation: Invitation
+    layout: Layout
+    last: Round
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What has to be known to compute with it."""
+        said = self.invitation
+        return {"solver": said.solver, "variant": said.variant, "mean": self.layout.mean}
+
+    def let_join(self, party: Party) -> None:
+        """Let a party find p_u for it, without any round."""
+        said = self.invitation
+        party.join_late(said.solver, said.variant, self.last.public, self.layout.mean)
+
+
+def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
+    """Invitation, layout and final factors, checked as a party would check them."""
+    before, frame = split_parcel(parcel, _BEFORE_MODEL)
+    if len(before) != _BEFORE_MODEL:
+        raise WireError("a model has an invitation, a layout and the final factors")
+    invitation, n_items = read(before[0], (Invitation,)), plan.items.catalogue.n_items
     check_agreement(invitation, plan.items.catalogue)
     settings, solver = plan.charter.training, SOLVERS[invitation.solver]
     if (invitation.solver, invitation.rank) != (settings.solver, solver.rank(settings)):
         raise WireError("the model is not what this federation trains")
-    sizes = sizes_of(plan.items.catalogue, solver, invitation.rank, for_survey=False)
-    last = read(frame, (Round,), sizes)
-    solver.check(last.public)
+    form = solver.form(invitation.rank, invitation.variant)
+    layout = read(before[1], (Layout,), survey_sizes(n_items, None))
+    check_mean(layout, plan.items.catalogue)
+    last = read(frame, (Round,), round_sizes(n_items, layout, form))
+    solver.check(form, last.public)
     if not last.is_last:
         raise WireError("this is no finished model")
-    return invitation, last
+    return SentModel(invitation, layout, last)

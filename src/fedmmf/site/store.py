@@ -7,6 +7,7 @@ that is killed at any moment has never said more than it remembers.
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,20 +79,22 @@ class SiteStore:
 
     # After training
 
-    def save_result(self, public: Public, solver: str, users: Mapping[str, Array]) -> None:
-        """Keep the final factors, and what was found for the users."""
+    def save_result(
+        self, public: Public, about: Mapping[str, Any], users: Mapping[str, Array]
+    ) -> None:
+        """Keep the final factors, what they are, and what was found for the users."""
         arrays = {"parameters": public.parameters, "item_rows": public.item_rows, **users}
-        meta = {"kind": "result", "rank": public.rank, "solver": solver}
+        meta = {"kind": "result", "rank": public.rank, **about}
         checkpoint.save(self._folder / "result.npz", arrays, meta)
 
-    def result(self) -> tuple[Public, str, dict[str, Array]] | None:
+    def result(self) -> tuple[Public, dict[str, Any], dict[str, Array]] | None:
         """What `save_result` kept; None: training is not done."""
         path = self._folder / "result.npz"
         if not path.exists():
             return None
         arrays, meta = checkpoint.load(path, "result")
         public = Public(int(meta["rank"]), arrays.pop("parameters"), arrays.pop("item_rows"))
-        return public, str(meta["solver"]), arrays
+        return public, meta, arrays
 
     def save_model(self, parcel: bytes) -> None:
         """Keep the model as it came."""

@@ -1,19 +1,68 @@
 """What a solver is: a half that lives in each party, a half on the server, and what it declares.
 
-Between the halves go three arrays. Down: `parameters`, a few public numbers, and `item_rows`
-(n_items, width), whose first k columns are the item factors. Up: `rows`, one per rated item, which
-the server only needs as a sum over raters, and `totals`, which it only needs as a sum over users.
-Whatever can add vectors can carry them.
+Between the halves go four arrays. Down: `parameters`, a few public numbers, and `item_rows`
+(n_items, published), whose first k columns are the item factors. Up: `rows` (n, width), one per
+rated item, which the server only needs as a sum over raters, and `totals`, which it only needs as a
+sum over users. Whatever can add vectors can carry them. How many numbers there are of each is a
+`Form`, which both sides work out from what they agreed on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
+from fedmmf.scale import RatingScale
+
+
+@dataclass(frozen=True)
+class Form:
+    """Sizes of what goes up and down.
+
+    Attributes:
+        rank: k, the length of a vector of factors, biases counted.
+        width: columns of a row that goes up.
+        published: columns of a row that comes down.
+        n_parameters: public numbers of a round.
+        n_totals: totals of an update.
+        n_profile: columns of users' profiles that are used.
+        n_design: columns of what masks are linear in; 0: unrated items do not count.
+        n_levels: of ordered ratings; 0: ratings are numbers.
+    """
+
+    rank: int
+    width: int
+    published: int
+    n_parameters: int
+    n_totals: int
+    n_profile: int = 0
+    n_design: int = 0
+    n_levels: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What the half of one user works on; it never leaves.
+
+    Attributes:
+        items: rows of what is published that the user has rated. (n,)
+        masked_ratings: of these. (n,)
+        profile: what is known of the user; no columns where nothing is. (d,)
+        line: the mask as a linear function of the items' public design, where unrated items count;
+            else empty. (m,)
+        levels: places of the ratings on the scale, where they are ordered; else empty. (n,)
+        mask: f_u of the rated items, likewise. (n,)
+    """
+
+    items: Array
+    masked_ratings: Array
+    profile: Array
+    line: Array
+    levels: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    mask: Array = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +87,9 @@ class Public:
         """q_i, or their means. (n_items, k)."""
         return self.item_rows[:, : self.rank]
 
-    def take(self, items: Array) -> Self:
+    def take(self, items: Array) -> "Public":
         """The same for some items only."""
-        return type(self)(self.rank, self.parameters, self.item_rows[items])
+        return Public(self.rank, self.parameters, self.item_rows[items])
 
 
 @dataclass(frozen=True)
@@ -57,9 +106,11 @@ class Ground:
 
     n_items: int
     span: float  # of the rating scale
+    lowest: float  # rating that there is
     level: float  # the masked rating that an unknown user gives an unknown item
     ratings_per_user: float
     regressors: Array  # (n_items, d) public columns that item factors may depend on; d may be 0
+    design: Array  # (n_items, m) what masks are linear in, where unrated items count; else m = 0
     stream: np.random.Generator
 
 
@@ -68,10 +119,10 @@ class PartyHalf(Protocol):
 
     user_factors: Array  # (k,)
 
-    def update(self, masked_ratings: Array, public: Public, t: int) -> tuple[Array, Array]:
-        """Take part in round t with the rows of the rated items; return (rows, totals)."""
+    def update(self, own: Own, reading: Any, t: int) -> tuple[Array, Array]:
+        """Take part in round t; return (rows, totals)."""
 
-    def settle(self, masked_ratings: Array, public: Public) -> None:
+    def settle(self, own: Own, reading: Any) -> None:
         """Find p_u for finished item factors, without a round."""
 
     def state(self) -> dict[str, Array]:
@@ -90,15 +141,21 @@ class ServerHalf(Protocol):
     def advance(self, sums: ItemSums, t: int) -> None:
         """Finish round t."""
 
+    def check(self, public: Public) -> None:
+        """Raise `WireError` unless parties can compute with that."""
+
+    def unknown(self, regressors: Array) -> Array:
+        """What to publish in the end about items that are not summed. (n, published).
+
+        Args:
+            regressors: of these items. (n, d)
+        """
+
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round."""
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-
-
-Solve = Callable[[Array, Array, Array, float], Array]
-"""Many small linear systems at once, where a server's half has them; engines have fast ones."""
 
 
 class Solver(Protocol):
@@ -111,6 +168,7 @@ class Solver(Protocol):
         default_held_out: share of a party's ratings kept for early stopping, unless asked for.
         may_be_clear: whether a lone update may ever leave in the clear.
         may_be_noisy: whether it learns from clipped updates with noise, without counts.
+        ranks: whether it can count unrated items.
     """
 
     name: str
@@ -119,27 +177,50 @@ class Solver(Protocol):
     default_held_out: float
     may_be_clear: bool
     may_be_noisy: bool
+    ranks: bool
 
     def rank(self, settings: Any) -> int:
         """Length k of a vector of factors, biases counted."""
 
-    def width(self, rank: int) -> int:
-        """Columns of `item_rows` and of `rows`."""
+    def variant(self, settings: Any, n_profile: int, n_design: int, n_levels: int) -> str:
+        """What else both sides have to agree on, as one line of text.
 
-    def n_totals(self, rank: int) -> int:
-        """Totals of an update."""
+        Args:
+            settings: of the run.
+            n_profile: columns of the users' profiles.
+            n_design: columns of what masks are linear in, where unrated items count; else 0.
+            n_levels: of the scale, where ratings are ordered; else 0.
+        """
+
+    def form(self, rank: int, variant: str) -> Form:
+        """Sizes of what is sent; `WireError` where there is no such variant."""
 
     def bounds(self, span: float) -> Bounds:
         """Bounds that training does not reach on a scale of that span."""
 
-    def check(self, public: Public) -> None:
+    def check(self, form: Form, public: Public) -> None:
         """Raise `WireError` unless a party can compute with what was published."""
 
-    def party(self, rank: int) -> PartyHalf:
+    def reading(self, form: Form, public: Public, design: Array) -> Any:
+        """What parties work out of a publication, once for all their users.
+
+        Args:
+            form: of the run.
+            public: what was published.
+            design: of the same items. (n_items, m)
+        """
+
+    def party(self, form: Form) -> PartyHalf:
         """A party's half before its first round."""
 
-    def server(self, settings: Any, ground: Ground, solve: Solve | None = None) -> ServerHalf:
+    def server(self, settings: Any, form: Form, ground: Ground) -> ServerHalf:
         """The server's half before the first round."""
+
+    def stranger(self, form: Form, public: Public) -> Array:
+        """P of somebody of whom nothing is known. (k,)."""
+
+    def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
+        """What q_i . p_u + f_u(i) says of ratings; as it is where items are only ranked. (n,)."""
 
 
 def require_published(holds: bool, rule: str) -> None:
@@ -167,3 +248,9 @@ def part_of(state: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {
         name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
     }
+
+
+def design_of(content: Array, *, sees_features: bool) -> Array:
+    """What masks are linear in: 1 and, if they see features, those. (n_items, m)."""
+    ones = np.ones((len(content), 1))
+    return np.hstack((ones, content)) if sees_features else ones

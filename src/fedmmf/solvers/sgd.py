@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.scale import RatingScale
 from fedmmf.solvers.contract import (
     Bounds,
+    Form,
     Ground,
     ItemSums,
+    Own,
     Public,
-    Solve,
     require_published,
     unrated,
 )
@@ -25,6 +27,7 @@ from fedmmf.solvers.contract import (
 STEPS = ("sum", "mean", "adam")
 DEFAULT_RATES = {"sum": 0.0005, "mean": 0.2, "adam": 0.02}
 ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-8
+N_PLAN = 6  # numbers of a plan
 INITIAL_SPREAD = 0.1  # standard deviation of the item factors at the start
 
 
@@ -37,15 +40,16 @@ class SgdPlan:
     regularization: float
     user_prior: float
     biases: float  # 1: p_u0 and q_i1 are pinned to 1, so that q_i0 and p_u1 are biases; else 0
+    ratings_per_user: float = 0.0
 
-    def to_parameters(self) -> Array:
-        """As numbers for the wire."""
-        return np.array(astuple(self), np.float64)
+    def to_parameters(self, mean_user: Array) -> Array:
+        """As numbers for the wire, and the mean of all p_u behind them."""
+        return np.concatenate((np.array(astuple(self), np.float64), mean_user))
 
     @classmethod
     def of(cls, public: Public) -> "SgdPlan":
         """Read the numbers back."""
-        step, *numbers = public.parameters.tolist()
+        step, *numbers = public.parameters[:N_PLAN].tolist()
         return cls(int(step), *numbers)
 
     @classmethod
@@ -57,7 +61,8 @@ class SgdPlan:
         if regularization == "auto":
             regularization = auto_regularization(ground.span, ground.ratings_per_user)
         step = STEPS.index(settings.step)
-        return cls(step, rate, regularization, settings.user_prior, float(settings.biases))
+        numbers = (settings.user_prior, float(settings.biases), ground.ratings_per_user)
+        return cls(step, rate, regularization, *numbers)
 
     def prior(self, rank: int) -> Array:
         """p0, what p_u is shrunk towards; zero is the paper's rule. (k,)."""
@@ -157,15 +162,18 @@ def party_update(masked_ratings: Array, q: Array, p: Factors, plan: SgdPlan, t: 
     return np.float32(plan.regularization) * q - np.outer(error, p.value)
 
 
-def settled_factors(masked_ratings: Array, q: Array, plan: SgdPlan) -> Array:
+def settled_factors(masked_ratings: Array, q: Array, plan: SgdPlan, prior: Array) -> Array:
     """Where the party's updates lead while the item factors stay fixed.
 
-    p = argmin sum (r - q.p)^2 + n lambda |p - p0|^2, with p_u0 = 1 where there are biases. (k,)
+    p = argmin sum (r - q.p)^2 + n lambda |p - p0|^2, with p_u0 = 1 where there are biases. p0 is
+    the mean of all users, and n is at least what users have on average: of somebody with few
+    ratings, others say more. (k,)
     """
     q = q.astype(np.float64)
-    prior = plan.prior(q.shape[1]).astype(np.float64)
+    prior = np.array(prior, np.float64)
     prior[0] = 1.0 if plan.biases else prior[0]
-    weight = np.full(len(prior), max(len(q) * plan.regularization, 1e-6))
+    n = max(len(q), plan.ratings_per_user)
+    weight = np.full(len(prior), max(n * plan.regularization, 1e-6))
     weight[0] = 1e9 if plan.biases else weight[0]
     normal = q.T @ q + np.diag(weight)
     moved = np.linalg.solve(normal, q.T @ (masked_ratings - q @ prior))
@@ -187,14 +195,18 @@ class SgdParty:
     def user_factors(self, value: Array) -> None:
         self._p.value[:] = value
 
-    def update(self, masked_ratings: Array, public: Public, t: int) -> tuple[Array, Array]:
-        """MaskedUpdate of Algorithm 1; there are no totals."""
-        q = public.item_factors
-        return party_update(masked_ratings, q, self._p, SgdPlan.of(public), t), np.zeros(0)
+    def update(self, own: Own, reading: Public, t: int) -> tuple[Array, Array]:
+        """MaskedUpdate of Algorithm 1; the totals are for the mean of all p_u."""
+        q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
+        if len(own.items) == 0:
+            return np.zeros_like(q), np.zeros(1 + len(self._p.value))
+        rows = party_update(own.masked_ratings, q, self._p, plan, t)
+        return rows, np.concatenate(([1.0], self._p.value)).astype(np.float64)
 
-    def settle(self, masked_ratings: Array, public: Public) -> None:
+    def settle(self, own: Own, reading: Public) -> None:
         """Find p_u for finished item factors."""
-        self.user_factors = settled_factors(masked_ratings, public.item_factors, SgdPlan.of(public))
+        q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
+        self.user_factors = settled_factors(own.masked_ratings, q, plan, mean_user(reading))
 
     def state(self) -> dict[str, Array]:
         """The factors and their moments."""
@@ -223,11 +235,12 @@ class SgdServer:
         if plan.biases:
             self._unknown[1], noise[:, 1] = 1.0, 0.0
         self._q = Factors.starting_at(noise + self._unknown)
+        self._mean_user = start_user_factors(1, rank)[0].astype(np.float64)
 
     def public(self) -> Public:
         """The plan and the item factors, which stay as they are when the next round moves ours."""
         value = self._q.value.copy()
-        return Public(value.shape[1], self._plan.to_parameters(), value)
+        return Public(value.shape[1], self._plan.to_parameters(self._mean_user), value)
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
@@ -236,16 +249,32 @@ class SgdServer:
             rows = rows.copy()
             rows[:, 1] = 0.0
         descend(self._q, rows, sums.n_raters[:, np.newaxis], self._plan, t)
+        n_users, *total = sums.totals.tolist()
+        if n_users >= 1:  # noise hides users where there is a budget
+            self._mean_user = np.array(total) / n_users
         if t == 1:  # the mask alone predicts what nobody rated: take the starting noise away
             self._q.value[unrated(sums)] = self._unknown
 
+    def check(self, public: Public) -> None:
+        """The plan's numbers are in range."""
+        SGD.check(SGD.form(public.rank, ""), public)
+
+    def unknown(self, regressors: Array) -> Array:
+        """Nothing: the mask alone predicts. (n, k)."""
+        return np.tile(self._unknown, (len(regressors), 1))
+
     def state(self) -> dict[str, Array]:
-        """The factors and their moments."""
-        return self._q.state()
+        """The factors and their moments, and the mean of all p_u."""
+        return self._q.state() | {"mean_user": self._mean_user.copy()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-        self._q = Factors.from_state(state)
+        self._q, self._mean_user = Factors.from_state(state), state["mean_user"].copy()
+
+
+def mean_user(public: Public) -> Array:
+    """Mean of all p_u. (k,)."""
+    return public.parameters[N_PLAN:]
 
 
 class Sgd:
@@ -254,42 +283,58 @@ class Sgd:
     name, ring = "sgd", "2^32"
     default_rounds, default_held_out = 200, 0.05
     may_be_clear = may_be_noisy = True
+    ranks = False
 
     def rank(self, settings: Any) -> int:
         """Two more than the factors where biases are learned."""
         return int(settings.factors + 2 * settings.biases)
 
-    def width(self, rank: int) -> int:
-        """A gradient has the length of a vector of factors."""
-        return rank
+    def variant(self, settings: Any, n_profile: int, n_design: int, n_levels: int) -> str:
+        """There is but one."""
+        return ""
 
-    def n_totals(self, rank: int) -> int:
-        """None."""
-        return 0
+    def form(self, rank: int, variant: str) -> Form:
+        """A gradient has the length of a vector of factors; so has the mean of all p_u."""
+        require_published(variant == "", f"sgd has no variant; got {variant[:40]!r}")
+        sizes = {"n_parameters": N_PLAN + rank, "n_totals": 1 + rank}
+        return Form(rank, width=rank, published=rank, **sizes)
 
     def bounds(self, span: float) -> Bounds:
         """Gradients are a few spans, squared errors some squares of it."""
         return Bounds(row=4.0 * span, total=2.0**10 * max(span, 1.0) ** 2)
 
-    def check(self, public: Public) -> None:
+    def check(self, form: Form, public: Public) -> None:
         """The plan's numbers are in range."""
-        n = len(public.parameters)
-        require_published(n == 5, f"the plan of sgd has 5 numbers; got {n}")
-        step, rate, regularization, _, biases = public.parameters.tolist()
+        step, rate, regularization, _, biases, per_user = public.parameters[:N_PLAN].tolist()
         require_published(step in range(len(STEPS)), f"the step is one of {STEPS}; got {step:g}")
         require_published(0 < rate <= 1e6, f"the learning rate is in (0, 1e6]; got {rate:g}")
         is_weight = 0 <= regularization <= 1e6
         require_published(is_weight, f"lambda is in [0, 1e6]; got {regularization:g}")
+        is_usual = bool((np.abs(mean_user(public)) <= 1e6).all())
+        require_published(is_usual, "the mean of all users is within 1e6")
+        require_published(0 <= per_user < 1e9, f"users have ratings; got {per_user:g} on average")
         is_switch = biases in (0, 1) and public.rank > biases
         require_published(is_switch, f"biases are 0, or 1 with two factors; got {biases:g}")
 
-    def party(self, rank: int) -> SgdParty:
-        """A party's half before its first round."""
-        return SgdParty(rank)
+    def reading(self, form: Form, public: Public, design: Array) -> Public:
+        """Nothing has to be worked out."""
+        return public
 
-    def server(self, settings: Any, ground: Ground, solve: Solve | None = None) -> SgdServer:
-        """The server's half before the first round; it has nothing to solve."""
-        return SgdServer(SgdPlan.filled_in(settings, ground), ground, self.rank(settings))
+    def party(self, form: Form) -> SgdParty:
+        """A party's half before its first round."""
+        return SgdParty(form.rank)
+
+    def server(self, settings: Any, form: Form, ground: Ground) -> SgdServer:
+        """The server's half before the first round."""
+        return SgdServer(SgdPlan.filled_in(settings, ground), ground, form.rank)
+
+    def stranger(self, form: Form, public: Public) -> Array:
+        """The mean of all p_u. (k,)."""
+        return np.asarray(mean_user(public), np.float32)
+
+    def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
+        """Clipped to the scale. (n,)."""
+        return np.asarray(scale.clip(scores))
 
 
 SGD = Sgd()

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import Bounds, Solver
-from fedmmf.wire import Catalogue, Round, Survey
+from fedmmf.scale import RatingScale
+from fedmmf.solvers.contract import Bounds, Form, ItemSums, Solver
+from fedmmf.wire import Catalogue, Layout, Round, Survey
 from fedmmf.wire.messages import Expected
 
 if TYPE_CHECKING:
@@ -17,8 +20,29 @@ if TYPE_CHECKING:
 
 CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that sums withstand
 HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
+SURVEY_TOTALS = 2  # the sum of users' mean ratings, and how many users have any
 Work = Survey | Round
 """What is summed: a publication."""
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What a survey says about everybody."""
+
+    n_raters: Array  # (n_items,) of the whole catalogue
+    mean: float  # of the users' mean ratings
+
+    @classmethod
+    def of(cls, sums: ItemSums, scale: RatingScale) -> "Census":
+        """Read a survey's sums; nobody's mean is the scale's middle."""
+        total, n_users = sums.totals.tolist()
+        mean = scale.midpoint + scale.span * total / max(n_users, 1.0)
+        return cls(sums.n_raters, float(np.clip(mean, scale.min, scale.max)))
+
+    @classmethod
+    def unknown(cls, catalogue: Catalogue) -> "Census":
+        """Where nobody may ask."""
+        return cls(np.zeros(catalogue.n_items, np.int64), catalogue.scale.midpoint)
 
 
 def lost_share(batch: int) -> float:
@@ -26,12 +50,16 @@ def lost_share(batch: int) -> float:
     return round(1 - (1 - DROPOUT) ** batch, 9)  # as near as a share of some parties has to be
 
 
-def sizes_of(catalogue: Catalogue, solver: Solver, rank: int, for_survey: bool) -> Expected:
-    """Sizes of the answers to a survey, or to a round."""
-    if for_survey:
-        return Expected(catalogue, rank=1, width=1, n_totals=0)
-    n_totals = HELD_OUT_TOTALS + solver.n_totals(rank)
-    return Expected(catalogue, rank, solver.width(rank), n_totals)
+def survey_sizes(n_catalogue: int, layout: Layout | None) -> Expected:
+    """Sizes of the answers to a survey: of all items at first, of those that are summed later."""
+    form = Form(rank=1, width=1, published=1, n_parameters=0, n_totals=SURVEY_TOTALS)
+    n_items = n_catalogue if layout is None else len(layout.items)
+    return Expected(n_catalogue, n_items, form, SURVEY_TOTALS)
+
+
+def round_sizes(n_catalogue: int, layout: Layout, form: Form) -> Expected:
+    """Sizes of what is published in a round, and of the answers to it."""
+    return Expected(n_catalogue, len(layout.items), form, HELD_OUT_TOTALS + form.n_totals)
 
 
 def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fedmmf.solvers.contract import Solver
-from fedmmf.sums.contract import sizes_of
-from fedmmf.wire import Catalogue
+from fedmmf.solvers.contract import Form, Solver
+from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire.messages import Expected
 
 
@@ -15,8 +14,9 @@ class CostInput:
 
     settings: Any
     solver: Solver
-    rank: int
-    catalogue: Catalogue
+    form: Form
+    n_items: int  # that are summed
+    span: float  # of the scale
     round_bytes: int  # of the publication, as it is encoded
     n_users: int
     ratings_per_user: float
@@ -25,7 +25,8 @@ class CostInput:
     @property
     def sizes(self) -> Expected:
         """Of an update."""
-        return sizes_of(self.catalogue, self.solver, self.rank, for_survey=False)
+        n_totals = HELD_OUT_TOTALS + self.form.n_totals
+        return Expected(self.n_items, self.n_items, self.form, n_totals)
 
 
 @dataclass(frozen=True)

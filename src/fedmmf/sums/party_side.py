@@ -7,9 +7,10 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
 from fedmmf.secagg.codec import FixedPoint
-from fedmmf.solvers.contract import Bounds, Solver
+from fedmmf.solvers.contract import Bounds, Form, Solver
 from fedmmf.sums.contract import Contribution, Work
-from fedmmf.wire import Catalogue, Invitation, Message
+from fedmmf.wire import Catalogue, Invitation, Layout, Message
+from fedmmf.wire.messages import Expected
 
 
 class Rounding(Protocol):
@@ -20,7 +21,7 @@ class Rounding(Protocol):
         """Of the totals."""
 
     def cohort(self, left_out: Array | None) -> Cohort:
-        """The same for rows, as an engine takes it."""
+        """The same as an engine takes it."""
 
 
 class Grid(Protocol):
@@ -97,20 +98,28 @@ class PartyDesk(Protocol):
     catalogue: Catalogue
     invitation: Invitation
     solver: Solver
+    form: Form
+    layout: Layout | None  # what is summed, once it is adopted
     n_users: int
-    in_clear: bool
     mates: tuple[bytes, ...]  # identities of its batch, in this run and in all before
     surveyed: set[tuple[bool, frozenset[bytes]]]  # with ratings? among whom? in all runs
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether its updates may leave outside sums; known once there is a layout."""
 
     @property
     def policy(self) -> Permissions:
         """What its owner allows."""
 
     def work(self, name: bytes) -> Work:
-        """A publication, read and checked once; where it is not held, the party asks for it."""
+        """What is summed, read and checked once; where it is not held, the party asks for it."""
 
-    def read_work(self, frame: bytes) -> Work:
+    def read_work(self, frame: bytes) -> Work | Layout:
         """Read a publication against what was agreed on."""
+
+    def sizes(self, work: Work) -> Expected:
+        """Of the answer to what is summed."""
 
     def contribute(
         self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
@@ -120,7 +129,7 @@ class PartyDesk(Protocol):
         Args:
             work: what is summed.
             rounding: to fixed point; None: floating point.
-            left_out: items that are not summed. (n_items,) bool
+            left_out: rows of the layout that are not summed. (n_items,) bool
             n_parties: in the sum, who share the noise.
         """
 
@@ -140,7 +149,7 @@ class PartySide:
         """Answer one of `answers`; raises a `FedMMFError` and then is as it was."""
         raise WireError(f"nothing answers a {type(message).__name__}")
 
-    def read(self, frame: bytes) -> Work:
+    def read(self, frame: bytes) -> Work | Layout:
         """A publication, as this way sends it."""
         return self.desk.read_work(frame)
 

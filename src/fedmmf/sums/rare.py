@@ -8,6 +8,7 @@ do not, docs/limitations.md says what that means.
 
 from functools import cache
 from math import exp, lgamma, log
+from typing import Any
 
 import numpy as np
 
@@ -44,3 +45,9 @@ def raters_needed(min_raters: int, batch: int = 1) -> int:
 def are_rare(n_raters: Array, min_raters: int, batch: int = 1) -> Array:
     """Items that are left out, those without any known rater too: one may yet come. (n_items,)."""
     return np.asarray(n_raters < raters_needed(min_raters, batch))
+
+
+def summed_items(n_raters: Array, settings: Any) -> Array:
+    """The others, by their codes. (n,) int32."""
+    is_rare = are_rare(n_raters, settings.min_raters, settings.batch)
+    return np.flatnonzero(~is_rare).astype(np.int32)

@@ -7,16 +7,19 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import WireError
+from fedmmf.errors import DataError, WireError
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import ItemSums, Solver
-from fedmmf.sums.contract import Work, sizes_of
+from fedmmf.solvers.contract import Form, ItemSums, Solver
+from fedmmf.sums.contract import Census, Work, round_sizes, survey_sizes
 from fedmmf.wire import (
+    Adopt,
+    Adopted,
     Catalogue,
     Finish,
     Finished,
     Invitation,
     Joined,
+    Layout,
     Message,
     Round,
     Survey,
@@ -71,13 +74,9 @@ class ServerDesk:
         return SOLVERS[self.invitation.solver]
 
     @property
-    def rank(self) -> int:
-        """Length of a vector of factors, biases counted."""
-        return self.invitation.rank
-
-    def expected(self, work: Work) -> Expected:
-        """Sizes of the answers to a publication."""
-        return sizes_of(self.catalogue, self.solver, self.rank, isinstance(work, Survey))
+    def form(self) -> Form:
+        """Sizes of what the solver sends."""
+        return self.solver.form(self.invitation.rank, self.invitation.variant)
 
     @property
     def n_users(self) -> int:
@@ -91,27 +90,84 @@ class ServerSide:
     def __init__(self, desk: ServerDesk) -> None:
         self.desk = desk
         self.survivors: Sequence[str] = ()  # whose updates are in the last sum
-        self.n_ratings: int | None = None  # of everybody, where a survey has counted them
+        self.layout: Layout | None = None  # what is summed, once that is known
+        self.n_raters: Array | None = None  # (n_catalogue,) of the survey
         self.summed_with: Sequence[str] = ()  # whom its fixed point had room for, theirs among them
 
     @property
-    def left_out(self) -> Array:
-        """Items that are not summed, once that is known. (n,) int32."""
-        return np.zeros(0, np.int32)
+    def n_ratings(self) -> int | None:
+        """Of everybody, where a survey has counted them."""
+        counted = 0 if self.n_raters is None else int(self.n_raters.sum())
+        return counted or None
 
     def state(self) -> dict[str, Array]:
-        """What a server that is started again has to know, for a checkpoint."""
-        return {}
+        """What a server that is started again has to know: parties answer no second survey."""
+        if self.layout is None or self.n_raters is None:
+            return {}
+        frame = np.frombuffer(self.layout.encode(), np.uint8)
+        return {"layout": frame, "n_raters": self.n_raters}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
+        if state:
+            self.layout = Layout.decode(state["layout"].tobytes())
+            self.n_raters = state["n_raters"]
 
     def prepare(self) -> None:
-        """Whatever comes before round 1, such as the survey that finds rare items."""
+        """Whatever comes before round 1: a survey, and what follows from it."""
+        census = self.census()
+        items = self.summed_items(census.n_raters)
+        if len(items) == 0:
+            raise DataError("no item has enough raters to be summed; lower min_raters")
+        self.n_raters, self.layout = census.n_raters, Layout(items, census.mean)
+        self.adopt()
 
-    def survey(self, *, with_ratings: bool) -> ItemSums:
-        """Users per item and, if asked for, the sums of their ratings."""
-        return self.sum("survey", Survey(with_ratings))
+    def census(self) -> Census:
+        """Ask everybody what they rated, and what their mean rating is."""
+        return Census.of(self.sum("survey", Survey(with_ratings=False)), self.desk.catalogue.scale)
+
+    def summed_items(self, n_raters: Array) -> Array:
+        """Which items are summed from now on; all, where sums are in the clear. (n,) int32."""
+        return np.arange(len(n_raters), dtype=np.int32)
+
+    def adopt(self) -> dict[str, Adopted]:
+        """Tell everybody what is summed; a party that comes later is told when it comes."""
+        frame = self.publication(self.require_layout())
+        questions = dict.fromkeys(self.desk.roster.joined, Adopt(name_of(frame)))
+        return self.desk.roster.ask("layout", questions, Adopted, publication=frame)
+
+    def publication(self, work: Work | Layout) -> bytes:
+        """How this way publishes."""
+        return work.encode()
+
+    def require_layout(self) -> Layout:
+        """What is summed."""
+        if self.layout is None:
+            raise WireError("no round can begin before the survey")
+        return self.layout
+
+    def expected(self, work: Work) -> Expected:
+        """Sizes of the answers to a publication."""
+        n_items = self.desk.catalogue.n_items
+        if isinstance(work, Survey):
+            return survey_sizes(n_items, self.require_layout() if work.with_ratings else None)
+        return round_sizes(n_items, self.require_layout(), self.desk.form)
+
+    def known_raters(self) -> Array:
+        """Of the items that are summed. (n_items,)."""
+        items = self.require_layout().items
+        return np.zeros(len(items), np.int64) if self.n_raters is None else self.n_raters[items]
+
+    def survey_ratings(self) -> ItemSums:
+        """Sums of ratings, around the middle of the scale mapped to [0, 1], and counts.
+
+        Of the whole catalogue: zeros where nothing is summed.
+        """
+        items, n_items = self.require_layout().items, self.desk.catalogue.n_items
+        found = self.sum("survey", Survey(with_ratings=True))
+        rows, counts = np.zeros((n_items, 1), np.float32), np.zeros(n_items, np.int64)
+        rows[items], counts[items] = found.rows, self.known_raters()
+        return ItemSums(rows, counts, found.totals)
 
     def sums(self, round_: Round) -> ItemSums:
         """Run one round."""
@@ -123,10 +179,11 @@ class ServerSide:
 
     def finish(self, round_: Round) -> None:
         """Hand out the final factors to everybody."""
-        self.hand_out(round_.encode(), self.desk.roster.joined)
+        self.hand_out(round_, self.desk.roster.joined)
 
-    def hand_out(self, frame: bytes, names: Iterable[str]) -> None:
+    def hand_out(self, round_: Round, names: Iterable[str]) -> None:
         """Send what is published last."""
+        frame = self.publication(round_)
         questions = dict.fromkeys(names, Finish(name_of(frame)))
         self.desk.roster.ask("finish", questions, Finished, publication=frame)
 

@@ -9,11 +9,14 @@ from fedmmf.wire.frames import Message, Reader, name_of, named_parcel, parcel, r
 from fedmmf.wire.kinds import Kind
 from fedmmf.wire.messages import (
     PUBLICATIONS,
+    Adopt,
+    Adopted,
     Ask,
     Finish,
     Finished,
     Invitation,
     Joined,
+    Layout,
     Refused,
     Round,
     Survey,
@@ -23,6 +26,8 @@ from fedmmf.wire.messages import (
 
 __all__ = [
     "PUBLICATIONS",
+    "Adopt",
+    "Adopted",
     "Ask",
     "Catalogue",
     "Finish",
@@ -30,6 +35,7 @@ __all__ = [
     "Invitation",
     "Joined",
     "Kind",
+    "Layout",
     "Message",
     "Reader",
     "Refused",

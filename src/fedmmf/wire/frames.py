@@ -23,7 +23,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 
-MAGIC, VERSION = b"FMMF", 2
+MAGIC, VERSION = b"FMMF", 3
 NAME_BYTES = 32
 NO_NAME = bytes(NAME_BYTES)
 _HEADER = struct.Struct("<4sBBI")
@@ -306,14 +306,15 @@ def parcel(message: Message, *publications: bytes) -> bytes:
     return b"".join((*publications, message.encode()))
 
 
-def split_parcel(data: bytes) -> tuple[list[bytes], bytes]:
-    """The publications of a parcel, and its message."""
+def split_parcel(data: bytes, most: int = 1) -> tuple[list[bytes], bytes]:
+    """The publications of a parcel, so many at most, and its message."""
     rest, frames = memoryview(data), []
     while len(rest):
         before = rest
         _, _, rest = next_frame(before)
         frames.append(bytes(before[: len(before) - len(rest)]))
-        require(len(frames) <= 2, "a parcel holds one publication and one message at most")
+        words = "one publication" if most == 1 else f"{most} publications"
+        require(len(frames) <= most + 1, f"a parcel holds {words} and one message at most")
     require(bool(frames), f"needs at least {HEADER_BYTES} bytes; got 0")
     return frames[:-1], frames[-1]
 

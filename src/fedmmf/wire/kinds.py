@@ -22,6 +22,8 @@ class Kind(IntEnum):
     SECURE_AGREED = 14
     SECURE_TRIP = 15
     HOMOMORPHIC_KEY = 16
-    HOMOMORPHIC_TASK = 17
     SEALED = 18
     CIPHERTEXTS = 19
+    LAYOUT = 20
+    ADOPT = 21
+    ADOPTED = 22

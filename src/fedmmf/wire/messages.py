@@ -1,8 +1,8 @@
 """The messages that every federation uses; those of one way to sum are in `sums`.
 
-What leaves a party is `Joined`, `Refused`, `Wanted`, `Finished`, and what its way to sum makes of
-an `Update`. In the clear an update gives the masked ratings away: the gradients of `sgd` after two
-rounds (docs/errata.md, 23), the moments of `vb` at once.
+What leaves a party is `Joined`, `Adopted`, `Refused`, `Wanted`, `Finished`, and what its way to sum
+makes of an `Update`. In the clear an update gives the masked ratings away: the gradients of `sgd`
+after two rounds (docs/errata.md, 23), those of `vb` as well.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import Public
-from fedmmf.wire.catalogue import Catalogue
+from fedmmf.solvers.contract import Form, Public
 from fedmmf.wire.frames import (
     BLOB,
     COUNTS,
@@ -47,6 +46,7 @@ class Invitation(Message):
     scale_step: Annotated[float, REAL]
     solver: Annotated[str, TEXT]
     rank: Annotated[int, WHOLE]  # k
+    variant: Annotated[str, TEXT]  # of the solver: what is sent besides factors
     rounds: Annotated[int, WHOLE]  # at most
     sums: Annotated[str, TEXT]  # name of the way to sum
     row_bound: Annotated[float, REAL]  # of one user's numbers, in fixed point
@@ -63,11 +63,10 @@ class Invitation(Message):
 
 @dataclass(frozen=True)
 class Joined(Message):
-    """Party to server: it takes part, and how it shares its updates; its own choice (errata 37)."""
+    """Party to server: it takes part."""
 
     kind: ClassVar[int] = Kind.JOINED
     n_users: Annotated[int, WHOLE]  # behind this party
-    in_clear: Annotated[bool, SWITCH]  # else only in sums
     identity: Annotated[bytes, BLOB]  # 32-byte Ed25519 public key; empty: it does not sign
 
     def check(self, known: Any) -> None:
@@ -98,15 +97,54 @@ class Wanted(Message):
 
 @dataclass(frozen=True)
 class Survey(Message):
-    """Published before round 1: add up who rated what, and, if asked for, how."""
+    """Published first: add up who rated what, or how.
+
+    Without ratings, the rows are ones, and the totals have the mean rating of each user, mapped to
+    [-1/2, 1/2], and the number of users who have any.
+    """
 
     kind: ClassVar[int] = Kind.SURVEY
     with_ratings: Annotated[bool, SWITCH]
 
 
 @dataclass(frozen=True, eq=False)
+class Layout(Message):
+    """Published after the survey: which items are summed from now on, and what people rate.
+
+    Rows of rounds and of updates are those of these items, in this order; every item that is said
+    to be the n-th is the n-th of these.
+    """
+
+    kind: ClassVar[int] = Kind.LAYOUT
+    items: Annotated[Array, ITEMS]  # (n,)
+    mean: Annotated[float, REAL]  # rating of a mean user; the scale's middle where nobody asked
+
+    def check(self, known: "Expected | None") -> None:
+        """Items of the catalogue; whoever knows the scale checks the mean."""
+        require(len(self.items) > 0, "at least one item is summed")
+        if known is not None:
+            require_items(self.items, known.n_catalogue)
+
+
+@dataclass(frozen=True)
+class Adopt(Message):
+    """Server to party: train by the layout that is published under this name."""
+
+    kind: ClassVar[int] = Kind.ADOPT
+    about: Annotated[bytes, NAME]
+
+
+@dataclass(frozen=True)
+class Adopted(Message):
+    """Party to server: it does, and how it shares its updates; its own choice (errata 37)."""
+
+    kind: ClassVar[int] = Kind.ADOPTED
+    in_clear: Annotated[bool, SWITCH]  # else only in sums
+
+
+@dataclass(frozen=True, eq=False)
 class Round(Message):
-    """Published for a round: the item factors of the whole catalogue.
+    """Published for a round: the item factors of the whole layout, and in the end of all items.
 
     All of it, since downloading only the rated items would reveal which they are (errata 25).
     """
@@ -135,9 +173,10 @@ class Round(Message):
         require(0 < self.rank <= self.item_rows.shape[1], "k must fit into the rows")
         require(0 <= self.best_round < self.round, "rounds count from 1, and the best one is over")
         if known is not None:
-            sizes = (self.rank, *self.item_rows.shape)
-            wanted = (known.rank, known.catalogue.n_items, known.width)
-            require(sizes == wanted, f"(k, items, width) must be {wanted}; got {sizes}")
+            form, n_items = known.form, known.n_catalogue if self.is_last else known.n_items
+            sizes = (self.rank, *self.item_rows.shape, len(self.parameters))
+            wanted = (form.rank, n_items, form.published, form.n_parameters)
+            require(sizes == wanted, f"(k, items, width, numbers) must be {wanted}; got {sizes}")
 
 
 @dataclass(frozen=True)
@@ -178,9 +217,9 @@ class Update(Message):
         if known is None:
             return
         shape = (self.rows.shape[1], len(self.totals))
-        wanted = (known.width, known.n_totals)
+        wanted = (known.form.width, known.n_totals)
         require(shape == wanted, f"(width, totals) must be {wanted}; got {shape}")
-        require_items(self.items, known.catalogue.n_items)
+        require_items(self.items, known.n_items)
 
 
 @dataclass(frozen=True)
@@ -198,17 +237,17 @@ class Finished(Message):
     kind: ClassVar[int] = Kind.FINISHED
 
 
-PUBLICATIONS: tuple[type[Message], ...] = (Survey, Round)
+PUBLICATIONS: tuple[type[Message], ...] = (Survey, Layout, Round)
 
 
 @dataclass(frozen=True)
 class Expected:
     """Sizes that both sides know from what they agreed on."""
 
-    catalogue: Catalogue
-    rank: int
-    width: int
-    n_totals: int
+    n_catalogue: int  # all items
+    n_items: int  # those that are summed
+    form: Form  # of the solver, or of a survey
+    n_totals: int  # of an update, those of held-out ratings among them
 
 
 def require_items(items: Array, n_items: int) -> None:

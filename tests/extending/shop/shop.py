@@ -1,7 +1,7 @@
 """Another package's members: one of each kind, in one file, found through its entry points."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from fedmmf.attacks import Attack
 from fedmmf.attacks.view import levels_of
 from fedmmf.data.registry import DatasetInfo, MadeSet
 from fedmmf.data.synthetic import synthetic
-from fedmmf.engines.contract import CrowdInput, CrowdUpdate
+from fedmmf.engines.contract import CrowdUpdate
 from fedmmf.engines.reference import ReferenceCrowd, ReferenceEngine
 from fedmmf.errors import WireError
 from fedmmf.lists import UserLists
@@ -20,7 +20,7 @@ from fedmmf.masks import MaskFamily
 from fedmmf.scale import RatingScale
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.solvers.sgd import Sgd, SgdPlan, SgdServer
-from fedmmf.sums.contract import Way, bounds_of, sizes_of
+from fedmmf.sums.contract import Way, bounds_of
 from fedmmf.sums.costs import Cost
 from fedmmf.sums.hiding import HidingServer
 from fedmmf.sums.party_side import PartySide
@@ -70,8 +70,8 @@ class HeavyBallServer(SgdServer):
 class HeavyBall(Sgd):
     name = "heavy-ball"
 
-    def server(self, settings, ground, solve=None):
-        return HeavyBallServer(SgdPlan.filled_in(settings, ground), ground, self.rank(settings))
+    def server(self, settings, form, ground):
+        return HeavyBallServer(SgdPlan.filled_in(settings, ground), ground, form.rank)
 
 
 # An engine: numpy, over two halves of the users.
@@ -84,14 +84,19 @@ class HalvesCrowd:
             indptr = lists.indptr[part.start : part.stop + 1]
             mine = slice(int(indptr[0]), int(indptr[-1]))
             own = UserLists(indptr - indptr[0], lists.items[mine])
-            cohorts = tuple(_only(cohort, part) for cohort in given.cohorts)
-            masked = given.masked_ratings[mine]
-            self._crowds.append(
-                ReferenceCrowd(
-                    CrowdInput(given.solver, given.rank, given.n_items, own, masked, cohorts)
-                )
+            ordered = mine if given.form.n_levels else slice(0, 0)
+            half = replace(
+                given,
+                lists=own,
+                masked_ratings=given.masked_ratings[mine],
+                profiles=given.profiles[part],
+                lines=given.lines[part],
+                levels=given.levels[ordered],
+                mask=given.mask[ordered],
+                cohorts=tuple(_only(cohort, part) for cohort in given.cohorts),
             )
-        self._rank = given.rank
+            self._crowds.append(ReferenceCrowd(half))
+        self._rank = given.form.rank
 
     @property
     def user_factors(self):
@@ -106,7 +111,8 @@ class HalvesCrowd:
     def update(self, public, t):
         found = [crowd.update(public, t) for crowd in self._crowds]
         rows = [a + b for a, b in zip(found[0].rows, found[1].rows, strict=True)]
-        return CrowdUpdate(rows, np.concatenate([part.totals for part in found]))
+        totals = [a + b for a, b in zip(found[0].totals, found[1].totals, strict=True)]
+        return CrowdUpdate(rows, totals)
 
     def settle(self, public, users):
         for crowd, part in zip(self._crowds, self._parts, strict=True):
@@ -125,8 +131,6 @@ class HalvesCrowd:
 
 
 def _only(cohort, part):
-    from dataclasses import replace
-
     return cohort if cohort.members is None else replace(cohort, members=cohort.members[part])
 
 
@@ -137,8 +141,8 @@ class Halves(ReferenceEngine):
         return HalvesCrowd(given)
 
 
-# A way to sum: an enclave beside the server opens sealed vectors and gives out their sum alone,
-# without the items that too few users rated.
+# A way to sum: an enclave beside the server opens sealed vectors and gives out their sum alone.
+# What too few users rated is in no layout.
 @dataclass(frozen=True)
 class SealedVector(Message):
     kind: ClassVar[int] = 128
@@ -146,10 +150,9 @@ class SealedVector(Message):
     box: Annotated[bytes, BLOB]
 
 
-def _codec(desk, rank, work, n_users):
-    for_survey = isinstance(work, Survey)
-    sizes = sizes_of(desk.catalogue, desk.solver, rank, for_survey)
-    return codec_of(sizes, bounds_of(desk.catalogue, desk.solver, for_survey), n_users, "2^64")
+def _codec(desk, sizes, work, n_users):
+    bounds = bounds_of(desk.catalogue, desk.solver, isinstance(work, Survey))
+    return codec_of(sizes, bounds, n_users, "2^64")
 
 
 class EnclaveParty(PartySide):
@@ -164,7 +167,7 @@ class EnclaveParty(PartySide):
             raise WireError("the enclave's key is needed first")
         key, n_users = self._secret[:32], int.from_bytes(self._secret[32:], "little")
         work = self.desk.work(message.about)
-        codec = _codec(self.desk, self.desk.invitation.rank, work, n_users)
+        codec = _codec(self.desk, self.desk.sizes(work), work, n_users)
         part = self.desk.contribute(work, codec, None, n_parties=1)
         nonce = name_of(message.about + codec.vector(part).tobytes())[:12]
         box = AESGCM(key).encrypt(nonce, codec.vector(part).tobytes(), message.about)
@@ -181,7 +184,7 @@ class EnclaveServer(HidingServer):
 
     def sum(self, stage, work):
         frame = work.encode()
-        codec = _codec(self.desk, self.desk.rank, work, self.desk.n_users)
+        codec = _codec(self.desk, self.expected(work), work, self.desk.n_users)
         questions = dict.fromkeys(self.desk.roster.joined, Ask(name_of(frame)))
         replies = self.desk.roster.ask(stage, questions, SealedVector, publication=frame)
         total, self.survivors = np.zeros(codec.length, np.int64), []
@@ -194,13 +197,12 @@ class EnclaveServer(HidingServer):
                 self.desk.roster.refuse(name, "its box cannot be opened")
         if len(self.survivors) < 3:
             raise BelowThresholdError("enclave", len(self.survivors), 3)
-        sums = codec.sums(total, self._n_raters)
-        sums.rows[self.left_out] = 0
-        return sums
+        counts_raters = isinstance(work, Survey) and not work.with_ratings
+        return codec.sums(total, None if counts_raters else self.known_raters())
 
 
 def enclave_cost(given):
-    codec = codec_of(given.sizes, given.solver.bounds(4.0), given.n_users, "2^64")
+    codec = codec_of(given.sizes, given.solver.bounds(given.span), given.n_users, "2^64")
     up = HEADER_BYTES + 12 + 4 + 8 * codec.length + 16
     return Cost(up, given.round_bytes + HEADER_BYTES + NAME_BYTES, how="by arithmetic")
 

@@ -22,6 +22,7 @@ PRIME = 2**256 + 297
 X25519 = bytes.fromhex("302e020100300506032b656e04220420")
 ED25519 = bytes.fromhex("302e020100300506032b657004220420")
 (INVITATION, JOINED, WANTED, SURVEY, ROUND, FINISH, FINISHED) = (1, 2, 4, 5, 6, 9, 10)
+(LAYOUT, ADOPT, ADOPTED) = (20, 21, 22)
 (SECURE_SETUP, SECURE_AGREED, SECURE_TRIP) = (13, 14, 15)
 
 
@@ -29,13 +30,13 @@ ED25519 = bytes.fromhex("302e020100300506032b657004220420")
 
 
 def frame(kind, body=b""):
-    return b"FMMF" + bytes([2, kind]) + u32(len(body)) + body
+    return b"FMMF" + bytes([3, kind]) + u32(len(body)) + body
 
 
 def frames(data):
     while data:
         end = 10 + struct.unpack_from("<I", data, 6)[0]
-        assert data[:5] == b"FMMF\x02"
+        assert data[:5] == b"FMMF\x03"
         yield data[:end]
         data = data[end:]
 
@@ -174,7 +175,7 @@ def catalogue_digest(items, scale, features):
 
 
 def open_sealed(key, sealed):
-    """The frame of the task in a `Sealed`, with a `HomomorphicKey`."""
+    """The frame in a `Sealed`, with a `HomomorphicKey`."""
     body = Body(key[10:])
     body.counted()
     body.one("I")
@@ -191,8 +192,8 @@ def open_sealed(key, sealed):
 class Fixed:
     """Real numbers to integers."""
 
-    def __init__(self, bound, n_users):
-        self.bound, budget, self.scale = Fraction(bound), (2**31 - 1) // n_users, Fraction(1)
+    def __init__(self, bound, n_users, largest=2**31 - 1):
+        self.bound, budget, self.scale = Fraction(bound), largest // n_users, Fraction(1)
         while self.bound * self.scale * 2 <= budget:
             self.scale *= 2
         while self.bound * self.scale > budget:
@@ -200,6 +201,18 @@ class Fixed:
 
     def steps(self, x):
         return round(max(-self.bound, min(self.bound, Fraction(x))) * self.scale)
+
+
+class Digits:
+    """Totals to limbs."""
+
+    def __init__(self, n_users):
+        self.bits = ((2**31 - 1) // n_users).bit_length() - 1
+        self.count = ceil(((2**53 // n_users).bit_length() + 1) / self.bits)
+
+    def split(self, x):
+        low = [x >> self.bits * place & 2**self.bits - 1 for place in range(self.count - 1)]
+        return [*low, x >> self.bits * (self.count - 1)]
 
 
 def single(x):
@@ -213,16 +226,18 @@ def single(x):
 class Setup:
     """What a session is agreed on; `SecureSetup` with what follows from it."""
 
-    def __init__(self, data, n_items, rank, invitation):
-        told = invitation + frame(SECURE_SETUP, data[:17] + u32(0) + data[21:])
+    def __init__(self, data, sizes, rank, invitation):
+        told = invitation + frame(SECURE_SETUP, data[:49] + u32(0) + data[53:])
         self.binding, self.seed = sha256(told).digest(), sha256(b"graph" + told).digest()
         body = Body(data)
-        self.session, self.for_survey = body.take(16), body.one("B")
+        self.session, self.for_survey, self.layout = body.take(16), body.one("B"), body.take(32)
         names = ("party", "n", "n_users", "minimum", "batch")
         vars(self).update(zip(names, body.numbers("I", 5), strict=True))
         self.left_out, self.identities = body.many("i"), body.counted(32)
         self.degree, self.threshold = graph_of(self.n, self.batch, bool(self.identities))
-        self.length = n_items if self.for_survey else n_items * rank + 2
+        self.n_items, self.digits = sizes[self.layout], Digits(self.n_users)
+        width, n_totals = (1, 2) if self.for_survey else (rank, 2 + 1 + rank)
+        self.length = self.n_items * width + n_totals * self.digits.count
         self.peers = neighbours(self.n, self.degree, self.seed, self.party)
 
     def context(self, id_):
@@ -358,6 +373,7 @@ class PageParty:
         self.ratings = {i: r for i, r in ratings.items() if not isinstance(r, list)}
         self.held_out = {i: r[0] for i, r in ratings.items() if isinstance(r, list)}
         self.published, self.answers = {}, {}
+        self.sizes = {bytes(32): n_items}  # items of what was adopted, by name; of all before that
 
     def answer(self, data):
         name = sha256(data).digest()
@@ -373,9 +389,11 @@ class PageParty:
             self.invitation = frame(INVITATION, body)
             return self.join(Body(body))
         if kind == SECURE_SETUP:
-            self.setup = Setup(body, self.n_items, self.rank, self.invitation)
+            self.setup = Setup(body, self.sizes, self.rank, self.invitation)
             self.rounds = {}
             return frame(SECURE_AGREED)
+        if kind == ADOPT:
+            return self.adopt(body)
         if kind == SECURE_TRIP:
             return self.trip(Body(body))
         assert (kind, self.published[body][5]) == (FINISH, ROUND)
@@ -386,7 +404,9 @@ class PageParty:
         assert body.take(32) == self.digest
         low, high, _ = body.numbers("d", 3)
         assert body.counted() == b"sgd"
-        self.rank, _ = body.numbers("I", 2)
+        self.rank = body.one("I")
+        assert body.counted() == b""  # `sgd` has one variant
+        body.one("I")
         assert body.counted() == b"secure"
         span = high - low
         self.scale, self.bounds = (low, high), (4 * span, 1024 * max(span, 1) ** 2)
@@ -396,7 +416,18 @@ class PageParty:
         if self.identity:
             key = load_der_private_key(ED25519 + self.identity, None)
             public = key.public_key().public_bytes_raw()
-        return frame(JOINED, u32(1) + b"\0" + u32(len(public)) + public)
+        return frame(JOINED, u32(1) + u32(len(public)) + public)
+
+    def adopt(self, about):
+        if about not in self.published:
+            return frame(WANTED, about)
+        body = Body(self.published[about][10:])
+        self.layout, mean = body.many("i"), body.one("d")
+        assert self.published[about][5] == LAYOUT
+        assert max(self.layout) < self.n_items
+        assert self.scale[0] <= mean <= self.scale[1]
+        self.sizes[about] = len(self.layout)
+        return frame(ADOPTED, b"\0")
 
     def trip(self, body):
         trip, about, data = body.one("B"), body.take(32), Body(body.counted())
@@ -425,47 +456,54 @@ class PageParty:
         return self.rounds[number].reveal(current) if current else b"", said
 
     def vector(self, publication):
-        n_users, (row_bound, total_bound) = self.setup.n_users, self.bounds
-        rows, given = Fixed(row_bound, n_users), Body(publication[10:])
+        n_users, given, is_survey = self.setup.n_users, Body(publication[10:]), False
+        bounds, items = self.bounds, self.layout if self.setup.layout in self.published else ()
         if publication[5] == SURVEY:
-            rows, found, totals = Fixed(1.0, n_users), self.describe(given), []
+            is_survey, bounds = True, (1.0, 1.0)
+            found, totals = self.describe(given.one("B"))
         else:
-            found, errors = self.update(given)
-            fixed = Fixed(total_bound, n_users)
-            totals = [fixed.steps(float(len(errors))), fixed.steps(sum(errors))]
-        width, vector = 1 if publication[5] == SURVEY else self.rank, []
-        for item in range(self.n_items):
-            if item in found and item not in self.setup.left_out:
-                vector += map(rows.steps, found[item])
-            else:
-                vector += [0] * width
-        return vector + totals
+            found, totals = self.update(given)
+        rows, of_totals = Fixed(bounds[0], n_users), Fixed(bounds[1], n_users, 2**53)
+        nothing, vector = [0.0] * (1 if is_survey else self.rank), []
+        for place, item in enumerate(items or range(self.n_items)):
+            is_in = item in found and place not in self.setup.left_out
+            vector += map(rows.steps, found[item] if is_in else nothing)
+        for total in totals:
+            vector += self.setup.digits.split(of_totals.steps(total))
+        return vector
 
-    def describe(self, survey):
-        (low, high), with_ratings = self.scale, survey.one("B")
-        return {
-            item: [single((rating - low) / (high - low) - 0.5) if with_ratings else 1.0]
-            for item, rating in self.ratings.items()
-        }
+    def describe(self, with_ratings):
+        low, high = self.scale
+        unit = {item: (rating - low) / (high - low) - 0.5 for item, rating in self.ratings.items()}
+        if with_ratings:
+            return {item: [single(x)] for item, x in unit.items()}, [0.0, 0.0]
+        mean = sum(unit.values()) / len(unit)
+        return {item: [1.0] for item in self.ratings}, [mean, 1.0]
 
     def update(self, round_):
         round_.take(4 + 4 + 1 + 4)
-        step, rate, weight, prior, _ = round_.many("d")
+        step, rate, weight, prior, biases, per_user, *mean = round_.many("d")
         n_items, width = round_.numbers("I", 2)
-        q = [round_.numbers("f", width) for _ in range(n_items)]
-        assert (step, prior, n_items, width) == (0, 0, self.n_items, self.rank)
-        ks, n = range(width), len(self.ratings)
-        e = self.errors(q, self.ratings)
+        q = {item: round_.numbers("f", width) for item in self.layout}
+        assert (step, prior, biases, n_items, width) == (0, 0, 0, len(self.layout), self.rank)
+        assert 0 <= per_user < 1e9
+        assert len(mean) == self.rank
+        mine = {item: rating for item, rating in self.ratings.items() if item in q}
+        ks, n = range(width), len(mine)
+        if not mine:
+            rate = 0.0  # who has rated nothing stays
+        e = self.errors(q, mine)
         gradient = [n * weight * self.p[k] - sum(e[i] * q[i][k] for i in e) for k in ks]
         self.p = [single(self.p[k] - single(rate * gradient[k])) for k in ks]
-        e = self.errors(q, self.ratings)
+        e = self.errors(q, mine)
         rows = {
             i: [single(single(weight * q[i][k]) - single(e[i] * self.p[k])) for k in ks] for i in e
         }
         low, high = self.scale
-        held_out = self.held_out.items()
+        held_out = [(i, r) for i, r in self.held_out.items() if i in q]
         squares = [(r - max(low, min(high, self.score(q[i])))) ** 2 for i, r in held_out]
-        return rows, squares
+        counted = [1.0, *self.p] if mine else [0.0] * (1 + width)
+        return rows, [float(len(squares)), sum(squares), *counted]
 
     def errors(self, q, ratings):
         return {i: single(r - self.score(q[i])) for i, r in ratings.items()}

@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as hnp
 
 import fedmmf
 from fedmmf import wire
-from fedmmf.scale import RatingScale
+from fedmmf.solvers.contract import Form
 from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask, Sealed
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.wire.frames import COUNTS, ITEMS, REALS, ROWS, SINGLES
 from fedmmf.wire.messages import Expected
@@ -75,16 +75,17 @@ def collected(draw):
 @st.composite
 def setups(draw):
     n = draw(st.integers(1, 6))
-    identities = draw(st.sampled_from([0, n]))
+    identities, for_survey = draw(st.sampled_from([0, n])), draw(SWITCH)
     return SecureSetup(
         session=draw(st.binary(min_size=16, max_size=16)),
-        for_survey=draw(SWITCH),
+        for_survey=for_survey,
+        layout=draw(NAME),
         party=draw(st.integers(0, n - 1)),
         n_parties=n,
         n_users=draw(st.integers(n, 2**31 - 1)),
         minimum=draw(WHOLE),
         batch=draw(st.integers(1, n)),
-        left_out=draw(SOME_ITEMS),
+        left_out=draw(SOME_ITEMS)[: 0 if for_survey else None],
         identities=tuple(draw(NAME) for _ in range(identities)),
     )
 
@@ -101,13 +102,14 @@ STRATEGIES = {
         scale_step=FINITE,
         solver=TEXT,
         rank=st.integers(1, 2048),
+        variant=TEXT,
         rounds=st.integers(1, 2**32 - 1),
         sums=TEXT,
         row_bound=POSITIVE,
         total_bound=POSITIVE,
         minimum=WHOLE,
     ),
-    wire.Joined: st.builds(wire.Joined, USERS, SWITCH, st.just(b"") | NAME),
+    wire.Joined: st.builds(wire.Joined, USERS, st.just(b"") | NAME),
     wire.Refused: st.builds(wire.Refused, st.text(max_size=1000)),
     wire.Wanted: st.builds(wire.Wanted, NAME),
     wire.Survey: st.builds(wire.Survey, SWITCH),
@@ -122,22 +124,27 @@ STRATEGIES = {
     SecureAgreed: st.just(SecureAgreed()),
     SecureTrip: st.builds(SecureTrip, st.sampled_from([1, 2, 3]), NAME, BLOB),
     HomomorphicKey: st.builds(HomomorphicKey, TEXT, USERS, NAME, BLOB),
-    HomomorphicTask: st.builds(HomomorphicTask, SOME_ITEMS, BLOB),
     Sealed: st.builds(Sealed, WHOLE, st.binary(min_size=12, max_size=12), BLOB),
     Ciphertexts: st.builds(Ciphertexts, WHOLE, BLOB),
+    wire.Layout: st.builds(wire.Layout, SOME_ITEMS.filter(len), FINITE),
+    wire.Adopt: st.builds(wire.Adopt, NAME),
+    wire.Adopted: st.builds(wire.Adopted, SWITCH),
 }
 
 
 def known_for(message):
     """What the receiver of a random message would check it against."""
-    catalogue = wire.Catalogue(N_ITEMS, RatingScale(1, 5, 1), bytes(32))
     if isinstance(message, wire.Round):
-        n_items, width = message.item_rows.shape
-        catalogue = wire.Catalogue(n_items, catalogue.scale, catalogue.digest)
-        return Expected(catalogue, message.rank, width, 0)
+        (n_items, published), n_numbers = message.item_rows.shape, len(message.parameters)
+        form = Form(message.rank, 1, published, n_numbers, 0)
+        others = N_ITEMS + n_items  # the last round has all items, the others those of the layout
+        sizes = (n_items, others) if message.is_last else (others, n_items)
+        return Expected(*sizes, form, 0)
+    width, n_totals = 1, 0
     if isinstance(message, wire.Update):
-        return Expected(catalogue, 1, message.rows.shape[1], len(message.totals))
-    return catalogue
+        width, n_totals = message.rows.shape[1], len(message.totals)
+    n_catalogue = N_ITEMS if isinstance(message, wire.Layout) else 2 * N_ITEMS
+    return Expected(n_catalogue, N_ITEMS, Form(1, width, 1, 0, n_totals), n_totals)
 
 
 def same(one, other):

@@ -30,7 +30,7 @@ from fedmmf.server.roster import Roster
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums.adaptive.messages import Collect, Collected
 from fedmmf.sums.homomorphic.channel import seal
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
 from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.sums.secure.server import SecureServer
@@ -85,17 +85,22 @@ def messages():
     """At least one of every kind."""
     return [
         invitation(catalogue_of(["10", "20", "30", "40"]), "secure"),
-        wire.Joined(1, False, b""),
-        wire.Joined(250, True, words("identity", 32)),
+        replace(invitation(catalogue_of(["10"]), "secure"), solver="vb", variant=VARIANT),
+        wire.Joined(1, b""),
+        wire.Joined(250, words("identity", 32)),
         wire.Refused("this party rates 1 to 5, not 1 to 10: 5 ≥ r ≥ 1"),
         wire.Refused(""),
         wire.Wanted(words("name", 32)),
         wire.Survey(False),
         wire.Survey(True),
-        wire.Round(3, 1, False, 2, np.array([2.0, 0.02, 0.5, 0.0, 1.0]), rows_of(3, 2)),
+        wire.Round(
+            3, 1, False, 2, np.array([2.0, 0.02, 0.5, 0.0, 1.0, 30.0, 1.0, -0.25]), rows_of(3, 2)
+        ),
         wire.Round(4, 0, True, 2, np.array([1.25, 1e6, 0.5]), rows_of(1, 5)),
         wire.Ask(words("name", 32)),
-        wire.Update(3, codes(0, 2, 5), counts(), rows_of(3, 2), np.array([2.0, 0.3125])),
+        wire.Update(
+            3, codes(0, 2, 5), counts(), rows_of(3, 2), np.array([2.0, 0.3125, 1.0, 0.5, -1.5])
+        ),
         wire.Update(0, codes(1, 4), counts(1, 7), rows_of(2, 1), np.zeros(0)),
         wire.Update(1, codes(), counts(), np.zeros((0, 3), np.float32), np.array([-0.0])),
         wire.Finish(words("name", 32)),
@@ -103,14 +108,18 @@ def messages():
         Collect(),
         Collected(codes(3, 9), np.array([0.5, -1.25], np.float32)),
         setup(identities=()),
+        survey_setup(),
         setup(identities=tuple(words(f"identity {i}", 32) for i in range(4))),
         SecureAgreed(),
         SecureTrip(1, bytes(32), b""),
         SecureTrip(3, words("name", 32), b"what is inside a trip"),
         homomorphic_key(),
-        homomorphic_task(),
         sealed(),
         Ciphertexts(3, words("ciphertexts", 40)),
+        layout(),
+        wire.Adopt(words("name", 32)),
+        wire.Adopted(False),
+        wire.Adopted(True),
     ]
 
 
@@ -124,6 +133,7 @@ def invitation(catalogue, sums):
         scale_step=scale.step,
         solver="sgd",
         rank=2,
+        variant="",
         rounds=2,
         sums=sums,
         row_bound=bounds.row,
@@ -136,6 +146,7 @@ def setup(identities):
     return SecureSetup(
         session=words("session", 16),
         for_survey=False,
+        layout=wire.name_of(layout().encode()),
         party=1,
         n_parties=4,
         n_users=10,
@@ -144,6 +155,18 @@ def setup(identities):
         left_out=codes(2),
         identities=identities,
     )
+
+
+def survey_setup():
+    """Of the first survey: there is no layout yet, and nothing is left out."""
+    return replace(setup(()), for_survey=True, layout=bytes(32), left_out=codes())
+
+
+VARIANT = "implicit=both profile=3 design=0 levels=0"
+
+
+def layout():
+    return wire.Layout(codes(0, 1, 3), 3.25)
 
 
 def codes(*items):
@@ -183,19 +206,15 @@ def homomorphic_key():
     return HomomorphicKey("paillier-packed", 12, words("channel", 32), words("modulus", 24))
 
 
-def homomorphic_task():
-    return HomomorphicTask(codes(2, 3), wire.Survey(True).encode())
-
-
 def sealed():
     with mock.patch("os.urandom", Stream("nonce")):
-        return seal(homomorphic_key(), 0, homomorphic_task())
+        return seal(homomorphic_key(), 0, layout().encode())
 
 
 def channel_vector():
     """What opens a `Sealed`."""
-    key, task = homomorphic_key(), homomorphic_task()
-    frames = {"key": key.encode(), "task": task.encode(), "sealed": sealed().encode()}
+    key, inside = homomorphic_key(), layout()
+    frames = {"key": key.encode(), "inside": inside.encode(), "sealed": sealed().encode()}
     return {name: frame.hex() for name, frame in frames.items()}
 
 
@@ -219,13 +238,16 @@ def graph_vector(n, batch, signs):
 
 ITEMS = ["10", "20", "30", "40"]
 RATINGS = {  # by item code; a rating in brackets is held out
-    "ann": {0: 5, 1: 3, 3: [4]},
-    "bob": {0: 4, 1: 2, 2: 1, 3: [5]},
+    "ann": {0: 5, 1: 3, 3: 4},
+    "bob": {0: 4, 1: 1, 2: 1, 3: [5]},
     "cid": {0: 3, 1: 5, 3: 2},
     "dee": {1: 4, 3: 1},
 }
-FOLLOWED = "bob"  # whose side is written down; item 30 is rated by nobody else, and left out
-PLAN = np.array([0.0, 0.25, 0.5, 0.0, 0.0])  # step sum, gamma, lambda, no prior, no biases
+# Whose side is written down. Item 30 is rated by nobody else, and is in no layout; item 40, which
+# he holds out, has enough raters among four, and too few among three.
+FOLLOWED = "bob"
+# Step sum, gamma, lambda, no prior, no biases, ratings per user; then the mean of all p_u.
+PLAN = np.array([0.0, 0.25, 0.5, 0.0, 0.0, 3.0, 1.0, 0.0])
 FACTORS = [
     [[1.0, 0.5], [0.5, -0.5], [1.5, 0.25], [0.25, 1.0]],
     [[1.5, 0.25], [1.0, -1.0], [1.5, 0.25], [0.5, 0.5]],
@@ -238,23 +260,26 @@ def conversation(names, *, signed, lost):
     streams = {number: Stream(f"party {number}") for number in range(len(names))}
     with deterministic(streams):
         parties = {name: party_of(name, names, signed=signed) for name in names}
-        away, sums = set(), []
+        away = set()
         transport = Recorded(Faulty(InProcess(parties), down=losing(away)))
         roster = Roster(transport, names)
         roster.invite(invitation(catalogue_of(ITEMS), "secure"))
         server = SecureServer(desk_of(roster, signed=signed))
-        sums.append(server.survey(with_ratings=signed))
+        server.prepare()
+        sums = [server.survey_ratings()] if signed else []
         for number, factors in enumerate(FACTORS[:2], start=1):
             away.clear()
             away.update({lost} if number == 1 else ())
-            sums.append(server.sums(round_of(number, factors, is_last=False)))
-        server.finish(round_of(3, FACTORS[2], is_last=True))
+            sums.append(server.sums(round_of(number, factors, server.layout)))
+        server.finish(round_of(3, FACTORS[2]))
     return {
         "catalogue": catalogue_vector(ITEMS),
         "ratings": RATINGS[FOLLOWED],
         "identity": identity_of(FOLLOWED).hex() if signed else "",
         "drawn": streams[names.index(FOLLOWED)].drawn,
         "exchanges": exchanges_of(transport.seen),
+        "raters": server.n_raters.tolist(),
+        "layout": to_json(server.layout),
         "sums": [sums_vector(found) for found in sums],
     }
 
@@ -307,8 +332,11 @@ def desk_of(roster, *, signed):
     return ServerDesk(roster, catalogue, invitation(catalogue, "secure"), settings)
 
 
-def round_of(number, factors, *, is_last):
-    return wire.Round(number, number - 1, is_last, 2, PLAN, np.array(factors, np.float32))
+def round_of(number, factors, layout=None):
+    """Of the items of a layout; without one, the last: of all items."""
+    rows, is_last = np.array(factors, np.float32), layout is None
+    rows = rows if is_last else rows[layout.items]
+    return wire.Round(number, number - 1, is_last, 2, PLAN, rows)
 
 
 def exchanges_of(seen):

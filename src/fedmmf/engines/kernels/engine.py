@@ -10,10 +10,11 @@ from fedmmf.engines.contract import Crowd, CrowdInput
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.masks import CompiledRunner
 from fedmmf.engines.kernels.sgd import SgdCrowd
-from fedmmf.engines.kernels.vb import VbCrowd, posterior_rows
+from fedmmf.engines.kernels.vb import VbCrowd
 from fedmmf.engines.reference import ReferenceCrowd
 
 _CROWDS: dict[str, Callable[[CrowdInput], Crowd]] = {"sgd": SgdCrowd, "vb": VbCrowd}
+_ONE_COHORT = ("vb",)  # kernels for one way to sum, without a clip, which their solvers never have
 
 
 @numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
@@ -32,10 +33,12 @@ class NumbaEngine:
     """Kernels for the solvers and masks of this package; what they do not know runs in numpy."""
 
     name = "numba"
-    solve = staticmethod(posterior_rows)
 
     def crowd(self, given: CrowdInput) -> Crowd:
         """All users before their first round."""
+        is_simple = len(given.cohorts) == 1 and np.isinf(given.cohorts[0].clip)
+        if given.solver in _ONE_COHORT and not is_simple:
+            return ReferenceCrowd(given)
         return _CROWDS.get(given.solver, ReferenceCrowd)(given)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> CompiledRunner:

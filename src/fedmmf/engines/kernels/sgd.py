@@ -253,7 +253,7 @@ class SgdCrowd:
             (cohort, self._orders.raters.of_cohort(cohort)) for cohort in given.cohorts
         ]
         self._errors = np.zeros(len(given.masked_ratings), np.float32)
-        start = sgd.start_user_factors(self._orders.n_users, given.rank)
+        start = sgd.start_user_factors(self._orders.n_users, given.form.rank)
         self._p = sgd.Factors.starting_at(start)
 
     @property
@@ -283,15 +283,24 @@ class SgdCrowd:
         rest = (weight, plan.prior(q.shape[1]), bool(plan.biases), self._rule(plan, t))
         threads.run(lambda a, b: _user_pass(a, b, *arrays, *rest), orders.user_parts)
         rows = [self._sum(cohort, raters, q, weight) for cohort, raters in self._cohorts]
-        return CrowdUpdate(rows, np.zeros((orders.n_users, 0)))
+        return CrowdUpdate(rows, [self._totals(cohort) for cohort, _ in self._cohorts])
+
+    def _totals(self, cohort: Cohort) -> Array:
+        """Users who rated something, and the sum of their p_u. (1 + k,)."""
+        is_summed = np.diff(self._orders.by_user) > 0
+        if cohort.members is not None:
+            is_summed &= cohort.members
+        mine = self._p.value[is_summed].astype(np.float64)
+        totals = np.column_stack((np.ones(len(mine)), mine))
+        return np.asarray(cohort.totals_in_steps(totals).sum(axis=0), np.float64)
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors."""
-        plan, orders = sgd.SgdPlan.of(public), self._orders
+        plan, orders, mean = sgd.SgdPlan.of(public), self._orders, sgd.mean_user(public)
         for user in users:
             mine = slice(orders.by_user[user], orders.by_user[user + 1])
             q = public.item_factors[orders.items[mine]]
-            self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan)
+            self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan, mean)
 
     def _sum(self, cohort: Cohort, raters: Raters, q: Array, regularization: Any) -> Array:
         """The second pass, over one cohort. (n_items, k)."""

@@ -1,330 +1,184 @@
-"""`vb` for every party at once, in fused kernels.
+"""`vb` for every party at once, in one fused pass over users.
 
-The first pass goes over users: it adds up the moments of the items that a user has rated, and turns
-them into the posterior of p_u. The second goes over items and adds up what their raters would send.
-Memory traffic decides the time: each pass reads one packed matrix per rating.
+A user's items are gathered once. Their Gram matrix gives the posterior of p_u; the same block times
+E[p p^T] gives the gradients, which are rounded as the user would round them and added to a table of
+sums. Users are cut into parts, each with a table of its own, and tables are added in the order of
+the parts: integers do not mind how many parts there are, and for floating point their number is
+fixed, so that the result does not depend on the number of threads.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-import numba
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, require_finite
+from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
 from fedmmf.engines.kernels import threads
-from fedmmf.engines.kernels.orders import Raters, orders_of
-from fedmmf.solvers import vb
+from fedmmf.engines.kernels.vb_pass import user_pass
+from fedmmf.errors import WireError
 from fedmmf.solvers.contract import Public
+from fedmmf.solvers.vb.form import VbForm
+from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
+from fedmmf.solvers.vb.party import SETTLING, looked, prior_mean
+from fedmmf.solvers.vb.reading import VbReading
 
-_jit = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-
-
-@_jit
-def _add_moments(
-    others: Array, ratings: Array, positions: Array, rows: Array, k: int, out: Array
-) -> None:
-    """Add (r mean, moment) of each other side to `out`; `rows` are (mean, moment)."""
-    for j in range(len(others)):
-        row = rows[others[j]]
-        rating = ratings[positions[j]]
-        for f in range(k):
-            out[f] += rating * row[f]
-        for f in range(k, len(row)):
-            out[f] += row[f]
-
-
-@_jit
-def _cholesky(matrix: Array) -> None:
-    """Replace the lower triangle of a positive definite matrix by its Cholesky factor."""
-    k = len(matrix)
-    for i in range(k):
-        for j in range(i + 1):
-            total = matrix[i, j]
-            for f in range(j):
-                total -= matrix[i, f] * matrix[j, f]
-            matrix[i, j] = np.sqrt(total) if i == j else total / matrix[j, j]
-
-
-@_jit
-def _invert_factor(factor: Array, inverse: Array) -> None:
-    """Inverse of a lower triangular matrix, transposed: all inner loops then run along rows."""
-    k = len(factor)
-    for j in range(k):
-        inverse[j, j] = 1.0 / factor[j, j]
-        for i in range(j + 1, k):
-            total = 0.0
-            for f in range(j, i):
-                total -= factor[i, f] * inverse[j, f]
-            inverse[j, i] = total / factor[i, i]
-
-
-@_jit
-def _fill_precision(sums: Array, precision: Array, tau: float, matrix: Array) -> None:
-    """Lower triangle of diag(precision) + sum of moments / tau."""
-    at = len(precision)
-    for i in range(len(precision)):
-        for j in range(i + 1):
-            matrix[i, j] = sums[at] / tau
-            at += 1
-        matrix[i, i] += precision[i]
-
-
-@_jit
-def _fill_row(inverse: Array, right: Array, row: Array) -> None:
-    """(mean, moment) from the transposed inverse of the precision's Cholesky factor."""
-    k = len(right)
-    half, mean = np.zeros(k), np.zeros(k)
-    for j in range(k):
-        for i in range(j, k):
-            half[i] += inverse[j, i] * right[j]
-    for j in range(k):
-        for i in range(j, k):
-            mean[j] += inverse[j, i] * half[i]
-    at = k
-    for i in range(k):
-        row[i] = mean[i]
-        for j in range(i + 1):
-            total = mean[i] * mean[j]
-            for f in range(i, k):
-                total += inverse[i, f] * inverse[j, f]
-            row[at] = total
-            at += 1
-
-
-@_jit
-def _expected_squares(masked: Array, sums: Array, row: Array, k: int) -> float:
-    """`vb.expected_squares` of one party."""
-    total = 0.0
-    for j in range(len(masked)):
-        total += masked[j] * masked[j]
-    at = k
-    for i in range(k):
-        total -= 2.0 * row[i] * sums[i]
-        for j in range(i + 1):
-            total += (1.0 if i == j else 2.0) * row[at] * sums[at]
-            at += 1
-    return total
-
-
-@_jit
-def _posterior(
-    sums: Array, precision: Array, prior: Array, tau: float, work: Array, row: Array
-) -> None:
-    """`vb.posterior_rows` of one row; `work` is (2, k, k)."""
-    matrix, inverse = work[0], work[1]
-    _fill_precision(sums, precision, tau, matrix)
-    _cholesky(matrix)
-    _invert_factor(matrix, inverse)
-    _fill_row(inverse, precision * prior + sums[: len(precision)] / tau, row)
-
-
-@_jit
-def _posterior_pass(
-    begin: int, end: int, sums: Array, precision: Array, prior: Array, tau: float, rows: Array
-) -> None:
-    """`vb.posterior_rows` of rows begin..end."""
-    work = np.zeros((2, len(precision), len(precision)))
-    for i in range(begin, end):
-        _posterior(sums[i], precision, prior[i], tau, work, rows[i])
-
-
-def posterior_rows(sums: Array, precision: Array, prior_mean: Array, tau: float) -> Array:
-    """`vb.posterior_rows` on all threads."""
-    rows = np.empty(sums.shape)
-    sums = np.ascontiguousarray(sums, np.float32)
-    parts = threads.ranges(np.arange(len(sums) + 1), threads.n_threads())
-    arrays = (sums, precision, prior_mean, tau, rows)
-    threads.run(lambda begin, end: _posterior_pass(begin, end, *arrays), parts)
-    return rows
-
-
-@_jit
-def _user_pass(
-    begin: int,
-    end: int,
-    indptr: Array,
-    items: Array,
-    masked: Array,
-    item_rows: Array,
-    precision: Array,
-    prior: Array,
-    tau: float,
-    user_rows: Array,
-    residuals: Array,
-) -> None:
-    """`vb.VbParty.update` for users begin..end: rows, and each one's expected squared error."""
-    k = len(precision)
-    work = np.zeros((2, k, k))
-    for u in range(begin, end):
-        a, b = indptr[u], indptr[u + 1]
-        sums = np.zeros(item_rows.shape[1], np.float32)
-        _add_moments(items[a:b], masked, np.arange(a, b), item_rows, k, sums)
-        _posterior(sums, precision, prior, tau, work, user_rows[u])
-        residuals[u] = _expected_squares(masked[a:b], sums, user_rows[u], k)
-
-
-@_jit
-def _item_pass(
-    begin: int,
-    end: int,
-    indptr: Array,
-    order: Array,
-    users: Array,
-    masked: Array,
-    user_rows: Array,
-    k: int,
-    out: Array,
-) -> None:
-    """Sum what the raters of items begin..end send."""
-    for i in range(begin, end):
-        a, b = indptr[i], indptr[i + 1]
-        out[i] = np.float32(0)
-        _add_moments(users[a:b], masked, order[a:b], user_rows, k, out[i])
-
-
-@_jit
-def _fixed(value: Any, bound: float, scale: float) -> Any:
-    """Nearest number of fixed point."""
-    return np.rint(min(max(value, -bound), bound) * scale) / scale
-
-
-@_jit
-def _rounding_pass(
-    begin: int, end: int, rows: Array, k: int, bound: float, scale: float, out: Array
-) -> None:
-    """Rows of users begin..end with their moments in fixed point; float32 holds those exactly."""
-    for u in range(begin, end):
-        for f in range(k):
-            out[u, f] = rows[u, f]
-        for f in range(k, rows.shape[1]):
-            out[u, f] = _fixed(rows[u, f], bound, scale)
-
-
-@_jit
-def _fixed_item_pass(
-    begin: int,
-    end: int,
-    indptr: Array,
-    order: Array,
-    users: Array,
-    masked: Array,
-    rounded_rows: Array,
-    k: int,
-    bound: float,
-    scale: float,
-    steps: Array,
-) -> None:
-    """`_item_pass` as a secure sum gives it: fixed-point rows, added exactly.
-
-    All sums are whole multiples of 1/scale with at most 53 bits, so that a float64 adds them
-    without rounding.
-    """
-    total = np.zeros(steps.shape[1])
-    for i in range(begin, end):
-        total[:] = 0.0
-        for j in range(indptr[i], indptr[i + 1]):
-            row, rating = rounded_rows[users[j]], masked[order[j]]
-            for f in range(k):
-                total[f] += _fixed(rating * row[f], bound, scale)
-            for f in range(k, len(row)):
-                total[f] += row[f]
-        for f in range(len(total)):
-            steps[i, f] = np.int64(total[f] * scale)
+FLOAT_PARTS = 8  # tables of floating-point sums
 
 
 class VbCrowd:
-    """The party's half of every user."""
+    """The party's half of every user, who are all summed in one way."""
 
     def __init__(self, given: CrowdInput) -> None:
-        self._orders, k = orders_of(given), given.rank
+        if not isinstance(given.form, VbForm):
+            raise TypeError("vb has forms of its own")
+        self._given, self._form, n_users = given, given.form, given.lists.n_users
+        (self._cohort,) = given.cohorts
+        self._by_user = threads.frozen(given.lists.indptr, np.int64)
+        self._items = threads.frozen(given.lists.items, np.int32)
         self._masked = threads.frozen(given.masked_ratings, np.float32)
-        self._cohorts = [
-            (cohort, self._orders.raters.of_cohort(cohort)) for cohort in given.cohorts
-        ]
-        self._rows = np.zeros((self._orders.n_users, vb.VB.width(k)), np.float32)
-        self._residuals = np.zeros(self._orders.n_users)
-        self._active = given.lists.lengths > 0  # (n_users,) those who take part
-        self._rank = k
-        self.user_factors = vb.prior_mean(k).astype(np.float32)
+        self._levels = threads.frozen(given.levels, np.int32)
+        self._mask = threads.frozen(given.mask, np.float32)
+        start = prior_mean(given.form.rank).astype(np.float32)
+        self._p, self._n_looks = np.tile(start, (n_users, 1)), 0
 
     @property
     def user_factors(self) -> Array:
         """Posterior means of p_u of everybody. (n_users, k)."""
-        return self._rows[:, : self._rank]
+        return self._p
 
     @user_factors.setter
     def user_factors(self, value: Array) -> None:
-        self._rows[:, : self._rank] = value
+        self._p[:] = value
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
-        """Both passes of round t."""
-        self._posteriors(public)
-        rows = [self._sum(cohort, raters, public) for cohort, raters in self._cohorts]
-        return CrowdUpdate(rows, self._totals(public.rank))
+        """Posteriors, and the sums of what everybody sends."""
+        is_fixed, n_items = self._cohort.is_fixed, self._given.n_items
+        n_parts = threads.n_threads() if is_fixed else FLOAT_PARTS
+        sums = _Sums(threads.ranges(self._by_user, n_parts), n_items, self._form)
+        self._pass(public, t, sums, is_ordered=self._form.n_levels > 0 and t > BEGINS_AFTER)
+        rows = sums.rows.astype(np.int64 if is_fixed else np.float32)
+        return CrowdUpdate([rows], [sums.totals.sum(axis=0)])
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors: the same posterior."""
-        before = self._rows.copy()
-        self._posteriors(public)
+        before = self._p.copy()
+        sums = _Sums([(0, len(before))], 1, self._form)
+        self._pass(public, 0, sums, is_ordered=False)
+        for _ in range(SETTLING * bool(self._form.n_levels)):
+            self._pass(public, 0, sums, is_ordered=True)
         is_other = np.ones(len(before), bool)
         is_other[users] = False
-        self._rows[is_other] = before[is_other]
+        self._p[is_other] = before[is_other]
 
-    def _posteriors(self, public: Public) -> None:
-        """The first pass."""
-        hyper, orders, k = vb.Hyper.of(public), self._orders, public.rank
-        rows = threads.frozen(public.item_rows, np.float32)
-        arrays = (orders.by_user, orders.items, self._masked, rows)
-        prior = (hyper.precision, vb.prior_mean(k), hyper.tau)
-        outputs = (self._rows, self._residuals)
-        try:
-            threads.run(lambda a, b: _user_pass(a, b, *arrays, *prior, *outputs), orders.user_parts)
-        except ZeroDivisionError:
-            raise np.linalg.LinAlgError("a user's precision matrix is singular") from None
+    def _pass(self, public: Public, t: int, sums: "_Sums", *, is_ordered: bool) -> None:
+        """All users, part by part; in round 0 nothing moves but p."""
+        cohort, given = self._cohort, self._given
+        reading = VbReading.of(self._form, public, given.design)
+        if t:
+            self._n_looks = looked(self._n_looks, reading)
+        arguments: tuple[Any, ...] = (
+            self._by_user,
+            self._items,
+            self._masked,
+            *_tables_of(reading, given),
+            *_unrated_numbers(reading),
+            *self._of_users(reading),
+            *_cohort_arrays(cohort, len(self._p), given.n_items),
+            t > 0,
+            reading.is_look,
+            self._levels if is_ordered else self._levels[:0],
+            self._mask if is_ordered else self._mask[:0],
+            threads.frozen(reading.cuts, np.float64),
+        )
+        kernel: Any = user_pass
+        is_sound: list[bool] = []
 
-    def _sum(self, cohort: Cohort, raters: Raters, public: Public) -> Array:
-        """The second pass, over one cohort. (n_items, width)."""
-        arrays = (raters.by_item, raters.order, raters.users, self._masked)
-        rows, k = self._shrunk_rows(cohort.clip, public.rank), public.rank
-        if not cohort.is_fixed:
-            sums = np.empty_like(public.item_rows)
-            threads.run(lambda a, b: _item_pass(a, b, *arrays, rows, k, sums), raters.parts)
-            return sums
-        require_finite(rows)
-        steps = np.empty(public.item_rows.shape, np.int64)
-        fixed, rounded = (k, cohort.bound, cohort.scale), np.empty_like(rows)
-        everybody = self._orders.user_parts
-        threads.run(lambda a, b: _rounding_pass(a, b, rows, *fixed, rounded), everybody)
-        rest: tuple[Any, ...] = (*arrays, rounded, *fixed, steps)
-        threads.run(lambda a, b: _fixed_item_pass(a, b, *rest), raters.parts)
-        return steps
+        def run(begin: int, end: int) -> None:
+            is_sound.append(kernel(begin, end, *arguments, *sums.of(begin)))
 
-    def _shrunk_rows(self, clip: float, k: int) -> Array:
-        """Rows of every user, whose updates together are at most `clip` long. (n_users, width)."""
-        if np.isinf(clip):
-            return self._rows
-        squares = np.concatenate(([0.0], np.cumsum(np.square(self._masked, dtype=np.float64))))
-        begin, end = self._orders.by_user[:-1], self._orders.by_user[1:]
-        energy = np.square(self._rows, dtype=np.float64)
-        mean, moment = energy[:, :k].sum(axis=1), energy[:, k:].sum(axis=1)
-        lengths = np.sqrt((squares[end] - squares[begin]) * mean + (end - begin) * moment)
-        weights = np.minimum(1.0, clip / np.maximum(lengths, 1e-300))
-        return np.asarray(self._rows * weights[:, np.newaxis], np.float32)
+        with threadpool_limits(limits=1, user_api="blas"):
+            threads.run(run, sums.parts)
+        if not all(is_sound):
+            raise WireError("the server's numbers lead to an update that is not finite")
 
-    def _totals(self, k: int) -> Array:
-        """Ratings, expected squared error, 1, and the diagonal of E[p p^T], of every user."""
-        squares = self._rows[:, vb.diagonal(k)]
-        n_ratings = np.diff(self._orders.by_user)
-        totals = np.column_stack((n_ratings, self._residuals, self._active, squares))
-        totals[~self._active] = 0.0
-        return totals
+    def _of_users(self, reading: VbReading) -> tuple[Array, ...]:
+        """Profiles as they are and as they count, lines, and p."""
+        given = self._given
+        known = given.profiles if given.profiles.size else np.zeros((1, self._form.n_profile))
+        shape = (len(self._p), self._form.n_profile)
+        profiles = threads.frozen(np.broadcast_to(known, shape), np.float64)
+        has_any = profiles.any(axis=1, keepdims=True)
+        shown = threads.frozen(np.where(has_any, profiles, reading.profile_mean), np.float64)
+        return profiles, shown, threads.frozen(given.lines, np.float64), self._p
 
     def state(self) -> dict[str, Array]:
-        """The rows; the next round needs nothing else."""
-        return {"value": self._rows.copy()}
+        """The means, and how often others looked at who rated what."""
+        looks = np.full(len(self._p), self._n_looks)
+        return {"value": self._p.copy(), "looks": looks}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-        self._rows = state["value"].copy()
+        self._p, self._n_looks = state["value"].copy(), int(state["looks"].max(initial=0))
+
+
+class _Sums:
+    """Sums of the users of each part, apart from those of the others."""
+
+    def __init__(self, parts: list[tuple[int, int]], n_items: int, form: VbForm) -> None:
+        self.parts = parts
+        self._places = {begin: place for place, (begin, _) in enumerate(parts)}
+        self._tables = [np.zeros((n_items, form.width)) for _ in parts]
+        self.totals = np.zeros((len(parts), form.n_totals))
+
+    def of(self, begin: int) -> tuple[Array, Array]:
+        """Where the part that begins there adds its rows and totals."""
+        place = self._places[begin]
+        return self._tables[place], self.totals[place]
+
+    @property
+    def rows(self) -> Array:
+        """All parts together, in their order. (n_items, width)."""
+        total = self._tables[0]
+        for other in self._tables[1:]:
+            total += other
+        return total
+
+
+def _tables_of(reading: VbReading, given: CrowdInput) -> tuple[Any, ...]:
+    """What a pass reads of the items, and the numbers that are the same for everybody."""
+    k, m, unrated = reading.form.rank, given.design.shape[1], reading.unrated
+    moment, line, gram = (
+        (np.zeros((k, k)), np.zeros((k, m)), np.zeros((m, m)))
+        if unrated is None
+        else (unrated.moment, unrated.line, unrated.gram)
+    )
+    narrow = (np.hstack((reading.mean, reading.shrinkage)), given.design)
+    wide = (reading.spread.basis, reading.user_precision, reading.user_weights)
+    return (
+        *(threads.frozen(array, np.float32) for array in narrow),
+        *(threads.frozen(array, np.float64) for array in (*wide, moment, line, gram)),
+        reading.tau,
+    )
+
+
+def _unrated_numbers(reading: VbReading) -> tuple[float, float]:
+    return (
+        (0.0, 0.0) if reading.unrated is None else (reading.unrated.weight, reading.unrated.value)
+    )
+
+
+def _cohort_arrays(cohort: Cohort, n_users: int, n_items: int) -> tuple[Any, ...]:
+    """Who is summed, what is left out, and how numbers are bounded and rounded."""
+    members = np.ones(n_users, bool) if cohort.members is None else cohort.members
+    left_out = np.zeros(n_items, bool) if cohort.left_out is None else cohort.left_out
+    limit = cohort.bound * cohort.scale if cohort.is_fixed else 0.0
+    return (
+        threads.frozen(members, bool),
+        threads.frozen(left_out, bool),
+        np.float32(limit),
+        np.float32(cohort.scale),
+        cohort.total_bound,
+        cohort.total_scale,
+    )

@@ -39,6 +39,10 @@ class Block:
             whole,
             lists=UserLists(indptr - indptr[0], whole.lists.items[mine]),
             masked_ratings=whole.masked_ratings[mine],
+            profiles=whole.profiles[self.begin : self.end],
+            lines=whole.lines[self.begin : self.end],
+            levels=whole.levels[mine] if whole.form.n_levels else whole.levels,
+            mask=whole.mask[mine] if whole.form.n_levels else whole.mask,
             cohorts=[self._cohort(cohort) for cohort in whole.cohorts],
         )
 
@@ -116,7 +120,8 @@ class RayCrowd:
         self._factors, shared = None, self._cluster.put(public)
         found = self._ask(lambda block: self._call(block, "update", shared, t))
         rows = [reduce(np.add, parts) for parts in zip(*(part.rows for part in found), strict=True)]
-        return CrowdUpdate(rows, np.concatenate([part.totals for part in found]))
+        totals = [sum(parts) for parts in zip(*(part.totals for part in found), strict=True)]
+        return CrowdUpdate(rows, totals)
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors."""

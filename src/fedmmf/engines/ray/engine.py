@@ -14,7 +14,6 @@ class RayEngine:
     """The numba engine on every worker; what is small is computed by it here."""
 
     name = "ray"
-    solve = staticmethod(NUMBA.solve)
 
     def __init__(self) -> None:
         self._cluster = Cluster()

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from fedmmf.arrays import Array
-from fedmmf.wire import Catalogue, Kind, Message
+from fedmmf.wire import Kind, Message
 from fedmmf.wire.frames import ITEMS, SINGLES, require
-from fedmmf.wire.messages import require_items
+from fedmmf.wire.messages import Expected, require_items
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Collected(Message):
     items: Annotated[Array, ITEMS]  # (n,)
     masked_ratings: Annotated[Array, SINGLES]  # (n,)
 
-    def check(self, known: Catalogue | None) -> None:
-        """A masked rating per item of the catalogue."""
+    def check(self, known: Expected | None) -> None:
+        """A masked rating per item of the layout."""
         require(len(self.items) == len(self.masked_ratings), "a masked rating per item")
         if known is not None:
             require_items(self.items, known.n_items)

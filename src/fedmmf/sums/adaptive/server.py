@@ -6,48 +6,91 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.secagg import MINIMUM_COHORT
-from fedmmf.solvers.contract import ItemSums, PartyHalf, added
+from fedmmf.solvers.contract import ItemSums, Own, PartyHalf, added
 from fedmmf.sums.adaptive.messages import Collect, Collected
+from fedmmf.sums.contract import Census
 from fedmmf.sums.plain.server import PlainServer
+from fedmmf.sums.rare import are_rare, summed_items
 from fedmmf.sums.secure.server import SecureServer
 from fedmmf.sums.server_side import ServerDesk, ServerSide
-from fedmmf.wire import Round
+from fedmmf.wire import Adopted, Round, Survey
+from fedmmf.wire.messages import Expected
 
 
 class AdaptiveServer(ServerSide):
-    """Both groups behind one contract.
+    """Both groups behind one contract; which they are is known when the layout is adopted.
 
     A group too small to hide in is left out of the rounds; it is handed the final factors.
     """
 
     def __init__(self, desk: ServerDesk) -> None:
         super().__init__(desk)
-        joined = desk.roster.joined
-        self.in_clear = sorted(name for name, said in joined.items() if said.in_clear)
-        self.summed = sorted(set(joined).difference(self.in_clear))
-        self._clear = PlainServer(desk, self.in_clear)
+        self.in_clear: list[str] = []
+        self.summed: list[str] = sorted(desk.roster.joined)
+        self._clear: PlainServer = PlainServer(desk, [])
+        self._secure: SecureServer | None = None
         self._central: CollectedRatings | None = None
-        is_crowd = len(self.summed) >= MINIMUM_COHORT
-        self._secure = SecureServer(desk, self.summed) if is_crowd else None
+        self._counted: dict[str, int] = {}  # users of each party that the survey counted
+        self._hidden: Array | None = None  # raters among the summed; 0: too few (n_items,)
 
     @property
     def left_out(self) -> Array:
-        """Items of which the secure group's part is missing. (n,) int32."""
-        return super().left_out if self._secure is None else self._secure.left_out
+        """Rows of the layout of which the secure group's part is missing. (n,) int32."""
+        is_rare = np.zeros(0, bool) if self._hidden is None else self._hidden == 0
+        return np.flatnonzero(is_rare).astype(np.int32)
 
     def state(self) -> dict[str, Array]:
-        """Of the secure group."""
-        return {} if self._secure is None else self._secure.state()
+        """Also who is hidden: a party in the clear says what it has rated but once."""
+        known = super().state()
+        return known if self._hidden is None else known | {"hidden": self._hidden}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
-        if self._secure is not None:
-            self._secure.restore(state)
+        super().restore(state)
+        self._hidden = state.get("hidden")
 
-    def prepare(self) -> None:
-        """Let the secure sum find the items that too few of its own users rated."""
+    def census(self) -> Census:
+        """Of everybody, in one secure sum: nobody has chosen yet."""
+        secure, joined = SecureServer(self.desk), self.desk.roster.joined
+        census = secure.census()
+        self._counted = {name: joined[name].n_users for name in secure.survivors}
+        return census
+
+    def summed_items(self, n_raters: Array) -> Array:
+        """Those that enough users have rated, of both groups together. (n,) int32."""
+        return summed_items(n_raters, self.desk.settings)
+
+    def adopt(self) -> dict[str, Adopted]:
+        """Everybody chooses; then the clear group says what it has rated, and the rest is known."""
+        said = super().adopt()
+        self.in_clear = sorted(name for name, reply in said.items() if reply.in_clear)
+        self.summed = sorted(set(said).difference(self.in_clear))
+        self._clear = PlainServer(self.desk, self.in_clear)
+        self._secure = None
+        if len(self.summed) >= MINIMUM_COHORT:
+            self._secure = SecureServer(self.desk, self.summed)
+        self._clear.layout = self.layout
+        if self._hidden is None:
+            self._hidden = self._hidden_raters()
         if self._secure is not None:
-            self._secure.prepare()
+            self._secure.layout, self._secure.left_out = self.layout, self.left_out
+            self._secure.n_raters = np.zeros(self.desk.catalogue.n_items, np.int64)
+            self._secure.n_raters[self.require_layout().items] = self._hidden
+        return said
+
+    def _hidden_raters(self) -> Array:
+        """Of each item, all raters but those in the clear; 0 where these are too few. (n_items,).
+
+        Who was counted and has not said since what it rated may have rated anything.
+        """
+        settings, known, said = self.desk.settings, self.known_raters(), set(self.summed)
+        if self.in_clear:
+            rated = self._clear.sum("survey", Survey(with_ratings=False)).n_raters
+            known = known - rated[self.require_layout().items]
+            said |= set(self._clear.survivors)
+        silent = sum(n_users for name, n_users in self._counted.items() if name not in said)
+        hidden = known - silent
+        return np.where(are_rare(hidden, settings.min_raters, settings.batch), 0, hidden)
 
     def sums(self, round_: Round) -> ItemSums:
         """Both groups' sums, added."""
@@ -76,9 +119,9 @@ class AdaptiveServer(ServerSide):
             return self._clear.sums(round_)
         if self._central is None:
             questions = dict.fromkeys(self.in_clear, Collect())
-            roster, catalogue = self.desk.roster, self.desk.catalogue
-            replies = roster.ask("collect", questions, Collected, catalogue)
-            self._central = CollectedRatings(self.desk, self._bounded(replies))
+            sizes = self.expected(round_)
+            replies = self.desk.roster.ask("collect", questions, Collected, sizes)
+            self._central = CollectedRatings(self.desk, sizes, self._bounded(replies))
         return self._central.sums(round_)
 
 
@@ -89,19 +132,26 @@ class CollectedRatings:
     p_u for the final factors. Nothing of theirs is held out: the server has no ratings to test on.
     """
 
-    def __init__(self, desk: ServerDesk, masked_ratings: Mapping[str, Collected]) -> None:
+    def __init__(
+        self, desk: ServerDesk, sizes: Expected, masked_ratings: Mapping[str, Collected]
+    ) -> None:
         self.names = sorted(masked_ratings)
-        self._parties = [masked_ratings[name] for name in self.names]
-        self._desk = desk
-        self._halves: Sequence[PartyHalf] = [desk.solver.party(desk.rank) for _ in self._parties]
+        self._solver, self._sizes = desk.solver, sizes
+        none = np.zeros(0)
+        self._own = [
+            Own(said.items, said.masked_ratings, none, none)
+            for said in map(masked_ratings.__getitem__, self.names)
+        ]
+        self._halves: Sequence[PartyHalf] = [desk.solver.party(sizes.form) for _ in self._own]
 
     def sums(self, round_: Round) -> ItemSums:
         """MaskedUpdate of Algorithm 1 for every collected party."""
-        public, sizes = round_.public, self._desk.expected(round_)
-        rows = np.zeros_like(public.item_rows)
+        sizes = self._sizes
+        nothing = np.zeros((sizes.n_items, 0))
+        reading = self._solver.reading(sizes.form, round_.public, nothing)
+        rows = np.zeros((sizes.n_items, sizes.form.width), np.float32)
         n_raters: Array = np.zeros(len(rows), np.int64)
-        for party, half in zip(self._parties, self._halves, strict=True):
-            mine = public.take(party.items)
-            rows[party.items] += half.update(party.masked_ratings, mine, round_.round)[0]
-            n_raters[party.items] += 1
+        for own, half in zip(self._own, self._halves, strict=True):
+            rows[own.items] += half.update(own, reading, round_.round)[0]
+            n_raters[own.items] += 1
         return ItemSums(rows, n_raters, np.zeros(sizes.n_totals))

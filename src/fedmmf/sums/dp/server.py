@@ -5,18 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import ItemSums
+from fedmmf.sums.contract import Census
 from fedmmf.sums.dp.guarantee import guarantee_of, least_survivors
 from fedmmf.sums.plain.server import PlainServer
 from fedmmf.sums.secure.server import SecureOptions, SecureServer
 from fedmmf.sums.server_side import ServerDesk, ServerSide
-from fedmmf.wire import Round
 
 
 def dp_server(desk: ServerDesk) -> ServerSide:
     """Plain sums of noisy updates, or secure sums; neither has a survey, which would lack noise."""
     if desk.settings.dp_noise == "local":
-        return PlainServer(desk, bounds=guarantee_of(desk.settings).bounds(1))
+        return NoisyPlainServer(desk)
     return NoisySecureServer(desk)
 
 
@@ -38,9 +37,21 @@ class NoisySecureServer(SecureServer):
         n_users = sum(joined[name].n_users for name in survivors if name in joined)
         return np.full(self.desk.catalogue.n_items, n_users)
 
-    def prepare(self) -> None:
-        """Nothing is surveyed: noise hides which items are rare."""
+    def census(self) -> Census:
+        """Nothing is surveyed: that would be a sum without noise."""
+        return Census.unknown(self.desk.catalogue)
 
-    def sums(self, round_: Round) -> ItemSums:
-        """Run one round."""
-        return self.sum("round", round_)
+    def summed_items(self, n_raters: Array) -> Array:
+        """All: noise hides which items are rare."""
+        return ServerSide.summed_items(self, n_raters)
+
+
+class NoisyPlainServer(PlainServer):
+    """Sums over updates with noise enough for each of them."""
+
+    def __init__(self, desk: ServerDesk) -> None:
+        super().__init__(desk, bounds=guarantee_of(desk.settings).bounds(1))
+
+    def census(self) -> Census:
+        """Nothing is surveyed: that would be a sum without noise."""
+        return Census.unknown(self.desk.catalogue)

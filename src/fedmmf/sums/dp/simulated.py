@@ -20,9 +20,8 @@ def groups(crowd: Simulated) -> list[Group]:
     The noise is as large as parties' noise together, and no more than that: it comes from a seed.
     """
     n, guarantee = crowd.lists.n_users, guarantee_of(crowd.settings)
-    width = crowd.solver.width(crowd.solver.rank(crowd.settings))
     scale = guarantee.scale_among(n, ring_named(crowd.solver.ring))
-    grid = guarantee.grid(scale, n, crowd.n_items * width)
+    grid = guarantee.grid(scale, n, crowd.n_items * crowd.form.width)
     noise_std = guarantee.noise_std(n) * float(np.sqrt(n))
     everybody, counts = np.ones(n, bool), np.full(crowd.n_items, n)
     return [Group(grid.cohort, everybody, counts, noise_std=noise_std)]
@@ -30,8 +29,8 @@ def groups(crowd: Simulated) -> list[Group]:
 
 def cost(given: CostInput) -> Cost:
     """As secure sums, or as plain ones over the whole catalogue; and noise for every entry."""
-    n_items, width = given.sizes.catalogue.n_items, given.sizes.width
-    noise_s = NOISE_S * n_items * width
+    n_items = given.n_items
+    noise_s = NOISE_S * n_items * given.form.width
     if given.settings.dp_noise == "distributed":
         found = secure_cost(given)
         how = f"{found.how}, and {1e6 * NOISE_S:.0f} us for the noise of each entry"

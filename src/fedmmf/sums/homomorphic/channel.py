@@ -8,8 +8,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fedmmf.errors import WireError
 from fedmmf.secagg.keys import derive, digest
-from fedmmf.sums.homomorphic.messages import NONCE_BYTES, HomomorphicKey, HomomorphicTask, Sealed
-from fedmmf.wire import Catalogue
+from fedmmf.sums.homomorphic.messages import NONCE_BYTES, HomomorphicKey, Sealed
 
 
 def channel_key(key: HomomorphicKey) -> bytes:
@@ -17,24 +16,23 @@ def channel_key(key: HomomorphicKey) -> bytes:
     return derive(key.channel, digest(key.public), b"homomorphic rounds")
 
 
-def seal(key: HomomorphicKey, round_: int, task: HomomorphicTask) -> Sealed:
+def seal(key: HomomorphicKey, round_: int, frame: bytes) -> Sealed:
     """Encrypt and authenticate what all parties are sent in a round."""
     nonce = os.urandom(NONCE_BYTES)
-    box = AESGCM(channel_key(key)).encrypt(nonce, task.encode(), _associated(round_))
+    box = AESGCM(channel_key(key)).encrypt(nonce, frame, _associated(round_))
     return Sealed(round_, nonce, box)
 
 
-def unseal(key: HomomorphicKey, message: Sealed, catalogue: Catalogue) -> HomomorphicTask:
-    """The task; raises where anything about it is not as it was sealed."""
+def unseal(key: HomomorphicKey, message: Sealed) -> bytes:
+    """What is in the box; raises where anything about it is not as it was sealed."""
     try:
         aead = AESGCM(channel_key(key))
-        text = aead.decrypt(message.nonce, message.box, _associated(message.round))
+        return aead.decrypt(message.nonce, message.box, _associated(message.round))
     except InvalidTag:
         raise WireError(
             f"the box of round {message.round} was not sealed for that round by the holder of "
             "this party's key"
         ) from None
-    return HomomorphicTask.decode(text, catalogue)
 
 
 def _associated(round_: int) -> bytes:

@@ -7,8 +7,9 @@ little noise.
 
 Li and Micciancio 2021: whoever sees approximate decryptions learns about the secret key. Here only
 the keeper decrypts and sees the sums as decrypted. Item factors computed from noisy sums do reach
-the parties; in a sum rounded to the true integers, the case of `sgd`, no noise is left to learn
-from. The sums of `vb` keep theirs: use Paillier where parties may collude with the server.
+the parties; in a sum rounded to the true integers, as every sum of the ring 2^32 is, no noise is
+left to learn from. A solver that calls for the ring 2^64 keeps some: use Paillier there, where
+parties may collude with the server.
 """
 
 import math

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedmmf.sums.costs import Cost, CostInput
 from fedmmf.sums.homomorphic.channel import seal
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
 from fedmmf.sums.homomorphic.schemes import PublicKey, SecretKey, generate, load_public
 from fedmmf.sums.vector import SumCodec, codec_of
 from fedmmf.wire.frames import HEADER_BYTES, NAME_BYTES
@@ -42,7 +42,7 @@ class Measured:
 
 def cost(given: CostInput, scheme: str, n_measured: int = 2) -> Cost:
     """A round: every party encrypts, the server adds, the keeper decrypts."""
-    bounds = given.solver.bounds(given.catalogue.scale.span)
+    bounds = given.solver.bounds(given.span)
     codec = codec_of(given.sizes, bounds, given.n_users, given.solver.ring)
     found = measure(_measuring_key(scheme), codec, n_measured)
     server_s = found.times * (found.add_s * given.n_users + found.decrypt_s)
@@ -78,7 +78,7 @@ def measure(secret: SecretKey, codec: SumCodec, n_measured: int) -> Measured:
 
 def _sealed_bytes(given: CostInput) -> int:
     key = HomomorphicKey("", given.n_users, bytes(32), b"")
-    empty = seal(key, 1, HomomorphicTask(np.zeros(0, np.int32), b""))
+    empty = seal(key, 1, b"")
     return len(empty.encode()) + given.round_bytes
 
 

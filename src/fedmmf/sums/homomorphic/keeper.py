@@ -11,11 +11,11 @@ from fedmmf.solvers.contract import ItemSums
 from fedmmf.sums.contract import Work, bounds_of
 from fedmmf.sums.hiding import HidingServer
 from fedmmf.sums.homomorphic.channel import seal
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, HomomorphicTask
+from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
 from fedmmf.sums.homomorphic.schemes import SecretKey, generate, load_public
 from fedmmf.sums.server_side import ServerDesk
 from fedmmf.sums.vector import SumCodec, codec_of
-from fedmmf.wire import Ask, Round, Survey, name_of
+from fedmmf.wire import Ask, Layout, Round, Survey, name_of
 
 MIN_PARTIES = 3  # a sum over fewer would show the keeper too much of one update
 
@@ -75,7 +75,7 @@ class KeeperServer(HidingServer):
 
     def sum(self, stage: str, work: Work) -> ItemSums:
         """Ask everybody; who does not answer, or answers nonsense, is left out."""
-        codec, frame = self._codec(work), self._sealed(work)
+        codec, frame = self._codec(work), self.publication(work)
         blind = BlindSum(self.key, _number(work), codec)
         questions = dict.fromkeys(self.desk.roster.joined, Ask(name_of(frame)))
         replies = self.desk.roster.ask(stage, questions, Ciphertexts, publication=frame)
@@ -87,25 +87,22 @@ class KeeperServer(HidingServer):
         self.survivors = blind.added
         total = self._secret.decrypt(blind.total(), codec.length, codec.largest)
         most = self._secret.largest_error(self.key.n_users, codec.largest)
-        return codec.sums(total, self._n_raters, most)
-
-    def finish(self, round_: Round) -> None:
-        """Hand out the final factors, sealed as well."""
-        self.hand_out(self._sealed(round_), self.desk.roster.joined)
+        counts_raters = isinstance(work, Survey) and not work.with_ratings
+        return codec.sums(total, None if counts_raters else self.known_raters(), most)
 
     def handout(self) -> bytes:
         """The key, for every party."""
         return self.key.encode()
 
-    def _sealed(self, work: Work) -> bytes:
-        task = HomomorphicTask(self.left_out, work.encode())
-        return seal(self.key, _number(work), task).encode()
+    def publication(self, work: Work | Layout) -> bytes:
+        """Sealed: the server is not to read it."""
+        return seal(self.key, _number(work), work.encode()).encode()
 
     def _codec(self, work: Work) -> SumCodec:
         desk = self.desk
         bounds = bounds_of(desk.catalogue, desk.solver, isinstance(work, Survey))
-        return codec_of(desk.expected(work), bounds, self.key.n_users, desk.solver.ring)
+        return codec_of(self.expected(work), bounds, self.key.n_users, desk.solver.ring)
 
 
-def _number(work: Work) -> int:
-    return 0 if isinstance(work, Survey) else work.round
+def _number(work: Work | Layout) -> int:
+    return work.round if isinstance(work, Round) else 0

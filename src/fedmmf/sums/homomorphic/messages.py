@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from fedmmf.arrays import Array
-from fedmmf.wire import Catalogue, Kind, Message
-from fedmmf.wire.frames import BLOB, ITEMS, TEXT, WHOLE, fixed, require
-from fedmmf.wire.messages import require_items
+from fedmmf.wire import Kind, Message
+from fedmmf.wire.frames import BLOB, TEXT, WHOLE, fixed, require
 
 NONCE_BYTES = 12
 
@@ -30,26 +28,12 @@ class HomomorphicKey(Message):
         require(0 < self.n_users < 1 << 31, f"1 to 2^31 users are summed; got {self.n_users}")
 
 
-@dataclass(frozen=True, eq=False)
-class HomomorphicTask(Message):
-    """Keeper to party, in the box of a `Sealed`: what to sum, and which items to leave out."""
-
-    kind: ClassVar[int] = Kind.HOMOMORPHIC_TASK
-    left_out: Annotated[Array, ITEMS]  # items that too few users rated
-    work: Annotated[bytes, BLOB]  # the frame of a `Round` or `Survey`
-
-    def check(self, known: Catalogue | None) -> None:
-        """Items of the catalogue."""
-        if known is not None:
-            require_items(self.left_out, known.n_items)
-
-
 @dataclass(frozen=True)
 class Sealed(Message):
-    """Published by the keeper: a `HomomorphicTask` under AES-256-GCM, with its round bound in."""
+    """Published by the keeper: a publication under AES-256-GCM, with its round bound in."""
 
     kind: ClassVar[int] = Kind.SEALED
-    round: Annotated[int, WHOLE]  # 0: a survey
+    round: Annotated[int, WHOLE]  # 0: a survey or a layout
     nonce: Annotated[bytes, fixed(NONCE_BYTES)]  # never used twice
     box: Annotated[bytes, BLOB]
 

@@ -1,24 +1,13 @@
 """A party's side of homomorphic sums: rounds arrive sealed, updates leave encrypted."""
 
-from dataclasses import dataclass
-
-from fedmmf.arrays import Array
 from fedmmf.errors import WireError
-from fedmmf.sums.contract import Work, bounds_of, sizes_of
+from fedmmf.sums.contract import Work, bounds_of
 from fedmmf.sums.homomorphic.channel import unseal
 from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
 from fedmmf.sums.homomorphic.schemes import load_public
 from fedmmf.sums.party_side import PartyDesk, PartySide
-from fedmmf.sums.vector import SumCodec, as_flags, codec_of
-from fedmmf.wire import Ask, Survey
-
-
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A publication out of its box."""
-
-    work: Work
-    left_out: Array | None  # (n_items,) bool
+from fedmmf.sums.vector import SumCodec, codec_of
+from fedmmf.wire import Ask, Layout, Round, Survey
 
 
 class HomomorphicParty(PartySide):
@@ -29,7 +18,7 @@ class HomomorphicParty(PartySide):
     def __init__(self, desk: PartyDesk) -> None:
         super().__init__(desk)
         self._key: HomomorphicKey | None = None
-        self._opened: Opened | None = None
+        self._opened: Work | Layout | None = None
 
     def hold(self, secret: bytes) -> None:
         """Take the keeper's key, if it is one that can encrypt."""
@@ -37,32 +26,30 @@ class HomomorphicParty(PartySide):
         load_public(key.scheme, key.public)
         self._key = key
 
-    def read(self, frame: bytes) -> Work:
+    def read(self, frame: bytes) -> Work | Layout:
         """Open a publication; a server that has not the key cannot make one."""
         if self._key is None:
             raise WireError("a sealed round needs the keeper's key first; give the party one")
         sealed = Sealed.decode(frame)
-        task = unseal(self._key, sealed, self.desk.catalogue)
-        work = self.desk.read_work(task.work)
-        if sealed.round != (0 if isinstance(work, Survey) else work.round):
+        work = self.desk.read_work(unseal(self._key, sealed))
+        if sealed.round != (work.round if isinstance(work, Round) else 0):
             raise WireError(f"the box of round {sealed.round} holds another round")
-        self._opened = Opened(work, as_flags(task.left_out, self.desk.catalogue.n_items))
+        self._opened = work
         return work
 
     def answer(self, message: Ask) -> Ciphertexts:
         """The party's part, encrypted."""
         work = self.desk.work(message.about)
-        key, opened = self._key, self._opened
-        if key is None or opened is None or opened.work is not work:
+        key = self._key
+        if key is None or self._opened is not work:
             raise WireError("that round is over; rounds must increase")
         codec = self._codec(work, key)
-        part = self.desk.contribute(work, codec, opened.left_out, n_parties=1)
+        part = self.desk.contribute(work, codec, None, n_parties=1)
         public = load_public(key.scheme, key.public)
         data = public.encrypt(codec.vector(part), codec.largest)
         return Ciphertexts(0 if isinstance(work, Survey) else work.round, data)
 
     def _codec(self, work: Work, key: HomomorphicKey) -> SumCodec:
-        desk, for_survey = self.desk, isinstance(work, Survey)
-        sizes = sizes_of(desk.catalogue, desk.solver, desk.invitation.rank, for_survey)
-        bounds = bounds_of(desk.catalogue, desk.solver, for_survey)
-        return codec_of(sizes, bounds, key.n_users, desk.solver.ring)
+        desk = self.desk
+        bounds = bounds_of(desk.catalogue, desk.solver, isinstance(work, Survey))
+        return codec_of(desk.sizes(work), bounds, key.n_users, desk.solver.ring)

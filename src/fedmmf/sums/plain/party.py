@@ -29,7 +29,7 @@ class PlainParty(PartySide):
             noise.check_sum(1, 1)  # only noise that each party adds for itself will do
             return
         if isinstance(work, Survey):
-            if desk.policy.sharing != "plain":
+            if not (desk.policy.sharing == "plain" or (desk.layout and desk.in_clear)):
                 raise WireError("this party answers a survey only in sums; its policy says so")
         elif not desk.solver.may_be_clear:
             raise WireError(f"updates of {desk.solver.name!r} hold masked ratings: only in sums")

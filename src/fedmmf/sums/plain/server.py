@@ -33,8 +33,8 @@ class PlainServer(ServerSide):
 
     def sum(self, stage: str, work: Work) -> ItemSums:
         """Collect everybody's updates and add them up."""
-        sizes, frame = self.desk.expected(work), work.encode()
-        rows = np.zeros((sizes.catalogue.n_items, sizes.width), np.float32)
+        sizes, frame = self.expected(work), self.publication(work)
+        rows = np.zeros((sizes.n_items, sizes.form.width), np.float32)
         n_raters, totals = np.zeros(len(rows), np.int64), np.zeros(sizes.n_totals)
         number, survivors = 0 if isinstance(work, Survey) else work.round, []
         joined = self.desk.roster.joined  # once: it is worked out anew each time

@@ -28,4 +28,4 @@ def update_bytes(given: CostInput, n_rows: float) -> float:
     """Bytes of one user's `Update`; a mean number of rows gives a mean length."""
     sizes = given.sizes
     fields = 4 + 4 + 4 + 8 + 4  # round; counts before items, counts and totals; shape of the rows
-    return HEADER_BYTES + fields + 4 * n_rows * (1 + sizes.width) + 8 * sizes.n_totals
+    return HEADER_BYTES + fields + 4 * n_rows * (1 + sizes.form.width) + 8 * sizes.n_totals

@@ -17,7 +17,7 @@ from fedmmf.secagg.sizes import SessionSize, session_bytes
 from fedmmf.sums.costs import Cost, CostInput
 from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.sums.secure.messages import SecureTrip
-from fedmmf.sums.vector import n_entries
+from fedmmf.sums.vector import Limbs, n_entries
 from fedmmf.wire.frames import NO_NAME
 
 HOW = "by a model fitted to measured rounds"
@@ -33,7 +33,8 @@ def cost_among(given: CostInput, n_parties: int) -> Cost:
     active = bool(given.settings.signed)
     degree, _ = graph_of(n_parties, active=active, batch=given.settings.batch)
     ring = ring_named(given.solver.ring)
-    size = SessionSize(n_parties, degree, n_entries(given.sizes), ring, active)
+    length = n_entries(given.sizes, Limbs.of(given.n_users, ring).n)
+    size = SessionSize(n_parties, degree, length, ring, active)
     inside, around = session_bytes(size), (2 + active) * frame_bytes()
     seconds = predicted_seconds(size)
     return Cost(inside.up + around, inside.down + around + given.round_bytes, *seconds, HOW)

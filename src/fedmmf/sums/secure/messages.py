@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from fedmmf.arrays import Array
 from fedmmf.secagg import LARGEST_COHORT
-from fedmmf.wire import Catalogue, Kind, Message
+from fedmmf.wire import Kind, Message
 from fedmmf.wire.frames import (
     BLOB,
     BYTE,
@@ -17,7 +17,6 @@ from fedmmf.wire.frames import (
     fixed,
     require,
 )
-from fedmmf.wire.messages import require_items
 
 SESSION_BYTES = 16
 
@@ -34,15 +33,16 @@ class SecureSetup(Message):
     kind: ClassVar[int] = Kind.SECURE_SETUP
     session: Annotated[bytes, fixed(SESSION_BYTES)]  # never used twice
     for_survey: Annotated[bool, SWITCH]  # the sums are of a survey; else of rounds
+    layout: Annotated[bytes, NAME]  # what rows there are; zeros: those of all items
     party: Annotated[int, WHOLE]  # whom this copy is for
     n_parties: Annotated[int, WHOLE]
     n_users: Annotated[int, WHOLE]  # behind all of them
     minimum: Annotated[int, WHOLE]  # the fewest parties that may be in a sum
     batch: Annotated[int, WHOLE]  # so many are summed together, by number, or not at all
-    left_out: Annotated[Array, ITEMS]  # items that too few users rated
+    left_out: Annotated[Array, ITEMS]  # rows of the layout that too few of these users rated
     identities: Annotated[tuple[bytes, ...], KEYS]  # Ed25519 public keys; empty: nobody signs
 
-    def check(self, known: Catalogue | None) -> None:
+    def check(self, known: Any) -> None:
         """Sizes that a party is willing to compute with."""
         n = self.n_parties
         require(0 < n <= LARGEST_COHORT, f"1 to {LARGEST_COHORT} parties are summed; got {n}")
@@ -51,8 +51,7 @@ class SecureSetup(Message):
         require(0 < self.batch <= n, f"a batch has 1 to {n} parties; got {self.batch}")
         n_keys = len(self.identities)
         require(n_keys in (0, n), f"there must be an identity for each party; got {n_keys}")
-        if known is not None:
-            require_items(self.left_out, known.n_items)
+        require(len(self.left_out) == 0 or not self.for_survey, "a survey leaves nothing out")
 
 
 @dataclass(frozen=True)

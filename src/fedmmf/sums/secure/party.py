@@ -12,13 +12,14 @@ from fedmmf.secagg.messages import Survivors
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 from fedmmf.solvers.contract import Bounds
-from fedmmf.sums.contract import Work, bounds_of, sizes_of
+from fedmmf.sums.contract import Work, bounds_of, round_sizes, survey_sizes
 from fedmmf.sums.party_side import PartyDesk, PartySide
 from fedmmf.sums.secure.agreed import agreed_setup, graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.sums.vector import SumCodec, as_flags, codec_of
 from fedmmf.wire import Message, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
+from fedmmf.wire.messages import Expected, require_items
 
 MOST_NEIGHBOURS = 600  # sharing secrets takes time with the square of their number
 
@@ -61,17 +62,31 @@ class SecureParty(PartySide):
         self._check_cohort(message)
         self._check_identities(message)
         desk = self.desk
-        sizes = sizes_of(desk.catalogue, desk.solver, desk.invitation.rank, message.for_survey)
+        sizes = self._sizes(message)
         codec = codec_of(sizes, self._bounds(message), message.n_users, desk.solver.ring)
         if desk.policy.noise is not None:
-            n_entries = sizes.catalogue.n_items * sizes.width
+            n_entries = sizes.n_items * sizes.form.width
             desk.policy.noise.grid(float(codec.rows.scale), message.n_parties, n_entries)
         identity = desk.policy.identity
         setup = agreed_setup(message, codec, desk.invitation)
         session = SessionClient(setup, message.party, identity=identity)
         self._check_batch(setup, message.party)
-        left_out = as_flags(message.left_out, desk.catalogue.n_items)
+        left_out = as_flags(message.left_out, sizes.n_items) if len(message.left_out) else None
         return Agreement(message, codec, left_out, session)
+
+    def _sizes(self, message: SecureSetup) -> Expected:
+        """Of what is summed, by the layout that this party has adopted."""
+        layout = self.desk.layout
+        is_first = message.layout == NO_NAME and message.for_survey
+        if not is_first and (layout is None or message.layout != name_of(layout.encode())):
+            raise WireError("these sums are of a layout that this party has not adopted")
+        n_items = self.desk.catalogue.n_items
+        if layout is None or message.for_survey:
+            sizes = survey_sizes(n_items, None if is_first else layout)
+        else:
+            sizes = round_sizes(n_items, layout, self.desk.form)
+        require_items(message.left_out, sizes.n_items)
+        return sizes
 
     def _bounds(self, message: SecureSetup) -> Bounds:
         noise = self.desk.policy.noise
@@ -208,7 +223,10 @@ class SecureParty(PartySide):
             return np.zeros(0, codec.ring.dtype)  # it only makes keys for the next round
         if work is None:
             raise WireError("a trip that sums has to say what is summed")
-        if isinstance(work, Survey) != agreed.setup.for_survey:
+        is_same = isinstance(work, Survey) == agreed.setup.for_survey
+        if isinstance(work, Survey):
+            is_same &= work.with_ratings == (agreed.setup.layout != NO_NAME)
+        if not is_same:
             raise WireError("these sums were agreed on for something else than what is published")
         n_parties = agreed.setup.n_parties
         part = self.desk.contribute(work, codec, agreed.left_out, n_parties)

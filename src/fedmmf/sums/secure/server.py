@@ -21,12 +21,12 @@ from fedmmf.arrays import Array
 from fedmmf.errors import DataError, ExcludedError, WireError
 from fedmmf.secagg import MINIMUM_COHORT, BelowThresholdError, SessionServer, Setup
 from fedmmf.solvers.contract import Bounds, ItemSums
-from fedmmf.sums.contract import CORRUPT, Work, bounds_of
+from fedmmf.sums.contract import CORRUPT, Census, Work, bounds_of
 from fedmmf.sums.hiding import HidingServer
 from fedmmf.sums.secure.agreed import agreed_setup
 from fedmmf.sums.secure.messages import SESSION_BYTES, SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.sums.server_side import ServerDesk
-from fedmmf.sums.vector import SumCodec, codec_of
+from fedmmf.sums.vector import SumCodec, as_flags, codec_of
 from fedmmf.wire import Round, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
@@ -75,6 +75,7 @@ class SecureServer(HidingServer):
     def __init__(self, desk: ServerDesk, names: Sequence[str] | None = None) -> None:
         super().__init__(desk)
         self._names = names
+        self.left_out = np.zeros(0, np.int32)  # of the layout: what too few of the summed rated
         self._session: _Session | None = None
         self._resting: set[str] = set()  # left out of a survey that is made again
         self._excluded: set[str] = set()  # who broke the protocol
@@ -84,7 +85,7 @@ class SecureServer(HidingServer):
         """What decides the sums of so many parties."""
         return SecureOptions()
 
-    def count_raters(self) -> ItemSums:
+    def census(self) -> Census:
         """A survey that fails is made again, without those who made it fail, and some more.
 
         Parties that sign and have unmasked one do not help with another that differs by one or two.
@@ -93,7 +94,7 @@ class SecureServer(HidingServer):
         try:
             while True:
                 try:
-                    return super().count_raters()
+                    return super().census()
                 except (WireError, DataError) as error:
                     n_failed += not isinstance(error, ExcludedError)
                     if n_failed == _ATTEMPTS:
@@ -113,18 +114,20 @@ class SecureServer(HidingServer):
     def finish(self, round_: Round) -> None:
         """Hand out the final factors."""
         names = self.desk.roster.joined if self._names is None else self._names
-        self.hand_out(round_.encode(), names)
+        self.hand_out(round_, names)
 
     def sum(self, stage: str, work: Work) -> ItemSums:
         """Run one round of the protocol."""
         self.survivors = ()
         try:
             session = self._fit_session(work) or self._start(work)
-            total = self._round(session, "trip" if stage == "round" else stage, work.encode())
+            frame = self.publication(work)
+            total = self._round(session, "trip" if stage == "round" else stage, frame)
             if total is None:
                 raise WireError("the session gave no sum for this round")
             survivors = [session.names[number] for number in session.protocol.survivors]
-            n_raters = self.n_raters_among(survivors)
+            counts_raters = isinstance(work, Survey) and not work.with_ratings
+            n_raters = None if counts_raters else self.n_raters_among(survivors)
             sums = session.codec.sums(session.codec.ring.lift(total), n_raters)
         except (WireError, DataError) as error:
             if self._give_up(error):
@@ -134,17 +137,24 @@ class SecureServer(HidingServer):
         self._end_if_guilty(session)
         return sums
 
-    def n_raters_among(self, survivors: Sequence[str]) -> Array | None:
-        """What is known of the raters of a sum over these parties."""
-        return self._n_raters
+    def n_raters_among(self, survivors: Sequence[str]) -> Array:
+        """What is known of the raters of a sum over these parties. (n_items,)."""
+        known = self.known_raters()
+        return np.where(as_flags(self.left_out, len(known)), 0, known)
 
     def _fit_session(self, work: Work) -> _Session | None:
         """The session at hand, if it is for such sums, and of the same items."""
         session = self._session
         if session is None or session.setup.for_survey != isinstance(work, Survey):
             return None
-        is_same = np.array_equal(session.setup.left_out, self.left_out)
+        is_same = session.setup.layout == self._layout_name(work)
+        is_same &= np.array_equal(session.setup.left_out, self.left_out)
         return session if is_same else None
+
+    def _layout_name(self, work: Work) -> bytes:
+        """What the sums of some work are laid out by; the first survey is of all items."""
+        is_first = isinstance(work, Survey) and not work.with_ratings
+        return NO_NAME if is_first else name_of(self.require_layout().encode())
 
     def _start(self, work: Work) -> _Session:
         """Agree on a session, without those who will not, and fill its pipeline."""
@@ -237,15 +247,16 @@ class SecureServer(HidingServer):
         setup = SecureSetup(
             session=os.urandom(SESSION_BYTES),
             for_survey=for_survey,
+            layout=self._layout_name(work),
             party=0,
             n_parties=len(names),
             n_users=n_users,
             minimum=max(options.minimum, desk.settings.smallest_cohort),
             batch=desk.settings.batch,
-            left_out=self.left_out,
+            left_out=self.left_out if not for_survey else self.left_out[:0],
             identities=tuple(joined[name].identity for name in names) if signed else (),
         )
-        codec = codec_of(desk.expected(work), bounds, n_users, desk.solver.ring)
+        codec = codec_of(self.expected(work), bounds, n_users, desk.solver.ring)
         return _Session(names, setup, codec, agreed_setup(setup, codec, desk.invitation))
 
     def _invite(self, session: _Session) -> list[str]:

@@ -6,6 +6,7 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import SettingsError
 from fedmmf.secagg import FixedPoint, ring_named
+from fedmmf.secagg.ring import RING64
 from fedmmf.sums.rare import are_rare
 from fedmmf.sums.simulated import Group, Simulated
 
@@ -41,11 +42,13 @@ def hidden_group(crowd: Simulated, members: Array) -> Group:
     counts = crowd.lists.counts(crowd.n_items, None if members.all() else members)
     is_rare = are_rare(counts, crowd.settings.min_raters, crowd.settings.batch)
     bounds, ring, n = crowd.solver.bounds(crowd.span), ring_named(crowd.solver.ring), members.sum()
-    rows, totals = (FixedPoint(int(n), bound, ring) for bound in (bounds.row, bounds.total))
+    rows, totals = FixedPoint(int(n), bounds.row, ring), FixedPoint(int(n), bounds.total, RING64)
     cohort = Cohort(
         members=None if members.all() else members,
         left_out=is_rare if is_rare.any() else None,
         bound=bounds.row,
         scale=float(rows.scale),
+        total_bound=bounds.total,
+        total_scale=float(totals.scale),
     )
-    return Group(cohort, members, np.where(is_rare, 0, counts), totals)
+    return Group(cohort, members, np.where(is_rare, 0, counts))

@@ -1,0 +1,105 @@
+"""Centralised rankers to compare lists with; short, with numpy and scipy alone.
+
+They hold everybody's ratings. Each is tuned on a part of the training ratings, as ours could be.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+
+from fedmmf.arrays import Array
+from fedmmf.data import Ratings
+
+Scores = Callable[[Array], Array]
+"""Codes of users -> scores of all items. (n, n_items)."""
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """A way to rank, and the settings that it is tuned over."""
+
+    name: str
+    fit: Callable[..., Scores]  # (ratings, least, **settings)
+    grid: Sequence[Mapping[str, Any]]
+
+
+def chosen_matrix(ratings: Ratings, only_liked: bool, least: float) -> Any:
+    """1 for each rating, or for each that is at least `least`. (n_users, n_items), sparse."""
+    keep = ratings.values >= least if only_liked else np.ones(len(ratings), bool)
+    codes = (ratings.user_codes[keep], ratings.item_codes[keep])
+    shape = (ratings.n_users, ratings.n_items)
+    return sparse.csr_matrix((np.ones(int(keep.sum()), np.float32), codes), shape=shape)
+
+
+def popularity(ratings: Ratings, least: float) -> Scores:
+    """The same for everybody: how many rated an item."""
+    counts = np.bincount(ratings.item_codes, minlength=ratings.n_items).astype(np.float32)
+    return lambda users: np.tile(counts, (len(users), 1))
+
+
+def ease(ratings: Ratings, least: float, penalty: float, only_liked: bool) -> Scores:
+    """Steck 2019, Embarrassingly shallow autoencoders for sparse data: a closed form."""
+    x = chosen_matrix(ratings, only_liked, least)
+    known = np.flatnonzero(np.asarray(x.sum(axis=0)).ravel())
+    gram = np.asarray((x[:, known].T @ x[:, known]).todense(), np.float32)
+    gram[np.diag_indices(len(known))] += penalty
+    inverse = linalg.inv(gram, overwrite_a=True, check_finite=False)
+    weights = -inverse / np.diag(inverse)
+    weights[np.diag_indices(len(known))] = 0.0
+
+    def scores(users: Array) -> Array:
+        out = np.full((len(users), ratings.n_items), -np.inf, np.float32)
+        out[:, known] = x[users][:, known] @ weights
+        return out
+
+    return scores
+
+
+def ials(
+    ratings: Ratings, least: float, factors: int, weight: float, penalty: float, only_liked: bool
+) -> Scores:
+    """Hu, Koren and Volinsky 2008, with the frequency-scaled penalty of Rendle et al. 2022."""
+    x = chosen_matrix(ratings, only_liked, least)
+    q = 0.1 / np.sqrt(factors) * np.random.default_rng(0).standard_normal((x.shape[1], factors))
+    p = np.zeros((x.shape[0], factors))
+    turned = x.T.tocsr()
+    for _ in range(12):
+        p = _half_step(x, q, weight, penalty)
+        q = _half_step(turned, p, weight, penalty)
+    return lambda users: p[users] @ q.T
+
+
+def _half_step(x: Any, other: Array, weight: float, penalty: float) -> Array:
+    """Solve for every row of x; unrated entries are zeros with a weight. (n, factors)."""
+    everything = weight * other.T @ other
+    found = np.zeros((x.shape[0], other.shape[1]))
+    for row in range(x.shape[0]):
+        mine = other[x.indices[x.indptr[row] : x.indptr[row + 1]]]
+        pull = penalty * (len(mine) + weight * x.shape[1])
+        normal = everything + mine.T @ mine + pull * np.eye(other.shape[1])
+        found[row] = linalg.solve(normal, mine.sum(axis=0), assume_a="pos")
+    return found
+
+
+def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every combination."""
+    found: list[dict[str, Any]] = [{}]
+    for name, some in values.items():
+        found = [{**one, name: value} for one in found for value in some]
+    return found
+
+
+RANKERS = (
+    Ranker("popularity", popularity, [{}]),
+    Ranker("EASE", ease, _grid(penalty=[50.0, 200.0, 500.0, 1500.0], only_liked=[False, True])),
+    Ranker(
+        "iALS",
+        ials,
+        _grid(
+            factors=[32, 64], weight=[0.05, 0.15], penalty=[0.003, 0.01], only_liked=[False, True]
+        ),
+    ),
+)

@@ -1,0 +1,359 @@
+"""Kernels of `vb`: one fused pass over users, and what it is made of.
+
+All in one file, because numba's cache notices changes of a kernel's own file alone.
+"""
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.solvers.vb.ordinal import FAR, LEAST_SHARE
+
+# Not all of fastmath: whether a number is finite has to stay a question.
+_jit = numba.njit(
+    cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy"
+)
+
+
+@_jit
+def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> None:
+    """Sum of E[q q^T]: sum E[q] E[q]^T + V diag(sum of shrinkages) V^T."""
+    k = len(basis)
+    turned = np.empty((k, k))
+    for i in range(k):
+        for f in range(k):
+            turned[i, f] = basis[i, f] * shrunk[f]
+    np.dot(turned, basis.T, second)
+    for i in range(k):
+        for j in range(k):
+            second[i, j] += gram[i, j]
+
+
+@_jit
+def _solve(second: Array, first: Array, a: Array, prior: Array, tau: float, mean: Array) -> Array:
+    """Fill the mean of the posterior; return its covariance."""
+    matrix, right = second / tau, a * prior + first / tau
+    for f in range(len(a)):
+        matrix[f, f] += a[f]
+    covariance = np.linalg.inv(matrix)
+    np.dot(covariance, right, mean)
+    return covariance
+
+
+@_jit
+def _gather(mine: Array, table: Array, q: Array, seen: Array, shrunk: Array) -> None:
+    """Copy E[q] of a user's items, and add up E[q] and the shrinkages."""
+    k = q.shape[1]
+    seen[:] = np.float32(0)
+    shrunk[:] = np.float32(0)
+    for j in range(len(mine)):
+        i = mine[j]
+        for f in range(k):
+            q[j, f] = table[i, f]
+            seen[f] += table[i, f]
+            shrunk[f] += table[i, k + f]
+
+
+@_jit
+def _cdf(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2.0))
+
+
+@_jit
+def _density(x: float) -> float:
+    return math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
+
+@_jit
+def _fill_latent(
+    levels: Array, mask: Array, q: Array, p: Array, cuts: Array, tau: float, out: Array, sums: Array
+) -> float:
+    """`ordinal.latent` less the mask, and `ordinal.level_totals`; return the summed variance.
+
+    Without levels, `out` stays as it is.
+    """
+    spread, total, n_cuts = math.sqrt(tau), 0.0, len(cuts)
+    sums[:] = 0.0
+    for j in range(len(levels)):
+        expected = np.float64(mask[j])
+        for f in range(len(p)):
+            expected += q[j, f] * p[f]
+        low, high, at_low, at_high, below, above = -FAR, FAR, 0.0, 0.0, 0.0, 1.0
+        for cut in range(n_cuts):
+            x = (cuts[cut] - expected) / spread
+            share, slope = _cdf(x), _density(x)
+            sums[cut] += levels[j] <= cut
+            sums[n_cuts + cut] += share
+            sums[2 * n_cuts + cut] += slope / spread
+            if cut + 1 == levels[j]:
+                low, at_low, below = min(max(x, -FAR), FAR), slope, share
+            if cut == levels[j]:
+                high, at_high, above = min(max(x, -FAR), FAR), slope, share
+        share = max(above - below, LEAST_SHARE)
+        shift = (at_low - at_high) / share
+        variance = 1.0 + (low * at_low - high * at_high) / share - shift * shift
+        total += tau * min(max(variance, 0.0), 1.0)
+        out[j] = np.float32(expected + spread * shift - mask[j])
+    return total
+
+
+@_jit
+def _fill_known(seen: Array, n: int, profile: Array, known: Array) -> None:
+    """`VbParty._known`, from the sum of E[q] over the rated items."""
+    n_seen = len(known) - len(profile)
+    for f in range(n_seen):
+        known[f] = seen[f] / np.sqrt(max(n, 1))
+    for f in range(len(profile)):
+        known[n_seen + f] = profile[f]
+
+
+@_jit
+def _fill_prior(known: Array, weights: Array, prior: Array) -> None:
+    """Mean of the prior of p_u."""
+    np.dot(known, weights, prior)
+    prior[0] += 1.0
+
+
+@_jit
+def _fill_line(line: Array, value: float, own: Array) -> None:
+    """`party._unrated_line`."""
+    for f in range(len(line)):
+        line[f] = -np.float64(own[f])
+    line[0] += value
+
+
+@_jit
+def _add_unrated(
+    second: Array,
+    first: Array,
+    q: Array,
+    mine: Array,
+    design: Array,
+    line: Array,
+    weight: float,
+    all_moment: Array,
+    all_line: Array,
+    gram: Array,
+    here: Array,
+) -> float:
+    """`party._with_unrated`: change the sums that decide p_u; return what the squares gain."""
+    k, squares = len(first), float(weight * np.dot(line, np.dot(gram, line)))
+    first += weight * np.dot(all_line, line)
+    for i in range(k):
+        for j in range(k):
+            second[i, j] = (1 - weight) * second[i, j] + weight * all_moment[i, j]
+    for j in range(len(mine)):
+        total = 0.0
+        for f in range(len(line)):
+            total += design[mine[j], f] * line[f]
+        here[j] = weight * total
+        squares -= weight * total * total
+        for f in range(k):
+            first[f] -= weight * total * q[j, f]
+    return squares
+
+
+@_jit
+def _error(
+    squares: float, mean: Array, covariance: Array, first: Array, second: Array, moment: Array
+) -> float:
+    """E[(r - q.p)^2], summed; fill E[p p^T]."""
+    error = squares
+    for i in range(len(mean)):
+        error -= 2 * mean[i] * first[i]
+        for j in range(len(mean)):
+            moment[i, j] = covariance[i, j] + mean[i] * mean[j]
+            error += moment[i, j] * second[i, j]
+    return error
+
+
+@_jit
+def _fill_rows(ratings: Array, here: Array, mean: Array, is_look: bool, e: Array) -> bool:
+    """Turn E[p p^T] E[q_i] in `e` into a user's rows; whether all are finite."""
+    doubt = np.float32(0)
+    for j in range(len(ratings)):
+        r = np.float32(ratings[j] - here[j])
+        for f in range(len(mean)):
+            gradient = r * np.float32(mean[f]) - e[j, f]
+            e[j, f] = np.float32(mean[f]) if is_look else gradient
+            doubt += e[j, f] * np.float32(0)
+    return bool(np.isfinite(doubt))
+
+
+@_jit
+def _round(values: Array, limit: Any, scale: Any) -> None:
+    """Bound and round to whole steps; the scale is a power of two, so nothing else changes."""
+    for f in range(len(values)):
+        values[f] = np.rint(min(max(values[f] * scale, -limit), limit))
+
+
+@_jit
+def _add_rows(rows: Array, items: Array, left_out: Array, table: Array) -> None:
+    """Add a user's rows to the sums; a float64 adds whole numbers exactly, up to 53 bits."""
+    for j in range(len(items)):
+        i = items[j]
+        if left_out[i]:
+            continue
+        for f in range(rows.shape[1]):
+            table[i, f] += rows[j, f]
+
+
+@_jit
+def _fill_totals(
+    out: Array, numbers: Array, mean: Array, moment: Array, prior: Array, n: int
+) -> int:
+    """weight, error, n_users, n_ratings, deviation, moment; return where the rest begins."""
+    k = len(mean)
+    out[0], out[1], out[2], out[3] = numbers[0], numbers[1], 1.0, n
+    at = 4
+    for i in range(k):
+        out[at] = moment[i, i] - 2 * mean[i] * prior[i] + prior[i] * prior[i]
+        at += 1
+    for i in range(k):
+        for j in range(i + 1):
+            out[at] = n * moment[i, j]
+            at += 1
+    return at
+
+
+@_jit
+def _fill_users(out: Array, at: int, known: Array, mean: Array, profile: Array) -> int:
+    """Sums for the weights of users' prior, and of profiles."""
+    e, k = len(known), len(mean)
+    for i in range(e):
+        for j in range(i + 1):
+            out[at] = known[i] * known[j]
+            at += 1
+    for i in range(e):
+        out[at] = 0.0
+        for f in range(1, k):
+            out[at + f] = known[i] * mean[f]
+        at += k
+    if len(profile) > 0:
+        out[at] = 1.0 if profile.any() else 0.0
+        out[at + 1 : at + 1 + len(profile)] = profile
+        at += 1 + len(profile)
+    return at
+
+
+@_jit
+def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> None:
+    """E[p p^T] and E[p] times the line of unrated items, where these count."""
+    if len(line) == 0:
+        return
+    for i in range(len(mean)):
+        for j in range(i + 1):
+            out[at] = moment[i, j]
+            at += 1
+    for i in range(len(mean)):
+        for f in range(len(line)):
+            out[at] = mean[i] * line[f]
+            at += 1
+
+
+@_jit
+def _add_totals(values: Array, bound: float, scale: float, sums: Array) -> bool:
+    """Add a user's totals, in whole steps or as they are; whether all are finite."""
+    doubt = 0.0
+    for f in range(len(values)):
+        doubt += values[f] * 0.0
+        if scale > 0:
+            sums[f] += np.rint(min(max(values[f], -bound), bound) * scale)
+        else:
+            sums[f] += values[f]
+    return bool(np.isfinite(doubt))
+
+
+@_jit
+def user_pass(
+    begin: int,
+    end: int,
+    indptr: Array,
+    items: Array,
+    masked: Array,
+    table: Array,  # E[q] and shrinkages of each item, side by side (n_items, 2 k) float32
+    design: Array,  # (n_items, m) float32
+    basis: Array,
+    a: Array,
+    user_weights: Array,
+    all_moment: Array,
+    all_line: Array,
+    gram: Array,
+    tau: float,
+    weight: float,
+    value: float,
+    profiles: Array,  # (n_users, d)
+    shown_profiles: Array,  # the same, the mean one where there is none
+    lines: Array,  # (n_users, m)
+    p: Array,
+    is_member: Array,
+    left_out: Array,
+    limit: Any,
+    scale: Any,
+    total_bound: float,
+    total_scale: float,
+    with_rows: bool,
+    is_look: bool,
+    levels: Array,  # of ordered ratings; empty where they are taken as numbers
+    mask: Array,
+    cuts: Array,
+    sums: Array,
+    total_sums: Array,
+) -> bool:
+    """`VbParty.update` for users begin..end; whether all of it is finite.
+
+    Without rows, p alone moves.
+    """
+    k, m, longest = len(a), design.shape[1], 0
+    for u in range(begin, end):
+        longest = max(longest, indptr[u + 1] - indptr[u])
+    q_all, e_all = np.empty((longest, k), np.float32), np.empty((longest, k), np.float32)
+    here_all, ratings_all = np.zeros(longest), np.empty(longest, np.float32)
+    seen, shrunk = np.empty(k, np.float32), np.empty(k, np.float32)
+    second, moment, known = np.empty((k, k)), np.empty((k, k)), np.empty(len(user_weights))
+    mean, first, prior = np.empty(k), np.empty(k), np.empty(k)
+    line, numbers, totals = np.zeros(m), np.empty(2), np.zeros(len(total_sums))
+    ordered, is_sound = np.zeros(3 * len(cuts)), True
+    for u in range(begin, end):
+        n = indptr[u + 1] - indptr[u]
+        if n == 0 and with_rows:
+            continue
+        own = slice(indptr[u], indptr[u + 1])
+        mine, ratings = items[own], ratings_all[:n]
+        ratings[:] = masked[own]
+        q, e, here = q_all[:n], e_all[:n], here_all[:n]
+        _gather(mine, table, q, seen, shrunk)
+        variance = _fill_latent(levels[own], mask[own], q, p[u], cuts, tau, ratings, ordered)
+        first[:] = np.dot(q.T, ratings)
+        squares = np.float64(np.dot(ratings, ratings)) + variance
+        _fill_known(seen, n, shown_profiles[u], known)
+        _fill_prior(known, user_weights, prior)
+        _fill_second(np.dot(q.T, q), shrunk, basis, second)
+        numbers[0] = n
+        if m > 0:
+            _fill_line(line, value, lines[u])
+            public = (all_moment, all_line, gram)
+            squares += _add_unrated(second, first, q, mine, design, line, weight, *public, here)
+            numbers[0] = (1 - weight) * n + weight * len(table)
+        covariance = _solve(second, first, a, prior, tau, mean)
+        p[u] = mean
+        is_sound &= bool(np.isfinite(mean.sum()))
+        if not with_rows:
+            continue
+        numbers[1] = _error(squares, mean, covariance, first, second, moment)
+        np.dot(q, ((1 - weight) * moment).astype(np.float32), e)
+        is_sound &= _fill_rows(ratings, here, mean, is_look, e)
+        if not is_member[u] or not is_sound:
+            continue
+        if scale > 0:
+            _round(e.ravel(), limit, scale)
+        _add_rows(e, mine, left_out, sums)
+        at = _fill_totals(totals, numbers, mean, moment, prior, n)
+        at = _fill_users(totals, at, known, mean, profiles[u])
+        _fill_all(totals, at, mean, moment, line)
+        totals[len(totals) - len(ordered) :] = ordered
+        is_sound &= _add_totals(totals, total_bound, total_scale, total_sums)
+    return is_sound

@@ -1,0 +1,49 @@
+"""Masks as linear functions of public item features, for what needs sums over a whole catalogue.
+
+Where unrated items count, every party needs the sum of f_u(i) q_i over all items, and the server
+the sum of f_u(i) p_u over all users. With f_u(i) = x_i . w_u both go through small matrices. The
+masks `none`, `mean` and `lr` are linear; of `fm` and `nn` this is the line that is nearest to them
+over the catalogue, used for unrated items alone.
+"""
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.lists import UserLists
+from fedmmf.masks.fitting import Applicable, Runner, apply_mask
+
+PROBES = 1024  # items at most that a line is fitted to
+BLOCK = 4096  # users whose masks are applied at once
+
+
+def lines_of(masks: Applicable, features: Array, design: Array, runner: Runner) -> Array:
+    """f_u(i) as weights of the design, on the rating scale. (n_users, m)."""
+    n_users, m = len(masks.theta), design.shape[1]
+    if masks.family.is_linear and masks.theta.shape[1] in (0, m):
+        lines = np.zeros((n_users, m))
+        lines[:, : masks.theta.shape[1]] = masks.scale.span * masks.theta
+        lines[:, 0] += masks.mean if masks.family.is_centred else 0.0
+        return lines
+    return _fitted(masks, features, design, runner)
+
+
+def _fitted(masks: Applicable, features: Array, design: Array, runner: Runner) -> Array:
+    """Least squares over the catalogue, or over items spread evenly through it. (n_users, m)."""
+    probes = np.unique(np.linspace(0, len(design) - 1, PROBES).astype(np.int32))
+    solve = np.linalg.pinv(design[probes])  # (m, n_probes)
+    lines = np.empty((len(masks.theta), design.shape[1]))
+    for start in range(0, len(lines), BLOCK):
+        part = _Some(masks, slice(start, start + BLOCK))
+        n = len(part.theta)
+        lists = UserLists(len(probes) * np.arange(n + 1), np.tile(probes, n))
+        values = apply_mask(part, lists, features, runner).reshape(n, len(probes))
+        lines[start : start + BLOCK] = values @ solve.T
+    return lines
+
+
+class _Some:
+    """Masks of some of the users."""
+
+    def __init__(self, masks: Applicable, users: slice) -> None:
+        self.family, self.scale, self.mean = masks.family, masks.scale, masks.mean
+        self.theta = masks.theta[users]

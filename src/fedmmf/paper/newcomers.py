@@ -1,0 +1,115 @@
+"""Users whom training did not know: nothing of them is known, or a few ratings are.
+
+The test part is the latest fifth of all ratings. In the first case errors are those of users who
+have no earlier one; in the second these users join with their first ratings, and are tested on the
+others. Every mask and solver, beside what simple means give.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmmf import evaluation
+from fedmmf.arrays import Array
+from fedmmf.data import Ratings
+from fedmmf.errors import DataError
+from fedmmf.masks import FAMILIES
+from fedmmf.model import FedMMF
+from fedmmf.solvers import SOLVERS
+
+TEST, GIVEN = 0.2, 10  # share of the ratings; ratings that newcomers join with
+BIAS_SHRINKAGE = 5.0  # ratings' worth of pull of biases towards none
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class NewcomerRow:
+    """Errors of one way to predict."""
+
+    model: str
+    solver: str
+    unseen: float  # RMSE of users without a rating in training
+    joined: float  # RMSE of the same users after they have joined with some ratings
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """Ratings to train on, and of users who come later."""
+
+    train: Ratings
+    unseen: Ratings  # all that newcomers rate
+    given: Ratings  # what they join with
+    test: Ratings  # the rest
+
+    @classmethod
+    def of(cls, ratings: Ratings) -> "Situation":
+        """By time."""
+        train, later = ratings.split_by_time(TEST)
+        is_new = np.diff(train.by_user)[later.user_codes] == 0
+        times = later.timestamps
+        if times is None or np.bincount(later.user_codes[is_new], minlength=1).max() <= GIVEN:
+            raise DataError(
+                f"{ratings.name!r} has nobody new with more than {GIVEN} of its latest ratings"
+            )
+        unseen = later.select(is_new)
+        order = np.lexsort((times[is_new], unseen.user_codes))
+        place = np.empty(len(unseen), np.int64)  # (n,) among the ratings of its user
+        place[order] = np.arange(len(unseen)) - unseen.by_user[unseen.user_codes[order]]
+        return cls(train, unseen, unseen.select(place < GIVEN), unseen.select(place >= GIVEN))
+
+
+def newcomer_rows(ratings: Ratings, seed: int, tell: Tell) -> Iterator[NewcomerRow]:
+    """Means first, then every mask with every solver."""
+    found = Situation.of(ratings)
+    yield from _means(found)
+    for solver in SOLVERS.names():
+        for mask in FAMILIES.names():
+            tell(f"{mask}, {solver}")
+            model = FedMMF(mask=mask, solver=solver, seed=seed).fit(found.train)
+            errors = (_unseen(model, found.unseen), _joined(model, found.given, found.test))
+            yield NewcomerRow(mask, solver, *(round(error, 4) for error in errors))
+
+
+def _unseen(model: FedMMF, unseen: Ratings) -> float:
+    users, items = unseen.user_ids[unseen.user_codes], unseen.item_ids[unseen.item_codes]
+    return evaluation.rmse(unseen.values, model.predict(users, items))
+
+
+def _joined(model: FedMMF, given: Ratings, test: Ratings) -> float:
+    """Each newcomer joins by itself, with its own ratings."""
+    errors = []
+    for user in np.unique(test.user_codes):
+        own, later = (slice(*part.by_user[user : user + 2]) for part in (given, test))
+        items = given.item_ids[given.item_codes[own]].tolist()
+        newcomer = model.join(dict(zip(items, given.values[own].tolist(), strict=True)))
+        predicted = newcomer.predict(test.item_ids[test.item_codes[later]])
+        errors.append(test.values[later] - predicted)
+    return float(np.sqrt(np.mean(np.square(np.concatenate(errors), dtype=np.float64))))
+
+
+def _means(found: Situation) -> Iterator[NewcomerRow]:
+    """Of items alone, and of items and users."""
+    items, test = _item_means(found.train), found.test
+    unseen = evaluation.rmse(found.unseen.values, items[found.unseen.item_codes])
+    both = items[test.item_codes] + _user_bias(found.given, items)[test.user_codes]
+    errors = (items[test.item_codes], test.scale.clip(both))
+    for name, predicted in zip(("item means", "item and user bias"), errors, strict=True):
+        joined = evaluation.rmse(test.values, predicted)
+        yield NewcomerRow(name, "-", round(unseen, 4), round(joined, 4))
+
+
+def _item_means(ratings: Ratings) -> Array:
+    """Shrunken towards the overall mean. (n_items,)."""
+    overall = float(ratings.values.mean(dtype=np.float64))
+    counts = np.bincount(ratings.item_codes, minlength=ratings.n_items)
+    sums = np.bincount(ratings.item_codes, ratings.values - overall, ratings.n_items)
+    return np.asarray(overall + sums / (counts + BIAS_SHRINKAGE))
+
+
+def _user_bias(given: Ratings, items: Array) -> Array:
+    """What users give beyond the items' means, shrunken. (n_users,)."""
+    beyond = given.values - items[given.item_codes]
+    counts = np.bincount(given.user_codes, minlength=given.n_users)
+    sums = np.bincount(given.user_codes, beyond, given.n_users)
+    return np.asarray(sums / (counts + BIAS_SHRINKAGE))

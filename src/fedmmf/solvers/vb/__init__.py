@@ -1,0 +1,111 @@
+"""The variational solver: both halves, and what they declare.
+
+masked_ui ~ N(q_i . p_u, tau), p_u ~ N(m + V d_u + B s_u, diag(1/a)) and
+q_i ~ N(W x_i + D t_i, diag(1/c)), with Gaussian posteriors for every p_u (in its party) and q_i (on
+the server), updated in turn: mean-field variational inference of probabilistic matrix factorization
+(Lim and Teh 2007, Variational Bayesian approach to movie rating prediction; the prior mean W x_i as
+in Park et al. 2013). Coordinate 0 of p_u is pinned to 1 by its prior, so that q_i0 is the item's
+bias.
+
+*Shared curvature.* A party sends the gradient of the bound in E[q_i], k numbers per rated item; the
+second moments of all p_u go into one matrix for everybody. The posterior covariance of q_i then
+depends on its number of raters alone, so that k numbers per item and that matrix say all there is
+to say about the items.
+
+*Implicit priors.* Which items somebody rated says who they are: the prior mean of p_u is linear in
+s_u = n_u^-1/2 sum of E[q_j] over rated items, with weights from secure totals alone. (SVD++, Koren
+2008, has free parameters y_j there; their gradients are the same for all items of a user, so that
+sums over many rounds would give away who rated what.) Who rated an item says what it is: the prior
+mean of q_i is linear in t_i = n_i^-1/2 sum of p_u over raters, which two rounds look at.
+
+*Ordered ratings.* A rating may be a level instead of a number; see `ordinal`.
+
+*Unrated items.* Where lists are wanted, each unrated item counts as a low rating with a small
+weight (Steck 2010, Training and testing of recommender systems on data missing not at random); sums
+over the catalogue go through public matrices.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.scale import RatingScale
+from fedmmf.solvers.contract import Bounds, Form, Ground, Public
+from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.vb.ordinal import expected_rating
+from fedmmf.solvers.vb.party import VbParty, prior_mean
+from fedmmf.solvers.vb.reading import VbReading, check_publication
+from fedmmf.solvers.vb.server import VbServer, value_of_unrated, weight_of_unrated
+
+
+class Vb:
+    """Both halves, and what they need."""
+
+    name, ring = "vb", "2^32"
+    default_rounds, default_held_out = 22, 0.0
+    may_be_clear = may_be_noisy = False  # one update holds masked ratings
+    ranks = True
+
+    def rank(self, settings: Any) -> int:
+        """One more than the factors, for the item's bias."""
+        return int(settings.factors) + 1
+
+    def variant(self, settings: Any, n_profile: int, n_design: int, n_levels: int) -> str:
+        """Which parts there are."""
+        n_used = n_profile if settings.profile_prior else 0
+        return write_variant(settings.implicit_prior, n_used, n_design, n_levels)
+
+    def form(self, rank: int, variant: str) -> VbForm:
+        """Sizes of what is sent."""
+        return VbForm.of(rank, variant)
+
+    def bounds(self, span: float) -> Bounds:
+        """Gradients are some spans; totals are a user's ratings times squares of it."""
+        return Bounds(row=8.0 * max(span, 1.0), total=2.0**16 * max(span, 1.0) ** 2)
+
+    def check(self, form: Form, public: Public) -> None:
+        """Variances and precisions are positive, and so are the matrices."""
+        check_publication(_vb(form), public)
+
+    def reading(self, form: Form, public: Public, design: Array) -> VbReading:
+        """The publication in parts, and what all users need of it."""
+        return VbReading.of(_vb(form), public, design)
+
+    def party(self, form: Form) -> VbParty:
+        """A party's half before its first round."""
+        return VbParty(_vb(form))
+
+    def server(self, settings: Any, form: Form, ground: Ground) -> VbServer:
+        """The server's half before the first round; without the item prior, a common mean."""
+        columns = ground.regressors.shape[1] if settings.item_prior else 0
+        ground = replace(ground, regressors=ground.regressors[:, :columns])
+        unrated: tuple[float, ...] = ()
+        if _vb(form).ranks:
+            unrated = (weight_of_unrated(settings, ground), value_of_unrated(settings, ground))
+        return VbServer(_vb(form), ground, unrated)
+
+    def stranger(self, form: Form, public: Public) -> Array:
+        """The mean of the prior, for a mean profile. (k,)."""
+        numbers = _vb(form).blocks["parameters"].split(public.parameters)
+        weights = numbers["user_weights"].reshape(-1, form.rank)[_vb(form).n_seen :]
+        return np.asarray(prior_mean(form.rank) + numbers["profile_mean"] @ weights, np.float32)
+
+    def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
+        """Clipped, or the mean of ordered levels; scores that only rank stay as they are. (n,)."""
+        if form.n_design:
+            return scores
+        if not form.n_levels:
+            return np.asarray(scale.clip(scores))
+        numbers = _vb(form).blocks["parameters"].split(public.parameters)
+        return expected_rating(scores, numbers["cuts"], float(numbers["tau"][0]), scale)
+
+
+def _vb(form: Form) -> VbForm:
+    if not isinstance(form, VbForm):
+        raise TypeError(f"vb has forms of its own; got {type(form).__name__}")
+    return form
+
+
+VB = Vb()

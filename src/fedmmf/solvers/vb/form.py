@@ -1,0 +1,160 @@
+"""What goes up and down in a round of `vb`, number by number.
+
+Every part has a name, and is there only where the variant calls for it. Symmetric matrices travel
+packed: the lower triangle, row by row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.solvers.contract import Form, require_published
+
+IMPLICIT = ("none", "items", "users", "both")
+MOST_COLUMNS = 4096  # of profiles and of a design
+
+
+def pack(matrix: Array) -> Array:
+    """Lower triangles of symmetric matrices. (..., k, k) -> (..., k (k + 1) / 2)."""
+    rows, columns = np.tril_indices(matrix.shape[-1])
+    return np.asarray(matrix[..., rows, columns])
+
+
+def unpack(packed: Array, k: int) -> Array:
+    """Symmetric matrices from their lower triangles. (..., k (k + 1) / 2) -> (..., k, k)."""
+    rows, columns = np.tril_indices(k)
+    matrix = np.empty((*packed.shape[:-1], k, k), packed.dtype)
+    matrix[..., rows, columns] = packed
+    matrix[..., columns, rows] = packed
+    return matrix
+
+
+def triangle(k: int) -> int:
+    """Entries of a packed matrix."""
+    return k * (k + 1) // 2
+
+
+class Blocks:
+    """Named parts of a vector, one after the other; some may be empty."""
+
+    def __init__(self, **sizes: int) -> None:
+        ends = np.cumsum(list(sizes.values())).tolist()
+        starts = [0, *ends[:-1]]
+        self._places = dict(zip(sizes, map(slice, starts, ends), strict=True))
+        self.size = int(ends[-1])
+
+    def split(self, values: Array) -> dict[str, Array]:
+        """Views of the parts. (..., size) -> (..., part) each."""
+        return {name: values[..., place] for name, place in self._places.items()}
+
+    def join(self, shape: tuple[int, ...] = (), **parts: Array) -> Array:
+        """One vector of the parts, zeros where one is not given. (*shape, size) float64."""
+        whole = np.zeros((*shape, self.size))
+        for name, value in parts.items():
+            whole[..., self._places[name]] = value
+        return whole
+
+    def place(self, name: str) -> slice:
+        """Where a part is."""
+        return self._places[name]
+
+
+@dataclass(frozen=True)
+class VbForm(Form):
+    """Sizes and parts.
+
+    Attributes:
+        implicit: which priors depend on who rated what, one of `IMPLICIT`.
+        blocks: the parts of what is published, of parameters and of totals.
+    """
+
+    implicit: str = "none"
+    blocks: Mapping[str, Blocks] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, k: int, variant: str) -> Self:
+        """Read a variant, and lay its parts out."""
+        named = _read(variant)
+        implicit, d = str(named["implicit"]), int(named["profile"])
+        m, levels = int(named["design"]), int(named["levels"])
+        e = k * (implicit in ("users", "both")) + d
+        blocks = {
+            "published": Blocks(mean=k, n_raters=1),
+            "parameters": Blocks(
+                tau=1,
+                user_precision=k,
+                item_precision=k,
+                curvature=triangle(k),
+                base=triangle(k),
+                user_weights=e * k,
+                profile_mean=d,
+                look=int(implicit in ("items", "both")),
+                unrated=2 * (m > 0),
+                cuts=max(levels - 1, 0),
+            ),
+            "totals": Blocks(
+                weight=1,
+                error=1,
+                n_users=1,
+                n_ratings=1,
+                deviation=k,
+                moment=triangle(k),
+                user_gram=triangle(e),
+                user_moments=e * k,
+                n_profiled=int(d > 0),
+                profile_sum=d,
+                all_moment=triangle(k) * (m > 0),
+                all_line=k * m,
+                levels=3 * max(levels - 1, 0),
+            ),
+        }
+        return cls(
+            rank=k,
+            width=k,
+            published=blocks["published"].size,
+            n_parameters=blocks["parameters"].size,
+            n_totals=blocks["totals"].size,
+            n_profile=d,
+            n_design=m,
+            implicit=implicit,
+            n_levels=levels,
+            blocks=blocks,
+        )
+
+    @property
+    def n_seen(self) -> int:
+        """Columns of what a user's items say of the user, in the prior of p_u."""
+        return self.rank if self.implicit in ("users", "both") else 0
+
+    @property
+    def looks(self) -> bool:
+        """Whether the prior of q_i depends on who rated i."""
+        return self.implicit in ("items", "both")
+
+    @property
+    def ranks(self) -> bool:
+        """Whether unrated items count."""
+        return self.n_design > 0
+
+
+def write_variant(implicit: str, n_profile: int, n_design: int, n_levels: int) -> str:
+    """One line of text."""
+    return f"implicit={implicit} profile={n_profile} design={n_design} levels={n_levels}"
+
+
+def _read(variant: str) -> dict[str, str]:
+    """The words of a variant; its only spelling is what `write_variant` writes."""
+    words = dict(word.partition("=")[::2] for word in variant.split(" "))
+    counts = ("profile", "design", "levels")
+    is_known = set(words) == {"implicit", *counts} and words["implicit"] in IMPLICIT
+    numbers = [words.get(name, "") for name in counts]
+    is_known &= all(word.isdecimal() and len(word) < 5 for word in numbers)
+    require_published(is_known, f"there is no variant {variant[:80]!r} of vb")
+    most = max(map(int, numbers))
+    require_published(most <= MOST_COLUMNS, f"{MOST_COLUMNS} columns are the most; got {most}")
+    same = write_variant(words["implicit"], *map(int, numbers))
+    require_published(same == variant, f"a variant is written {same!r}; got {variant[:80]!r}")
+    return words

@@ -1,0 +1,209 @@
+"""The party's half of `vb`: the posterior of p_u."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import WireError
+from fedmmf.solvers.contract import Own
+from fedmmf.solvers.vb import ordinal
+from fedmmf.solvers.vb.form import VbForm, pack
+from fedmmf.solvers.vb.reading import Unrated, VbReading
+
+SETTLING = 5  # turns of p_u and of what is latent, where no rounds do it
+MOST_LOOKS = 2  # rounds of a run that a party tells p_u in, inside a sum
+PINNED = 1e6  # prior precision of the coordinate that is always 1
+
+
+def prior_mean(k: int) -> Array:
+    """m: the pinned coordinate is 1, the others 0. (k,)."""
+    mean = np.zeros(k)
+    mean[0] = 1.0
+    return mean
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Sums over a user's items that decide p_u.
+
+    Lambda = diag(a) + second / tau,  mean = Lambda^-1 (a prior + first / tau)
+    """
+
+    first: Array  # sum of weighted r E[q] (k,)
+    second: Array  # sum of weighted E[q q^T] (k, k)
+    squares: float  # sum of weighted r^2
+    weight: float  # of all summands together
+
+
+def evidence(own: Own, reading: VbReading) -> Evidence:
+    """Of the rated items and, where they count, of all others."""
+    mean, ratings = reading.mean[own.items], np.asarray(own.masked_ratings, np.float64)
+    covariance = reading.spread.matrix(reading.shrinkage[own.items].sum(axis=0))
+    rated = Evidence(
+        first=ratings @ mean,
+        second=mean.T @ mean + covariance,
+        squares=float(ratings @ ratings),
+        weight=float(len(ratings)),
+    )
+    return rated if reading.unrated is None else _with_unrated(rated, own, mean, reading.unrated)
+
+
+def _with_unrated(rated: Evidence, own: Own, mean: Array, unrated: Unrated) -> Evidence:
+    """All items count as unrated, and the rated ones by what they weigh more."""
+    w, line, n_items = unrated.weight, _unrated_line(own, unrated), len(unrated.design)
+    here = unrated.design[own.items] @ line  # (n,) masked ratings, were these items unrated
+    return Evidence(
+        first=rated.first + w * (unrated.line @ line - here @ mean),
+        second=(1 - w) * rated.second + w * unrated.moment,
+        squares=rated.squares + w * float(line @ unrated.gram @ line - here @ here),
+        weight=(1 - w) * rated.weight + w * n_items,
+    )
+
+
+def _unrated_line(own: Own, unrated: Unrated) -> Array:
+    """r_m - f_u(i), the masked rating of an unrated item, as weights of the design. (m,)."""
+    line = -np.asarray(own.line, np.float64)
+    line[0] += unrated.value
+    return line
+
+
+@dataclass(frozen=True, eq=False)
+class Ordered:
+    """What ordered ratings add to the totals."""
+
+    variance: float  # of what is latent, summed
+    totals: Array  # for the cut points
+
+
+class VbParty:
+    """Posterior of p_u."""
+
+    def __init__(self, form: VbForm) -> None:
+        self._form = form
+        self.user_factors = prior_mean(form.rank).astype(np.float32)
+        self._n_looks = 0
+
+    def update(self, own: Own, reading: VbReading, t: int) -> tuple[Array, Array]:
+        """Posterior; per rated item the gradient of the bound in E[q_i], and totals.
+
+        Where the round looks at who rated what, the rows are p_u itself.
+        """
+        self._n_looks = looked(self._n_looks, reading)
+        if len(own.items) == 0:
+            return np.zeros((0, self._form.width), np.float32), np.zeros(self._form.n_totals)
+        own, ordered = self._in_order(own, reading, t)
+        found = evidence(own, reading)
+        found = replace(found, squares=found.squares + ordered.variance)
+        mean, covariance, known = self._posterior(own, reading, found)
+        moment = covariance + np.outer(mean, mean)
+        rows = np.tile(mean, (len(own.items), 1))
+        if not reading.is_look:
+            rows = _gradients(own, reading, mean, moment)
+        totals = self._totals(own, reading, (mean, moment, known), found)
+        totals[self._form.blocks["totals"].place("levels")] = ordered.totals
+        return rows.astype(np.float32), totals
+
+    def _in_order(self, own: Own, reading: VbReading, t: int) -> tuple[Own, "Ordered"]:
+        """What is latent in the place of ordered ratings, by where p_u is, in round t."""
+        n_totals = 3 * max(self._form.n_levels - 1, 0)
+        if not n_totals or t <= ordinal.BEGINS_AFTER:
+            return own, Ordered(0.0, np.zeros(n_totals))
+        expected = reading.mean[own.items] @ self.user_factors + own.mask
+        about = (own.levels, expected, reading.cuts, reading.tau)
+        mean, variance = ordinal.latent(*about)
+        masked = (mean - own.mask).astype(np.float32)
+        ordered = Ordered(float(variance.sum()), ordinal.level_totals(*about).ravel())
+        return replace(own, masked_ratings=masked), ordered
+
+    def settle(self, own: Own, reading: VbReading) -> None:
+        """Find p_u for finished item factors: the same posterior.
+
+        Of ordered ratings, where p_u and what is latent depend on each other, by turns.
+        """
+        self._posterior(own, reading, evidence(own, reading))
+        for _ in range(SETTLING * bool(self._form.n_levels)):
+            told, _ = self._in_order(own, reading, ordinal.BEGINS_AFTER + 1)
+            self._posterior(told, reading, evidence(told, reading))
+
+    def _posterior(
+        self, own: Own, reading: VbReading, found: Evidence
+    ) -> tuple[Array, Array, Array]:
+        """Mean and covariance of p_u, and what its prior knows. (k,), (k, k), (e,)."""
+        precision, known = reading.user_precision, self._known(own, reading)
+        prior = prior_mean(self._form.rank) + known @ reading.user_weights
+        covariance = np.linalg.inv(np.diag(precision) + found.second / reading.tau)
+        mean = covariance @ (precision * prior + found.first / reading.tau)
+        self.user_factors = mean.astype(np.float32)
+        return mean, covariance, known
+
+    def _known(self, own: Own, reading: VbReading) -> Array:
+        """What is known of the user: n_u^-1/2 sum of E[q_j] over rated items, and a profile. (e,).
+
+        Whoever has no profile is taken for the mean one.
+        """
+        profile = own.profile if own.profile.any() else reading.profile_mean
+        seen = reading.mean[own.items].sum(axis=0) / np.sqrt(max(len(own.items), 1))
+        return np.concatenate((seen[: self._form.n_seen], profile))
+
+    def _totals(
+        self, own: Own, reading: VbReading, about: tuple[Array, Array, Array], found: Evidence
+    ) -> Array:
+        """What the hyperparameters are learned from. (n_totals,)."""
+        mean, moment, known = about
+        prior = prior_mean(self._form.rank) + known @ reading.user_weights
+        error = found.squares - 2 * mean @ found.first + np.sum(moment * found.second)
+        beyond = _unpinned(mean)
+        parts = {
+            "weight": found.weight,
+            "error": error,
+            "n_users": 1.0,
+            "n_ratings": len(own.items),
+            "deviation": np.diag(moment) - 2 * mean * prior + prior * prior,
+            "moment": len(own.items) * pack(moment),
+            "user_gram": pack(np.outer(known, known)),
+            "user_moments": np.outer(known, beyond).ravel(),
+        }
+        if own.profile.any():
+            parts |= {"n_profiled": 1.0, "profile_sum": own.profile}
+        if reading.unrated is not None:
+            line = _unrated_line(own, reading.unrated)
+            parts |= {"all_moment": pack(moment), "all_line": np.outer(mean, line).ravel()}
+        return self._form.blocks["totals"].join(**parts)
+
+    def state(self) -> dict[str, Array]:
+        """The mean, and how often others looked at who rated what."""
+        return {"value": self.user_factors.copy(), "looks": np.array(self._n_looks)}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self.user_factors, self._n_looks = state["value"].copy(), int(state["looks"])
+
+
+def looked(n_before: int, reading: VbReading) -> int:
+    """How often rounds have looked at who rated what, with this one.
+
+    p_u is the same for all items that somebody rated, so that sums of many such rounds give away
+    who rated what (docs/limitations.md): a party takes part in few of them.
+    """
+    if reading.is_look and n_before >= MOST_LOOKS:
+        raise WireError(f"{MOST_LOOKS} rounds at most may look at who rated what")
+    return n_before + reading.is_look
+
+
+def _gradients(own: Own, reading: VbReading, mean: Array, moment: Array) -> Array:
+    """Of the bound in E[q_i], for each rated item. (n, k)."""
+    q, ratings, weight = reading.mean[own.items], own.masked_ratings, 1.0
+    if reading.unrated is not None:
+        weight = 1 - reading.unrated.weight
+        here = reading.unrated.design[own.items] @ _unrated_line(own, reading.unrated)
+        ratings = ratings - reading.unrated.weight * here
+    return np.asarray(np.outer(ratings, mean) - weight * (q @ moment))
+
+
+def _unpinned(vector: Array) -> Array:
+    """Without the coordinate that is always 1."""
+    free = np.array(vector, np.float64)
+    free[0] = 0.0
+    return free

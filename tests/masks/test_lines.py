@@ -1,0 +1,121 @@
+"""Masks as linear functions of public features."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmmf.engines.kernels.masks import CompiledRunner
+from fedmmf.lists import UserLists
+from fedmmf.masks import FAMILIES, MaskFamily, MaskPlan, fit_masks, lines
+from fedmmf.masks.fitting import MaskInput, OneByOne
+from fedmmf.masks.lines import lines_of
+from fedmmf.scale import RatingScale
+from fedmmf.solvers.contract import design_of
+
+N_USERS, N_ITEMS, D = 9, 31, 3
+SCALE = RatingScale(1, 5, 1)
+FEATURES = np.random.default_rng(1).standard_normal((N_ITEMS, D))
+EVERYTHING = UserLists(N_ITEMS * np.arange(N_USERS + 1), np.tile(np.arange(N_ITEMS), N_USERS))
+
+
+def fitted(kind, mean=3.6):
+    """Masks of users with few ratings, and of one with none."""
+    generator, plan = np.random.default_rng(2), MaskPlan(kind, strength=2.0)
+    parts = [np.sort(generator.permutation(N_ITEMS)[: 2 * user]) for user in range(N_USERS)]
+    indptr = np.concatenate(([0], np.cumsum([len(part) for part in parts])))
+    lists = UserLists(indptr, np.concatenate(parts).astype(np.int32))
+    ratings = generator.integers(1, 6, len(lists.items)).astype(np.float32)
+    streams = [np.random.default_rng(u) for u in range(N_USERS)] if plan.starts_at_random else ()
+    given = MaskInput(lists, ratings, SCALE, FEATURES, streams, mean)
+    return fit_masks(plan, given, OneByOne())
+
+
+def everywhere(masks):
+    """f_u(i) of every user and item. (n_users, n_items)."""
+    return masks.predict(EVERYTHING, FEATURES, OneByOne()).reshape(N_USERS, N_ITEMS)
+
+
+@pytest.mark.parametrize("mean", [None, 3.6])
+@pytest.mark.parametrize("kind", ["none", "mean", "lr"])
+def test_the_line_of_a_linear_mask_is_the_mask(kind, mean):
+    masks = fitted(kind, mean)
+    design = design_of(FEATURES, sees_features=FAMILIES[kind].needs_features)
+    found = lines_of(masks, FEATURES, design, OneByOne())
+    assert found.shape == (N_USERS, design.shape[1])
+    np.testing.assert_allclose(found @ design.T, everywhere(masks), rtol=1e-6, atol=1e-6)
+    assert found.any() == (kind != "none")
+
+
+@pytest.mark.parametrize("kind", ["none", "mean"])
+def test_a_constant_is_a_line_of_a_wider_design_as_well(kind):
+    masks, design = fitted(kind), design_of(FEATURES, sees_features=True)
+    found = lines_of(masks, FEATURES, design, OneByOne())
+    np.testing.assert_allclose(found @ design.T, everywhere(masks), atol=1e-5)
+    np.testing.assert_allclose(found[:, 1:], 0.0, atol=1e-5)
+
+
+def test_features_that_masks_alone_are_given_are_averaged_out():
+    """Where the design has fewer columns than a linear mask sees: least squares."""
+    masks, design = fitted("lr"), design_of(FEATURES[:, :1], sees_features=True)
+    found = lines_of(masks, FEATURES, design, OneByOne())
+    expected = np.linalg.lstsq(design, everywhere(masks).T)[0].T
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["fm", "nn"])
+def test_the_line_of_any_other_mask_is_that_of_least_squares(kind):
+    masks, design = fitted(kind), design_of(FEATURES, sees_features=True)
+    values = everywhere(masks)
+    found = lines_of(masks, FEATURES, design, OneByOne())
+    expected = np.linalg.lstsq(design, values.T)[0].T
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    rest = found @ design.T - values
+    assert np.abs(rest).max() > 1e-3  # it is no line
+    np.testing.assert_allclose(rest @ design, 0.0, atol=1e-4)  # and nothing linear is left
+    compiled = lines_of(masks, FEATURES, design, CompiledRunner())
+    np.testing.assert_allclose(compiled, found, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["fm", "nn"])
+def test_blocks_of_users_are_fitted_as_all_at_once(kind, monkeypatch):
+    masks, design = fitted(kind), design_of(FEATURES, sees_features=True)
+    at_once = lines_of(masks, FEATURES, design, OneByOne())
+    monkeypatch.setattr(lines, "BLOCK", 4)
+    in_blocks = lines_of(masks, FEATURES, design, OneByOne())
+    np.testing.assert_allclose(in_blocks, at_once, rtol=1e-9, atol=1e-12)
+
+
+def test_a_large_catalogue_is_probed_evenly(monkeypatch):
+    masks, design = fitted("fm"), design_of(FEATURES, sees_features=True)
+    monkeypatch.setattr(lines, "PROBES", 11)
+    probes = np.arange(0, N_ITEMS, 3)
+    assert len(probes) == 11
+    expected = np.linalg.lstsq(design[probes], everywhere(masks)[:, probes].T)[0].T
+    found = lines_of(masks, FEATURES, design, OneByOne())
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_linear_families_are_these():
+    assert [n for n in FAMILIES.names() if FAMILIES[n].is_linear] == ["none", "mean", "lr"]
+
+
+@dataclass
+class Given:
+    """Masks that came from elsewhere, as a file of a model holds them."""
+
+    family: MaskFamily
+    scale: RatingScale
+    mean: float
+    theta: Any
+
+
+def test_whatever_has_parameters_will_do():
+    theta = np.array([[0.1, 0.2, 0.0, -0.1], [0.0, 0.0, 0.5, 0.0]])
+    masks, design = (
+        Given(FAMILIES["lr"], SCALE, 3.5, theta),
+        design_of(FEATURES, sees_features=True),
+    )
+    found = lines_of(masks, FEATURES, design, OneByOne())
+    np.testing.assert_allclose(found, [[3.9, 0.8, 0.0, -0.4], [3.5, 0.0, 2.0, 0.0]])
