@@ -21,6 +21,7 @@ class EverybodySeen:
     def __init__(self, run, parties):
         self._solver, self._lists = SOLVERS[run.settings.solver], run.lists
         self._form, self._items = run.plan.form, run.layout.items
+        self._profiles = run.profiles[:, : self._form.n_profile]
         together = FittedMasks.together([party.masks for party in parties.values()])
         self._masked = together.masked_ratings
         self._halves = [self._solver.party(self._form) for _ in parties]
@@ -41,7 +42,8 @@ class EverybodySeen:
             items, masked = self._lists.items[mine], self._masked[mine]
             kept = np.isin(items, self._items)
             places = np.searchsorted(self._items, items[kept])
-            sent, more = half.update(Own(places, masked[kept], none, none), reading, t)
+            own = Own(places, masked[kept], self._profiles[user], none)
+            sent, more = half.update(own, reading, t)
             rows[places] += self._steps(sent, self._bounds.row, self._scales[0])
             totals += self._steps(more, self._bounds.total, self._scales[1])
         return (rows / self._scales[0]).astype(np.float32), totals / self._scales[1]

@@ -40,7 +40,8 @@ def assert_same(member, trained, atol):
 def test_sgd_kernels_and_reference_agree_on_ml_100k(ml_100k, step, mask):
     settings = Settings(**IN_CLEAR, mask=mask, step=step, rounds=4, factors=8)
     member = LocalFederation.of(prepare(ml_100k, settings)).run()
-    assert_same(member, train(ml_100k, settings), atol=1e-6)
+    # Adam divides by roots of small moments: float32 shows in the seventh digit of large factors.
+    assert_same(member, train(ml_100k, settings), atol=2e-6)
 
 
 @pytest.mark.parametrize("mask", ["none", "mean", "lr"])

@@ -266,7 +266,7 @@ def clipped_sums(ratings, settings, round_, first=0):
     run, clip = prepare(ratings, settings), settings.dp_clip
     total = np.zeros(round_.item_rows.shape)
     for party in list(make_parties(ratings, settings, run.is_held_out).values())[first:]:
-        party._users.begin(settings.solver, run.plan.form, run.layout)
+        party._users.begin(settings.solver, run.plan.form, run.layout, party.policy)
         items = party._users.lists.items
         rows = party._users.update(round_.public, round_.round, Cohort()).rows[0][items]
         length = np.linalg.norm(rows.astype(np.float64))
