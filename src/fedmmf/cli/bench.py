@@ -16,7 +16,7 @@ from fedmmf.bench import training as bench_training
 from fedmmf.bench.measuring import peak_gigabytes
 from fedmmf.cli import bench_secagg
 from fedmmf.cli.choices import DataChoice, DataOption, JsonOption
-from fedmmf.cli.options import Only, expanded, was_given
+from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import (
     Columns,
     errors,
@@ -83,9 +83,8 @@ def ranking(
 ) -> None:
     """Lists of centralised rankers, tuned, and ours in strict mode, in one run."""
     train, held_back = data.load().split(test, seed=settings.seed)
-    if train.is_implicit and not was_given("mask"):
-        prior = settings.implicit_prior if was_given("implicit_prior") else "items"
-        settings = settings.changed(mask="none", implicit_prior=prior)
+    if train.is_implicit:
+        settings = for_implicit(settings)
     rows = list(bench_ranking.compare(train, held_back, settings, _tell))
     if json:
         print_json({"data": train.name, "test": test, "rows": [asdict(row) for row in rows]})

@@ -83,6 +83,18 @@ def was_given(name: str) -> bool:
     return name in _GIVEN.get()
 
 
+def for_implicit(settings: Settings) -> Settings:
+    """As far as the user said nothing else, where data have no ratings: items are ranked.
+
+    There is nothing to mask, and what somebody chose says all about them already.
+    """
+    meant = {"objective": "ranking", "mask": "none", "implicit_prior": "items"}
+    said = {"solver": settings.solver} if was_given("solver") else {}
+    return settings.changed(
+        **{name: value for name, value in meant.items() if not was_given(name)}, **said
+    )
+
+
 def _spread_group(kind: Any, start: Any) -> Spread:
     hints = get_type_hints(kind, include_extras=True)
     parts = {

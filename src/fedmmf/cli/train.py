@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
-from fedmmf.cli.options import expanded, was_given
+from fedmmf.cli.options import expanded, for_implicit, was_given
 from fedmmf.cli.output import errors, print_json, progress_bar, results, shown, table
 from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.config import Settings, SumSettings
@@ -80,15 +80,13 @@ def train(
 
 
 def _for_data(training: Ratings, settings: Settings) -> Settings:
-    """Without ratings there is nothing to predict and nothing to mask: items are ranked."""
-    if not training.is_implicit or was_given("objective"):
+    if not training.is_implicit:
         return settings
-    mask = settings.mask if was_given("mask") else "none"
-    solver = {"solver": settings.solver} if was_given("solver") else {}
-    # Where all ratings are alike, what somebody rated says all about them already.
-    prior = settings.implicit_prior if was_given("implicit_prior") else "items"
-    errors.print(f"{training.name} has no ratings: objective ranking, mask {mask}", soft_wrap=True)
-    return settings.changed(objective="ranking", mask=mask, implicit_prior=prior, **solver)
+    chosen = for_implicit(settings)
+    if not was_given("objective"):
+        said = f"{training.name} has no ratings: objective ranking, mask {chosen.mask}"
+        errors.print(said, soft_wrap=True)
+    return chosen
 
 
 def _show_lists(ranking: RankingScores) -> None:
