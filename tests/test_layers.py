@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "fedmmf"
 BASE = {"arrays", "errors", "rng", "scale", "registry", "lists", "config", "checkpoint", "typed"}
-BASE |= {"results"}
+BASE |= {"population", "results"}
 
 # room -> rooms of this package that it may import, in the order in which data flows
 ALLOWED = {
@@ -22,27 +22,28 @@ ALLOWED = {
     "scale": {"errors"},
     "registry": {"errors"},
     "lists": {"arrays"},
+    "population": {"arrays", "lists", "scale"},
     "config": {"errors", "registry"},  # names of members are looked up by import path
     "checkpoint": {"arrays", "errors"},
     "typed": {"errors"},
     "results": {"typed"},
     "data": {"arrays", "errors", "registry", "rng", "scale"},
-    "masks": {"arrays", "errors", "lists", "registry", "scale"},
+    "masks": {"arrays", "errors", "lists", "population", "registry", "scale"},
     "solvers": {"arrays", "errors", "registry", "scale"},
-    "wire": {"arrays", "errors", "scale", "solvers"},
+    "wire": {"arrays", "errors", "population", "scale", "solvers"},
     "secagg": {"arrays", "errors"},
     "identity": {"errors", "secagg"},  # of secagg the keys alone: see below
     "engines": {"arrays", "errors", "lists", "masks", "registry", "solvers"},
     "sums": {"arrays", "engines", "errors", "lists", "registry", "scale", "secagg", "solvers"}
-    | {"wire"},
+    | {"population", "wire"},
     "party": {"arrays", "engines", "errors", "lists", "masks", "scale", "secagg", "solvers"}
-    | {"sums", "wire"},
+    | {"population", "sums", "wire"},
     "transports": {"errors", "registry", "wire"},
     "server": {"arrays", "errors", "rng", "solvers", "sums", "transports", "wire"},
     "federation": {"arrays", "checkpoint", "config", "errors", "identity", "scale", "server"}
     | {"solvers", "sums", "transports", "wire"},
-    "attacks": {"arrays", "engines", "errors", "lists", "masks", "registry", "rng", "scale"}
-    | {"solvers"},
+    "attacks": {"arrays", "engines", "errors", "lists", "masks", "population", "registry", "rng"}
+    | {"scale", "solvers"},
     "evaluation": {"arrays", "data"},
     "simulation": BASE
     | {"attacks", "data", "engines", "masks", "party", "secagg", "server", "solvers", "sums"}
@@ -190,6 +191,7 @@ DEVICE = [
     "fedmmf.party.policy",
     "fedmmf.party.run",
     "fedmmf.party.users",
+    "fedmmf.population",
     "fedmmf.registry",
     "fedmmf.scale",
     "fedmmf.secagg",
@@ -238,10 +240,10 @@ data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
 party = Party(data, MaskPlan("mean"), Policy())
 solver, variant = {solver!r}, {variant!r}
 bounds = SOLVERS[solver].bounds(scale.span)
-agreed = (solver, 2, variant, 9, "secure", bounds.row, bounds.total, 3)
+agreed = (solver, 2, variant, 9, "secure", bounds.row, bounds.total, 1, 3)
 invitation = Invitation(bytes(16), catalogue.digest, 1.0, 5.0, 1.0, *agreed)
 Joined.decode(party.answer(invitation.encode()))
-layout = Layout(np.arange(4, dtype=np.int32), 3.5).encode()
+layout = Layout(np.arange(4, dtype=np.int32), np.array([3.5]), 1.0).encode()
 Adopted.decode(party.answer(parcel(Adopt(name_of(layout)), layout)))
 assert len(party.masks.theta) == 1
 """

@@ -1,5 +1,6 @@
 """Lists of items: what users have rated, and the best of what they have not."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +41,32 @@ class UserLists:
     def of(self, user: int) -> slice:
         """Where a user's entries are."""
         return slice(int(self.indptr[user]), int(self.indptr[user + 1]))
+
+    def blocks(self, size: int = _BLOCK) -> Iterator["UserLists"]:
+        """The same users in turn, in lists of about `size` entries; `indptr` stays as it is.
+
+        So a block's entries, and its rows of anything with a row per entry, are at `entries`.
+        """
+        begin = 0
+        while begin < self.n_users:
+            end = int(np.searchsorted(self.indptr, self.indptr[begin] + size, side="right")) - 1
+            end = min(max(end, begin + 1), self.n_users)
+            yield UserLists(self.indptr[begin : end + 1], self.items)
+            begin = end
+
+    @property
+    def entries(self) -> slice:
+        """Where the entries of these users are."""
+        return slice(int(self.indptr[0]), int(self.indptr[-1]))
+
+    def means(self, values: Array) -> Array:
+        """Means over each user's entries, 0 where there are none. (n, ...) -> (n_users, ...)."""
+        found = np.zeros((self.n_users, *values.shape[1:]))
+        known = self.lengths > 0
+        if known.any():
+            sums = np.add.reduceat(values, (self.indptr[:-1] - self.indptr[0])[known])
+            found[known] = (sums.T / self.lengths[known]).T
+        return found
 
     def within(self, items: Array, n_items: int) -> tuple["UserLists", Array]:
         """Only the entries among `items`, by their places there, and which they are. (n,) bool."""

@@ -23,6 +23,7 @@ from fedmmf.lists import UserLists
 from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.party.policy import Private
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation import prepare
 from fedmmf.solvers.sgd import SgdPlan
@@ -68,7 +69,8 @@ def case(attack, request, small):
     return view, small.values, noise(view, seed=1)
 
 
-N_ITEMS, SCALE, MEAN = 12, RatingScale(1.0, 5.0, 1.0), 3.4
+N_ITEMS, SCALE = 12, RatingScale(1.0, 5.0, 1.0)
+COMMON = Population(np.array([3.4, 0.4, -0.3]), 2.5)
 SGD_PLAN = SgdPlan(2, learning_rate=0.02, regularization=0.1, user_prior=1.0, biases=0.0)  # adam
 
 
@@ -88,11 +90,11 @@ def few(target, lengths, same=None):
         rated[lists.users, lists.items] = True
         return CohortView(users, rated.mean(axis=0) if len(users) else np.zeros(12), rated), rated
     engine, plan = ENGINES["numpy"], MaskPlan("lr")
-    given = MaskInput(lists, values, SCALE, features, mean=MEAN)
+    given = MaskInput(lists, values, SCALE, features, population=COMMON)
     masked = fit_masks(plan, given, engine.mask_runner()).masked_ratings
     if target == "masked ratings":
         made = {"masked": masked, "features": features, "plan": plan, "engine": engine}
-        return Exposed(**known, **made, mean=MEAN), values
+        return Exposed(**known, **made, population=COMMON), values
     if target == "sums":
         q, rows = (draw.standard_normal((N_ITEMS, 3)) for _ in range(2))
         made = {"plan": SGD_PLAN, "item_factors": q, "rows": rows, "is_centred": True}

@@ -1,6 +1,7 @@
 """Cohorts of a run summed without the protocol: the same numbers, to the last bit."""
 
 import numpy as np
+import pytest
 
 from fedmmf import rng
 from fedmmf.audit import expose
@@ -79,7 +80,7 @@ def test_totals_of_those_present_are_what_parties_send(small):
     lists, rows = members_lists(run.lists, np.arange(5))
     masked = run.masks.masked_ratings[rows]
     crowd = PresentCrowd(lists, masked, 4)
-    present, sent = np.array([True, True, False, True, True]), np.zeros(1 + 4)
+    present, sent = np.array([True, True, False, True, True]), np.zeros(1 + 2 * 4)
     halves = [SGD.party(SGD.form(4, "")) for _ in present]
     for t in (1, 2):
         crowd.updates(public.item_factors, SgdPlan.of(public), t, present)
@@ -101,8 +102,9 @@ def test_batches_come_and_go_as_a_whole():
     assert abs(drops.present.mean() - 0.95**5) < 0.03
 
 
-def test_a_round_with_hardly_anybody_gives_no_sum(small):
-    run = prepare(small, Settings(mask="mean", held_out=0.0, factors=4))
+@pytest.mark.parametrize("factors", [4, 5])
+def test_a_round_with_hardly_anybody_gives_no_sum(small, factors):
+    run = prepare(small, Settings(mask="mean", held_out=0.0, factors=factors))
     present = np.ones((4, 10), bool)
     present[1, 2:] = False
     level, kept = sums_of_rounds(run, np.arange(10), DropOuts(present))

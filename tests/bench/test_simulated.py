@@ -46,11 +46,14 @@ def test_bench_rounds(ratings_file):
     assert (line["ratings"], len(line)) == ("1,800", 8)
 
 
-def test_growth_has_about_the_same_ratings_per_user():
+@pytest.mark.parametrize("about", [{}, {"n_items": 500, "per_user": 30}])
+def test_growth_has_about_the_same_ratings_per_user(about):
+    shape = growth.Shape(**about)
     for n_ratings in (15_000, 30_000):
-        ratings = growth.make_ratings(n_ratings, seed=1)
+        ratings = shape.ratings(n_ratings, seed=1)
         assert len(ratings) == n_ratings
-        assert ratings.n_users == n_ratings // growth.RATINGS_PER_USER
+        assert ratings.n_users == n_ratings // about.get("per_user", growth.RATINGS_PER_USER)
+        assert ratings.n_items == about.get("n_items", growth.N_ITEMS)
 
 
 def test_bench_growth():
@@ -59,6 +62,10 @@ def test_bench_growth():
     assert (row["solver"], row["n_ratings"], row["n_users"]) == ("vb", 15_000, 100)
     (line,) = tabled(bench(*options))
     assert line["ratings (synthetic)"] == "15,000"
+    options = ["growth", "--solver", "sgd", "--ratings", "2000", "--items", "100"]
+    options += ["--per-user", "40", "--sharing", "strict", "--factors", "2", "--json"]
+    (row,) = json.loads(bench(*options))["rows"]
+    assert (row["n_ratings"], row["n_users"], row["round_s"] > 0) == (2000, 50, True)
 
 
 def test_strict_rounds_stand_beside_plain_ones(small):

@@ -113,6 +113,9 @@ def test_train_ranks_when_asked(quick):
     for scores in (ranking, ranking["popularity"]):
         assert all(0 < scores[name] < 1 for name in contract)
     assert ranking["relevant_from"] == 3.0
+    for_lists = ["--solver", "vb", "--objective", "ranking", "--relevant-from", "3"]
+    always = json.loads(fedmmf("train", *quick, *for_lists, "--json").stdout)["ranking"]
+    assert (always["relevant_from"], "ndcg_at_10" in always) == (3.0, True)
     assert 50 < ranking["n_users"] <= 60
     shown = fedmmf("train", *quick, "--top", "10").stdout
     assert re.search(r"most popular items", shown)
@@ -428,6 +431,7 @@ MISTAKES = [
     (["bench", "training", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
     (["bench", "rounds", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
     (["bench", "growth", "--solver", "als"], 2, "solver should be 'sgd' or 'vb'; got 'als'"),
+    (["bench", "growth", "--ratings", "2000", "--items", "2001"], 2, "2,001 items need as many"),
     (["fly"], 2, "No such command"),
 ]  # fmt: skip
 

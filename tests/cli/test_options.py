@@ -83,8 +83,8 @@ FLAGS = {
         --data=ml-100k,ml-1m,lastfm,synthetic:ml-10m --solver=sgd --factors=20 --engine=numba
         --repeats=50""",
     "bench growth": """
-        --solver=sgd,vb --ratings=1000000,2000000,4000000,8000000,10000054 --factors=10
-        --engine=numba""",
+        --ratings=1000000,2000000,4000000,8000000,10000054 --items=10000 --per-user=150
+        --solver=sgd,vb --sharing=plain --factors=10 --engine=numba""",
     "bench strict": "--data=ml-1m --solver=sgd,vb --factors=20 --engine=numba --repeats=15",
     "bench federation": """
         --data=ml-100k --solver=sgd --factors=20 --signed/--no-signed=False --rounds=3""",

@@ -66,7 +66,8 @@ def test_every_round_gives_the_exact_sum_and_the_simulations_factors(ml_100k, so
     assert is_rare.sum() > 100
     layout = federation.server.side.layout
     assert np.array_equal(layout.items, np.flatnonzero(~is_rare))
-    assert layout.mean == pytest.approx(run.layout.mean, abs=1e-6)
+    np.testing.assert_allclose(layout.line, run.layout.line, atol=1e-6)
+    assert layout.pull == pytest.approx(run.layout.pull, rel=1e-6)
     everybody = EverybodySeen(run, federation.parties)
     server = federation.server.coordinator
     for t in range(1, ROUNDS + 1):

@@ -16,10 +16,11 @@ from fedmmf.errors import UnknownNameError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput, OneByOne
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Ground, ItemSums, Own, Public, design_of
-from fedmmf.solvers.sgd import SgdPlan
+from fedmmf.solvers.sgd import AllUsers, SgdPlan
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 
 N_USERS, N_ITEMS = 40, 37
@@ -560,17 +561,32 @@ class TestEngine:
         once.restore(fresh.state())
         once.update(look, t + 1)
 
-    def test_totals_of_sgd_are_users_with_ratings_and_their_factors(self, engine):
+    def test_totals_of_sgd_are_users_with_ratings_their_factors_and_squares(self, engine):
         for cohort in (COHORTS["everybody"], COHORTS["members"], COHORTS["fixed"]):
             crowd = engine.crowd(given_for("sgd, adam", cohort))
             for t, public in enumerate(PUBLICATIONS["sgd, adam"], start=1):
                 (totals,) = crowd.update(public, t).totals
                 summed = np.diff(LISTS.indptr) > 0
                 summed &= True if cohort.members is None else cohort.members
-                expected = np.column_stack((np.ones(N_USERS), crowd.user_factors))[summed]
+                p = crowd.user_factors.astype(np.float64)
+                expected = np.column_stack((np.ones(N_USERS), p, p**2))[summed]
                 if cohort.is_fixed:
-                    expected = np.rint(expected.astype(np.float64) * cohort.total_scale)
+                    expected = np.rint(expected * cohort.total_scale)
                 np.testing.assert_allclose(totals, expected.sum(axis=0), rtol=1e-6, atol=1e-5)
+
+    @pytest.mark.parametrize("variant", OF_VB)
+    def test_totals_of_vb_have_the_sum_of_all_factors(self, engine, variant):
+        """Of those with ratings; also where the round looks at who rated what."""
+        for cohort in (COHORTS["everybody"], COHORTS["members"]):
+            given = given_for(variant, cohort)
+            crowd, place = engine.crowd(given), given.form.blocks["totals"].place("user_sum")
+            for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
+                (totals,) = crowd.update(public, t).totals
+                summed = np.diff(LISTS.indptr) > 0
+                summed &= True if cohort.members is None else cohort.members
+                expected = crowd.user_factors[summed].astype(np.float64).sum(axis=0)
+                np.testing.assert_allclose(totals[place], expected, rtol=1e-5, atol=1e-5)
+                assert np.abs(expected[1:]).max() > 1e-4
 
     def test_scores_of_pairs_are_dot_products(self, engine):
         generator = np.random.default_rng(3)
@@ -582,13 +598,14 @@ class TestEngine:
         nobody = np.zeros(0, np.int64)
         assert engine.pair_scores(nobody, nobody, p, q).shape == (0,)
 
+    @pytest.mark.parametrize("population", [None, Population(np.array([3.4, 0.5, -0.2]), 7.5)])
     @pytest.mark.parametrize("strength", [None, "auto"])
     @pytest.mark.parametrize("kind", FAMILIES.names())
-    def test_masks_are_those_of_a_device(self, engine, kind, strength):
-        plan, given = MaskPlan(kind, strength), mask_input(kind)
+    def test_masks_are_those_of_a_device(self, engine, kind, strength, population):
+        plan, given = MaskPlan(kind, strength), mask_input(kind, population)
         told = []
         found = fit_masks(plan, given, engine.mask_runner(told.append))
-        expected = fit_masks(plan, mask_input(kind), OneByOne())
+        expected = fit_masks(plan, mask_input(kind, population), OneByOne())
         assert np.array_equal(found.strengths, expected.strengths)
         for name in ("theta", "unit_fitted", "unit_held_out"):
             mine, theirs = getattr(found, name), getattr(expected, name)
@@ -600,13 +617,14 @@ class TestEngine:
         np.testing.assert_allclose(*applied, rtol=1e-6)
 
 
-def mask_input(kind):
+def mask_input(kind, population):
     generator = np.random.default_rng(4)
     features = generator.standard_normal((N_ITEMS, 3))
     ratings = generator.integers(1, 6, len(LISTS.items)).astype(np.float32)
     streams = [np.random.default_rng(user) for user in range(N_USERS)]
     at_random = MaskPlan(kind).starts_at_random
-    return MaskInput(LISTS, ratings, RatingScale(1, 5, 1), features, streams if at_random else ())
+    about = (RatingScale(1, 5, 1), features, streams if at_random else (), population)
+    return MaskInput(LISTS, ratings, *about)
 
 
 def test_an_unknown_engine_is_named():
@@ -674,8 +692,9 @@ def test_integers_of_a_clipped_user_are_no_longer_than_the_clip(name, strength):
         "sgd", form, np.zeros((n, 0)), lists, masked, nothing, nothing, cohorts=[cohort]
     )
     crowd = ENGINES[name].crowd(given)
-    plan = SgdPlan(0, 1e-30, strength, 1.0, 0.0)
-    steps = crowd.update(Public(1, plan.to_parameters(np.ones(1)), q), 1).rows[0]
+    known = AllUsers(np.ones(1), np.ones(1))
+    numbers = SgdPlan(0, 1e-30, strength, 1.0, 0.0).to_parameters(known)
+    steps = crowd.update(Public(1, numbers, q), 1).rows[0]
     length = sum(int(step) ** 2 for step in steps.ravel())
     assert length <= (clip * scale) ** 2
     assert strength < 1 or length > 0.98 * (clip * scale) ** 2

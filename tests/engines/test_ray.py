@@ -27,11 +27,12 @@ from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation import train
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Ground, ItemSums, Public
-from fedmmf.solvers.sgd import Sgd, SgdPlan
+from fedmmf.solvers.sgd import AllUsers, Sgd, SgdPlan
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb.form import write_variant
 
@@ -46,9 +47,10 @@ MASKED = GENERATOR.standard_normal(len(LISTS.items)).astype(np.float32)
 MEMBERS = np.arange(N_USERS) % 3 > 0
 STEPS = {"bound": 16.0, "scale": 2.0**14, "total_bound": 2.0**12, "total_scale": 2.0**8}
 COHORTS = (Cohort(), Cohort(members=MEMBERS, **STEPS))
+KNOWN = AllUsers(np.array([0.9, 0.1, -0.2]), np.array([0.5, 2.0, 30.0]))
 PUBLIC = Public(
     RANK,
-    SgdPlan(2, 0.02, 0.1, 1.0, 0.0, 5.0).to_parameters(np.array([0.9, 0.1, -0.2])),
+    SgdPlan(2, 0.02, 0.1, 1.0, 0.0, 5.0).to_parameters(KNOWN),
     GENERATOR.standard_normal((N_ITEMS, RANK)).astype(np.float32),
 )
 
@@ -225,6 +227,7 @@ def test_masks_are_those_of_one_process_bit_for_bit(kind):
     features = np.random.default_rng(1).standard_normal((N_ITEMS, 2))
     ratings = np.random.default_rng(2).integers(1, 6, len(MASKED)).astype(np.float32)
     plan, told = MaskPlan(kind, "auto"), []
+    line = Population(np.array([3.4, 0.5, -0.2]), 7.5)
     found = [
         fit_masks(
             plan,
@@ -234,6 +237,7 @@ def test_masks_are_those_of_one_process_bit_for_bit(kind):
                 RatingScale(1, 5, 1),
                 features,
                 [np.random.default_rng(user) for user in range(N_USERS)] if kind == "fm" else (),
+                line,
             ),
             runner,
         )

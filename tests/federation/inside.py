@@ -248,7 +248,7 @@ def replayed(kept, ratings, settings, sites):
 def _prepared(kept, ratings, settings):
     """The run as its survey has it, which somebody may have missed."""
     run = prepare(ratings, settings)
-    masks = fit_all_masks(run.training, run.features, settings, kept.layout.mean)
+    masks = fit_all_masks(run.training, run.features, settings, kept.layout.population)
     run = replace(run, layout=kept.layout, masks=masks)
     run.__dict__["plan"] = replace(run.plan, ratings_per_user=kept.ratings_per_user)
     (group,) = run.groups

@@ -16,6 +16,7 @@ from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError, FedMMFError, WireError
 from fedmmf.federation import training
+from fedmmf.federation.catalogue import ItemList
 from fedmmf.simulation import train
 from fedmmf.site import site as site_module
 from fedmmf.site.process import SiteProcess
@@ -142,7 +143,7 @@ def require_counted(kept):
         counts = np.bincount(rated, minlength=RATINGS.n_items)
         possible.append((counts.tolist(), means[sites != missing].mean()))
     (mean,) = (mean for counts, mean in possible if counts == kept.n_raters.tolist())
-    assert kept.layout.mean == pytest.approx(mean, abs=1e-6)
+    assert kept.layout.line[0] == pytest.approx(mean, abs=1e-6)
     assert kept.layout.items.tolist() == np.flatnonzero(kept.n_raters).tolist()
 
 
@@ -362,7 +363,7 @@ def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
     site = made.processes["a"].site
     (first, laid_out), last = split_parcel(parcel, 2)
     invitation, layout = Invitation.decode(first), Layout.decode(laid_out)
-    final, scale = Round.decode(last), RATINGS.scale
+    final = Round.decode(last)
     wide = write_variant("both", 1, 0, 0)
     for frames, reason in (
         ((replace(invitation, run=bytes(16)).encode(), laid_out, last), "not of the run"),
@@ -370,7 +371,7 @@ def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
         ((replace(invitation, rank=3 + 1).encode(), laid_out, last), "not what"),
         ((replace(invitation, variant=wide).encode(), laid_out, last), "numbers"),
         ((replace(invitation, variant="none").encode(), laid_out, last), "no variant 'none'"),
-        ((first, replace(layout, mean=scale.max + 1).encode(), last), "on the scale"),
+        ((first, replace(layout, line=np.ones(99)).encode(), last), "columns; got 99"),
         ((first, replace(layout, items=layout.items + 1).encode(), last), "catalogue|item"),
         ((first, laid_out, replace(final, is_last=False).encode()), "no finished model|items"),
         ((first, laid_out, replace(final, item_rows=final.item_rows[1:]).encode()), "items"),
@@ -462,6 +463,23 @@ def test_errors_are_those_of_the_sites_own_predictions(folder_of):
     assert said.absolute == pytest.approx(np.abs(together).sum())
     with mock.patch.object(site_module, "_FEWEST_TESTED", 99):
         assert "99 are the fewest" in process.site.evaluate(name_of(parcel)).declined
+
+
+@pytest.mark.parametrize("mask", ["none", "mean", "lr"])
+def test_a_site_recommends_by_its_files_what_its_parties_predict(folder_of, mask):
+    """Around the line that was published, which has features where masks have."""
+    made, parcel = finished(folder_of, mask=mask)
+    layout = Layout.decode(split_parcel(parcel, 2)[0][1])
+    process = made.processes["a"]
+    party, items = process.site.parties["a"], ItemList.load(made.folder.catalogue_file)
+    assert len(layout.line) == (1 + items.features.shape[1] if mask == "lr" else 1)
+    assert party.masks.population.is_like(layout.population)
+    user = pl.read_parquet(made.ratings["a"])["user_id"][0]
+    place = process.site._plan.holdings.training.user(str(user))
+    predicted = party.predict(np.arange(RATINGS.n_items), place)
+    ids = items.ids.astype(str).tolist()
+    for found in recommend(made.folder, "a", str(user), 3).recommendations:
+        assert found.prediction == pytest.approx(predicted[ids.index(found.item_id)], rel=1e-5)
 
 
 def test_somebody_new_is_recommended_to_without_training(folder_of, tmp_path):

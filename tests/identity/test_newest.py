@@ -119,7 +119,7 @@ def test_of_many_readers_at_once_none_lowers_the_serial(tmp_path, kept, trust_li
 
 # A party
 
-LAYOUT = Layout(np.array([0, 2], np.int32), 3.5)
+LAYOUT = Layout(np.array([0, 2], np.int32), np.array([3.5]), 1.0)
 
 
 def party_of(policy):
@@ -130,7 +130,7 @@ def party_of(policy):
     data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
     party = Party(data, MaskPlan("mean"), policy)
     invitation = Invitation(
-        bytes(16), catalogue.digest, 1.0, 5.0, 1.0, "sgd", 2, "", 9, "secure", 16.0, 16384.0, 3
+        bytes(16), catalogue.digest, 1.0, 5.0, 1.0, "sgd", 2, "", 9, "secure", 16.0, 16384.0, 1, 3
     )
     assert Joined.decode(party.answer(invitation.encode())).identity == policy.public_identity
     frame = LAYOUT.encode()

@@ -8,14 +8,27 @@ import pytest
 from fedmmf.engines.kernels.masks import CompiledRunner
 from fedmmf.errors import SettingsError, UnknownNameError
 from fedmmf.lists import UserLists
-from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, apply_one_mask, fit_masks
+from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, apply_one_mask, fit_masks, fitting
 from fedmmf.masks.fitting import MaskInput, OneByOne
-from fedmmf.masks.models import INTERCEPT_PENALTY
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.features import content_features
 from fedmmf.simulation.prepared import lists_of, mask_stream
 
 every_family = pytest.mark.parametrize("kind", FAMILIES.names())
+PULL = 6.5
+
+
+def some_line(ratings, level=3.4):
+    """What somebody unknown gives depends on features; some of it is off the scale."""
+    weights = np.random.default_rng(4).normal(0, 1.2, content_features(ratings).shape[1])
+    return Population(np.concatenate(([level], weights)), PULL)
+
+
+def base_of(population, ratings):
+    """What that is for the item of each rating, by hand. (n,)."""
+    known = np.clip(content_features(ratings), -4, 4) @ population.line[1:]
+    return np.clip(population.line[0] + known, 1, 5)[ratings.item_codes]
 
 
 def streams_of(users, plan):
@@ -23,7 +36,7 @@ def streams_of(users, plan):
     return [mask_stream(0, user) for user in users] if plan.starts_at_random else ()
 
 
-def fit_crowd(ratings, kind, mean=None, **chosen):
+def fit_crowd(ratings, kind, population=None, **chosen):
     plan = MaskPlan(kind, **chosen)
     given = MaskInput(
         lists_of(ratings),
@@ -31,12 +44,12 @@ def fit_crowd(ratings, kind, mean=None, **chosen):
         ratings.scale,
         content_features(ratings),
         streams_of(ratings.user_ids, plan),
-        mean,
+        population,
     )
     return fit_masks(plan, given, CompiledRunner())
 
 
-def fit_alone(ratings, user, kind, mean=None, **chosen):
+def fit_alone(ratings, user, kind, population=None, **chosen):
     plan, mine = MaskPlan(kind, **chosen), slice(*ratings.by_user[user : user + 2])
     given = MaskInput(
         UserLists.of_one(ratings.item_codes[mine]),
@@ -44,7 +57,7 @@ def fit_alone(ratings, user, kind, mean=None, **chosen):
         ratings.scale,
         content_features(ratings),
         streams_of(ratings.user_ids[user : user + 1], plan),
-        mean,
+        population,
     )
     return fit_masks(plan, given, OneByOne())
 
@@ -102,10 +115,11 @@ def test_no_party_interpolates_its_ratings(small, kind):
 
 
 @every_family
-@pytest.mark.parametrize("mean", [None, 3.7])
+@pytest.mark.parametrize("common", ["nothing", "a level", "a line"])
 @pytest.mark.parametrize("cross_fit", [False, True])
-def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit, mean):
-    masks = fit_crowd(small, kind, mean, cross_fit=cross_fit)
+def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit, common):
+    known = {"nothing": None, "a level": Population.at(3.7), "a line": some_line(small)}[common]
+    masks = fit_crowd(small, kind, known, cross_fit=cross_fit)
     masked = masks.masked_ratings
     assert masked.dtype == np.float32
     predicted = masks.predict(lists_of(small), content_features(small), OneByOne())
@@ -116,57 +130,119 @@ def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit, mean):
 
 
 @every_family
-@pytest.mark.parametrize("mean", [None, 3.7, 1.0, 5.0])
-def test_users_with_no_or_one_rating_work(kind, mean):
+@pytest.mark.parametrize(
+    ("population", "base"),
+    [
+        (None, [3, 3, 3]),
+        (Population.at(3.7), [3.7, 3.7, 3.7]),
+        (Population.at(1.0), [1, 1, 1]),
+        (Population.at(5.0), [5, 5, 5]),
+        (Population(np.array([3.2, 0.5, -0.25, 9.0]), 2.0), [3.7, 2.95, 5.0]),  # of 12.2
+    ],
+)
+def test_users_with_no_or_one_rating_work(kind, population, base):
     scale, features = RatingScale(1, 5, 1), np.eye(3)
     plan, lists = MaskPlan(kind), UserLists(np.array([0, 1, 1]), np.array([2]))
-    rated = 2.0 if mean == 5.0 else 5.0
-    given = MaskInput(lists, np.array([rated]), scale, features, streams_of((0, 1), plan), mean)
+    rated = 2.0 if base[2] == 5.0 else 5.0
+    streams = streams_of((0, 1), plan)
+    given = MaskInput(lists, np.array([rated]), scale, features, streams, population)
     masks = fit_masks(plan, given, OneByOne())
     assert np.isfinite(masks.theta).all()
     assert np.isnan(masks.j_train[1])
     everything = UserLists(np.array([0, 3, 6]), np.array([0, 1, 2] * 2))
     predicted = masks.predict(everything, features, OneByOne())
     assert np.isfinite(predicted).all()
-    base = 0.0 if kind == "none" else np.float32(3.0 if mean is None else mean)
-    assert (predicted[3:] == base).all()  # who gave nothing gets what a mean user gives
+    base = np.zeros(3, np.float32) if kind == "none" else np.array(base, np.float32)
+    assert np.array_equal(predicted[3:], base)  # who gave nothing gives what somebody unknown gives
     if kind != "none":
-        assert min(base, rated) < predicted[2] < max(base, rated)
+        assert min(base[2], rated) < predicted[2] < max(base[2], rated)
 
 
 @every_family
-def test_no_mean_is_the_middle_of_the_scale(small, kind):
-    without, middle = fit_crowd(small, kind), fit_crowd(small, kind, small.scale.midpoint)
-    assert without.mean == middle.mean == small.scale.midpoint
+def test_a_population_that_nobody_knows_is_the_middle_of_the_scale(small, kind):
+    without, middle = fit_crowd(small, kind), fit_crowd(small, kind, Population.at(3.0))
+    assert without.population.line.tolist() == [small.scale.midpoint] == [3.0]
+    assert without.population.pull == 1.0
     assert np.array_equal(without.theta, middle.theta)
     assert np.array_equal(without.masked_ratings, middle.masked_ratings)
-    assert fit_crowd(small, kind, 3.7).mean == 3.7
+    line = some_line(small)
+    assert fit_crowd(small, kind, line).population is line
 
 
-def test_who_masks_nothing_has_no_use_for_a_mean(small):
-    masks = [fit_crowd(small, "none", mean) for mean in (None, 4.2)]
+def test_who_masks_nothing_has_no_use_for_a_population(small):
+    masks = [fit_crowd(small, "none", common) for common in (None, some_line(small))]
     assert np.array_equal(masks[0].masked_ratings, masks[1].masked_ratings)
     np.testing.assert_allclose(masks[0].masked_ratings, small.values, atol=1e-5)
 
 
+@every_family
+def test_models_see_ratings_less_the_line_and_the_pull(small, kind):
+    """What a family's own functions make of each user, with all of it worked out here."""
+    line, family, features = some_line(small), FAMILIES[kind], content_features(small)
+    base = np.full(len(small), 1.0) if kind == "none" else base_of(line, small)
+    assert kind == "none" or 0.02 < np.isin(base, (1.0, 5.0)).mean() < 0.5  # ends of the scale
+    crowd = fit_crowd(small, kind, line, strength=2.5)
+    for user in (0, 31, 59):
+        mine = slice(*small.by_user[user : user + 2])
+        x, y = features[small.item_codes[mine]], (small.values[mine] - base[mine]) / 4
+        start = family.start(mask_stream(0, small.user_ids[user]), x.shape[1])
+        theta = family.fit(x, y, 2.5, PULL, start)
+        np.testing.assert_allclose(crowd.theta[user], theta, rtol=1e-5, atol=1e-7)
+        for fold in range(5):
+            inside = np.arange(len(y)) % 5 == fold
+            part = family.fit(x[~inside], y[~inside], 2.5, PULL, start)
+            unseen = (base[mine][inside] - 1) / 4 + family.predict(x[inside], part)
+            np.testing.assert_allclose(crowd.unit_held_out[mine][inside], unseen, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["mean", "lr", "fm"])
-def test_masks_shrink_towards_the_mean_rating(small, kind):
+def test_masks_shrink_towards_the_line(small, kind):
     """A strong pull ends there; nn is covered by the shift below, as its steps are limited."""
-    lists, features = lists_of(small), content_features(small)
-    strong = fit_crowd(small, kind, 3.7, strength=1e7)
+    lists, features, line = lists_of(small), content_features(small), some_line(small)
+    base = base_of(line, small)
+    strong = fit_crowd(small, kind, line, strength=1e7)
     users, lengths = lists.users, lists.lengths
-    sums = np.bincount(users, small.values - 3.7, len(lengths))
-    pull = 1e7 if kind == "mean" else INTERCEPT_PENALTY  # intercepts have a pull of their own
-    expected = 3.7 + (sums / (lengths + pull))[users]
+    sums = np.bincount(users, small.values - base, len(lengths))
+    pull = 1e7 if kind == "mean" else PULL  # intercepts have a pull of their own
+    expected = base + (sums / (lengths + pull))[users]
     found = strong.predict(lists, features, OneByOne())
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
+def test_unless_it_is_told_another_the_strength_of_a_mean_is_the_pull(small):
+    line = some_line(small)
+    sums = np.bincount(small.user_codes, (small.values - base_of(line, small)) / 4)
+    for strength, expected in ((None, PULL), (0.25, 0.25)):
+        masks = fit_crowd(small, "mean", line, strength=strength)
+        shrunk = sums / (np.diff(small.by_user) + expected)
+        np.testing.assert_allclose(masks.theta[:, 0], shrunk, rtol=1e-5)
+        assert (masks.strengths == expected).all()
+
+
+@every_family
+def test_strengths_are_the_plans_or_the_familys_or_the_pull(kind):
+    family = FAMILIES[kind]
+    default = PULL if kind == "mean" else family.default_strength
+    assert MaskPlan(kind).strengths(PULL) == (default,)
+    assert MaskPlan(kind, strength=3).strengths(PULL) == (3.0,)
+    assert MaskPlan(kind, strength="auto").strengths(PULL) == family.strengths
+
+
+@every_family
+def test_ratings_in_blocks_are_masked_as_all_at_once(small, kind, monkeypatch):
+    at_once = fit_crowd(small, kind, some_line(small))
+    monkeypatch.setattr(fitting, "BLOCK", 7)
+    in_blocks = fit_crowd(small, kind, some_line(small))
+    for part in ("theta", "unit_fitted", "unit_held_out"):
+        assert np.array_equal(getattr(at_once, part), getattr(in_blocks, part))
+
+
 @pytest.mark.parametrize("kind", ["mean", "lr", "fm", "nn"])
-def test_a_shift_of_ratings_and_mean_shifts_the_mask(small, kind):
-    scale = RatingScale(small.scale.min, small.scale.max + 1, small.scale.step)
-    low = fit_crowd(replaced(small, small.values, scale=scale), kind, 3.2)
-    high = fit_crowd(replaced(small, small.values + 1, scale=scale), kind, 4.2)
+def test_a_shift_of_ratings_and_line_shifts_the_mask(small, kind):
+    scale = RatingScale(small.scale.min - 9, small.scale.max + 10, small.scale.step)  # no line ends
+    lines = [some_line(small, level) for level in (3.2, 4.2)]
+    low = fit_crowd(replaced(small, small.values, scale=scale), kind, lines[0])
+    high = fit_crowd(replaced(small, small.values + 1, scale=scale), kind, lines[1])
     np.testing.assert_allclose(low.theta, high.theta, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(low.masked_ratings, high.masked_ratings, atol=1e-5)
 
@@ -201,9 +277,10 @@ def test_features_are_asked_for(small, kind):
 @every_family
 def test_parties_together_are_the_crowd(small, kind):
     """What a run in one process joins."""
-    crowd = fit_crowd(small, kind, 3.6)
-    together = FittedMasks.together([fit_alone(small, user, kind, 3.6) for user in range(60)])
-    assert together.mean == crowd.mean == 3.6
+    line = some_line(small)
+    crowd = fit_crowd(small, kind, line)
+    together = FittedMasks.together([fit_alone(small, user, kind, line) for user in range(60)])
+    assert together.population is crowd.population is line
     assert np.array_equal(together.indptr, crowd.indptr)
     np.testing.assert_allclose(together.theta, crowd.theta, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(together.j_train, crowd.j_train, rtol=1e-6)
@@ -215,7 +292,10 @@ def test_a_family_says_how_many_parameters_it_has(small, kind):
     family, features = FAMILIES[kind], content_features(small)
     assert family.name == kind
     assert fit_crowd(small, kind).theta.shape == (60, family.n_parameters(features.shape[1]))
-    assert family.default_strength > 0
+    if kind == "mean":
+        assert family.default_strength is None  # the pull
+    else:
+        assert family.default_strength > 0
     assert min(family.strengths) > 0
 
 
@@ -226,7 +306,7 @@ def test_an_unknown_mask_is_named():
 
 @every_family
 def test_one_user_through_the_catalogue_is_what_pairs_give(small, kind):
-    masks, features = fit_crowd(small, kind), content_features(small)
+    masks, features = fit_crowd(small, kind, some_line(small)), content_features(small)
     everybody = np.arange(masks.theta.shape[0] + 1) * small.n_items
     lists = UserLists(everybody, np.tile(np.arange(small.n_items), len(masks.theta)))
     pairs = masks.predict(lists, features, OneByOne()).reshape(-1, small.n_items)

@@ -11,6 +11,7 @@ from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskFamily, MaskPlan, fit_masks, lines
 from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.masks.lines import lines_of
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.solvers.contract import design_of
 
@@ -20,7 +21,14 @@ FEATURES = np.random.default_rng(1).standard_normal((N_ITEMS, D))
 EVERYTHING = UserLists(N_ITEMS * np.arange(N_USERS + 1), np.tile(np.arange(N_ITEMS), N_USERS))
 
 
-def fitted(kind, mean=3.6):
+POPULATIONS = {
+    "nothing": None,
+    "a level": Population.at(3.6),
+    "a line": Population(np.array([3.1, 0.3, -0.2, 0.1]), 4.0),  # which leads nowhere off the scale
+}
+
+
+def fitted(kind, common="a level"):
     """Masks of users with few ratings, and of one with none."""
     generator, plan = np.random.default_rng(2), MaskPlan(kind, strength=2.0)
     parts = [np.sort(generator.permutation(N_ITEMS)[: 2 * user]) for user in range(N_USERS)]
@@ -28,7 +36,7 @@ def fitted(kind, mean=3.6):
     lists = UserLists(indptr, np.concatenate(parts).astype(np.int32))
     ratings = generator.integers(1, 6, len(lists.items)).astype(np.float32)
     streams = [np.random.default_rng(u) for u in range(N_USERS)] if plan.starts_at_random else ()
-    given = MaskInput(lists, ratings, SCALE, FEATURES, streams, mean)
+    given = MaskInput(lists, ratings, SCALE, FEATURES, streams, POPULATIONS[common])
     return fit_masks(plan, given, OneByOne())
 
 
@@ -37,15 +45,19 @@ def everywhere(masks):
     return masks.predict(EVERYTHING, FEATURES, OneByOne()).reshape(N_USERS, N_ITEMS)
 
 
-@pytest.mark.parametrize("mean", [None, 3.6])
+@pytest.mark.parametrize("common", POPULATIONS)
 @pytest.mark.parametrize("kind", ["none", "mean", "lr"])
-def test_the_line_of_a_linear_mask_is_the_mask(kind, mean):
-    masks = fitted(kind, mean)
-    design = design_of(FEATURES, sees_features=FAMILIES[kind].needs_features)
+def test_the_line_of_a_linear_mask_is_the_mask(kind, common):
+    masks = fitted(kind, common)
+    sees_features = FAMILIES[kind].needs_features or common == "a line"
+    design = design_of(FEATURES, sees_features=sees_features)
     found = lines_of(masks, FEATURES, design, OneByOne())
     assert found.shape == (N_USERS, design.shape[1])
     np.testing.assert_allclose(found @ design.T, everywhere(masks), rtol=1e-6, atol=1e-6)
     assert found.any() == (kind != "none")
+    known = masks.population.line
+    if kind != "none":  # who has rated nothing has the line of all
+        np.testing.assert_allclose(found[0], np.resize([*known, 0, 0, 0], len(found[0])), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["none", "mean"])
@@ -58,15 +70,16 @@ def test_a_constant_is_a_line_of_a_wider_design_as_well(kind):
 
 def test_features_that_masks_alone_are_given_are_averaged_out():
     """Where the design has fewer columns than a linear mask sees: least squares."""
-    masks, design = fitted("lr"), design_of(FEATURES[:, :1], sees_features=True)
+    masks, design = fitted("lr", "a line"), design_of(FEATURES[:, :1], sees_features=True)
     found = lines_of(masks, FEATURES, design, OneByOne())
     expected = np.linalg.lstsq(design, everywhere(masks).T)[0].T
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("common", POPULATIONS)
 @pytest.mark.parametrize("kind", ["fm", "nn"])
-def test_the_line_of_any_other_mask_is_that_of_least_squares(kind):
-    masks, design = fitted(kind), design_of(FEATURES, sees_features=True)
+def test_the_line_of_any_other_mask_is_that_of_least_squares(kind, common):
+    masks, design = fitted(kind, common), design_of(FEATURES, sees_features=True)
     values = everywhere(masks)
     found = lines_of(masks, FEATURES, design, OneByOne())
     expected = np.linalg.lstsq(design, values.T)[0].T
@@ -80,7 +93,7 @@ def test_the_line_of_any_other_mask_is_that_of_least_squares(kind):
 
 @pytest.mark.parametrize("kind", ["fm", "nn"])
 def test_blocks_of_users_are_fitted_as_all_at_once(kind, monkeypatch):
-    masks, design = fitted(kind), design_of(FEATURES, sees_features=True)
+    masks, design = fitted(kind, "a line"), design_of(FEATURES, sees_features=True)
     at_once = lines_of(masks, FEATURES, design, OneByOne())
     monkeypatch.setattr(lines, "BLOCK", 4)
     in_blocks = lines_of(masks, FEATURES, design, OneByOne())
@@ -107,15 +120,16 @@ class Given:
 
     family: MaskFamily
     scale: RatingScale
-    mean: float
+    population: Population
     theta: Any
 
 
 def test_whatever_has_parameters_will_do():
     theta = np.array([[0.1, 0.2, 0.0, -0.1], [0.0, 0.0, 0.5, 0.0]])
-    masks, design = (
-        Given(FAMILIES["lr"], SCALE, 3.5, theta),
-        design_of(FEATURES, sees_features=True),
-    )
+    design = design_of(FEATURES, sees_features=True)
+    masks = Given(FAMILIES["lr"], SCALE, Population.at(3.5), theta)
     found = lines_of(masks, FEATURES, design, OneByOne())
     np.testing.assert_allclose(found, [[3.9, 0.8, 0.0, -0.4], [3.5, 0.0, 2.0, 0.0]])
+    masks.population = Population(np.array([3.5, -1.0, 0.25, 0.0]), 2.0)
+    found = lines_of(masks, FEATURES, design, OneByOne())
+    np.testing.assert_allclose(found, [[3.9, -0.2, 0.25, -0.4], [3.5, -1.0, 2.25, 0.0]])

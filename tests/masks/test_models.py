@@ -12,6 +12,9 @@ def problem():
     return generator.standard_normal((40, 6)), 0.3 * generator.standard_normal(40)
 
 
+PULL = 1.7
+
+
 def start(family, d, seed=0):
     return FAMILIES[family].start(np.random.default_rng(seed), d)
 
@@ -24,7 +27,7 @@ def fm_objective(theta, x, y, strength):
     for i in range(d):
         for j in range(i + 1, d):
             f += (v[:, i] @ v[:, j]) * x[:, i] * x[:, j]
-    penalty = models.INTERCEPT_PENALTY * b**2 + strength * (w @ w)
+    penalty = PULL * b**2 + strength * (w @ w)
     return np.sum((y - f) ** 2) + penalty + models.FM_PAIR_PENALTY * strength * np.sum(v**2)
 
 
@@ -40,15 +43,15 @@ def slope(function, theta, step=1e-6):
 
 def test_mean_is_the_shrunken_mean(problem):
     x, y = problem
-    assert models.fit_mean(x, y, 2.0, np.zeros(0))[0] == pytest.approx(y.sum() / 42)
+    assert models.fit_mean(x, y, 2.0, PULL, np.zeros(0))[0] == pytest.approx(y.sum() / 42)
 
 
 def test_ridge_is_least_squares_on_augmented_rows(problem):
     x, y = problem
-    root = np.sqrt([models.INTERCEPT_PENALTY] + [3.0] * 6)
+    root = np.sqrt([PULL] + [3.0] * 6)
     rows = np.vstack((np.column_stack((np.ones(40), x)), np.diag(root)))
     oracle = np.linalg.lstsq(rows, np.concatenate((y, np.zeros(7))))[0]
-    theta = models.fit_lr(x, y, 3.0, np.zeros(0))
+    theta = models.fit_lr(x, y, 3.0, PULL, np.zeros(0))
     np.testing.assert_allclose(theta, oracle, rtol=1e-10)
     np.testing.assert_allclose(models.predict_lr(x, theta), rows[:40] @ oracle, rtol=1e-10)
 
@@ -58,7 +61,7 @@ def test_fm_predicts_the_sum_over_pairs(problem):
     theta = np.random.default_rng(1).standard_normal(1 + 6 + models.FM_RANK * 6)
     f = models.predict_fm(x, theta)
     penalty = fm_objective(theta, x, y, 0.0) - np.sum((y - f) ** 2)
-    assert penalty == pytest.approx(models.INTERCEPT_PENALTY * theta[0] ** 2)
+    assert penalty == pytest.approx(PULL * theta[0] ** 2)
 
 
 def test_fm_descends_to_a_stationary_point(problem, monkeypatch):
@@ -70,27 +73,26 @@ def test_fm_descends_to_a_stationary_point(problem, monkeypatch):
     values = []
     for sweeps in (1, 3, 400):
         monkeypatch.setattr(models, "FM_SWEEPS", sweeps)
-        values.append(objective(models.fit_fm(x, y, 1.0, start("fm", 6))))
+        values.append(objective(models.fit_fm(x, y, 1.0, PULL, start("fm", 6))))
     assert values[0] >= values[1] >= values[2]
-    final = models.fit_fm(x, y, 1.0, start("fm", 6))
+    final = models.fit_fm(x, y, 1.0, PULL, start("fm", 6))
     assert np.abs(slope(objective, final)).max() < 1e-5
     assert np.abs(final[7:]).max() > 0.01  # the pairs take part
 
 
 def test_nn_descends_its_objective_to_a_stationary_point(problem, monkeypatch):
     x, y = problem
-    h = models.NN_HIDDEN
 
     def objective(theta):
         error = y - models.predict_nn(x, theta)
-        penalty = np.sum(theta[1 : 1 + h] ** 2) + np.sum(theta[1 + 2 * h :] ** 2)
-        return np.sum(error**2) + models.INTERCEPT_PENALTY * theta[0] ** 2 + 0.1 * penalty
+        penalty = np.sum(theta[1:] ** 2)
+        return np.sum(error**2) + PULL * theta[0] ** 2 + 0.1 * penalty
 
     first = start("nn", 6)
-    assert objective(models.fit_nn(x, y, 0.1, first)) < 0.7 * objective(first)
+    assert objective(models.fit_nn(x, y, 0.1, PULL, first)) < 0.7 * objective(first)
     monkeypatch.setattr(models, "NN_STEPS", 4000)
     monkeypatch.setattr(models, "NN_RATE", 0.002)
-    final = models.fit_nn(x, y, 0.1, first)
+    final = models.fit_nn(x, y, 0.1, PULL, first)
     assert np.abs(slope(objective, final)).max() < 0.01 * np.abs(slope(objective, first)).max()
 
 

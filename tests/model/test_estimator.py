@@ -18,7 +18,10 @@ from fedmmf.errors import (
 )
 from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TrainResult
 from fedmmf.simulation import prepare
-from fedmmf.solvers.sgd import mean_user
+from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.sgd import AllUsers
+
+from .conftest import base_of
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +54,14 @@ def test_changing_settings_forgets_what_was_learned(small):
 
 def test_predictions_are_the_formula(model, small):
     """q_i . p_u + f_u(i), clipped, in whatever order the pairs come."""
-    learned = model.learned
+    learned, base = model.learned, base_of(model.learned)
+    assert len(learned.line) > 1
+    assert base.std() > 0.01
     users, items = np.array([5, 0, 5, 59]), np.array([3, 3, 80, 0])
     slow = []
     for u, i in zip(users, items, strict=True):
         theta, x = learned.theta[u], learned.features[i]
-        f = learned.mean + 4.0 * (theta[0] + theta[1:] @ x)
+        f = base[i] + 4.0 * (theta[0] + theta[1:] @ x)
         slow.append(np.clip(model.item_factors[i] @ model.user_factors[u] + f, 1, 5))
     predicted = model.predict(small.user_ids[users], small.item_ids[items])
     np.testing.assert_allclose(predicted, slow, rtol=1e-5)
@@ -81,21 +86,68 @@ def test_evaluation_finds_ids_in_other_vocabularies(model, small):
 def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     known_user, known_item = small.user_ids[0], small.item_ids[0]
     stranger = model.predict(10**6, known_item)[0]
-    mean = model.learned.mean
-    of_users = np.bincount(small.user_codes, small.values) / np.diff(small.by_user)
-    assert mean == pytest.approx(of_users.mean(), abs=0.05)  # some are held out
-    assert abs(mean - 3.0) > 0.1
+    base, features = base_of(model.learned), model.learned.features
+    assert abs(base.mean() - small.values.mean()) < 0.2
+    assert base.std() > 0.01
     (member,) = model.learned.members
-    somebody = mean_user(member.public)  # as the round before the last summed them
+    somebody = AllUsers.of(member.public).mean  # as the round before the last summed them
     np.testing.assert_allclose(somebody, member.user_factors.mean(axis=0), atol=0.02)
     assert np.abs(somebody[1:]).max() > 1e-3
     score = model.item_factors[0] @ somebody
-    assert stranger == pytest.approx(np.clip(mean + score, 1, 5), rel=1e-6)
+    assert stranger == pytest.approx(np.clip(base[0] + score, 1, 5), rel=1e-6)
+    # An unknown item is a mean one: of features, and of factors.
+    np.testing.assert_allclose(features[-1], features[:-1].mean(axis=0))
+    unknown = model.learned.item_factors[-1]
+    np.testing.assert_allclose(unknown, model.item_factors.mean(axis=0), atol=1e-6)
+    nobody = model.predict("nobody", "nothing")[0]
+    assert nobody == pytest.approx(base[-1] + unknown @ somebody, rel=1e-6)
+    theta = model.learned.theta[0]
+    mask = base[-1] + 4.0 * (theta[0] + features[-1] @ theta[1:])
     average = model.predict(known_user, 10**6)[0]
-    assert average == pytest.approx(mean + 4.0 * model.learned.theta[0, 0], rel=1e-6)
-    assert model.predict("nobody", "nothing")[0] == pytest.approx(mean, rel=1e-6)
+    assert average == pytest.approx(mask + unknown @ model.user_factors[0], rel=1e-6)
     mixed = model.predict(["nobody", str(known_user)], [known_item] * 2)
     assert mixed.tolist() == [stranger, model.predict(known_user, known_item)[0]]
+
+
+@pytest.mark.parametrize("mask", ["none", "mean", "lr"])
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_who_has_rated_nothing_is_a_stranger(small, solver, mask):
+    model = FedMMF(mask=mask, solver=solver, factors=3, rounds=6, ensemble=2)
+    learned = model.fit(small.select(small.user_codes != 5)).learned
+    assert learned.n_users == small.n_users
+    assert np.array_equal(learned.user_factors[5], learned.user_factors[-1])
+    (others,) = np.where(np.arange(small.n_users) != 5)
+    trained = np.hstack([member.user_factors for member in learned.members])
+    assert np.array_equal(learned.user_factors[others], trained[others])
+    assert not np.isclose(trained[others, 1], learned.user_factors[-1, 1], rtol=1e-3).any()
+    assert not learned.theta[5].any()
+    found = model.predict(np.repeat(small.user_ids[5], small.n_items), small.item_ids)
+    expected = model.predict(["nobody"] * small.n_items, small.item_ids)
+    assert np.array_equal(found, expected)
+    assert found.std() > 0.01
+
+
+@pytest.mark.parametrize(
+    "settings", [{"solver": "sgd"}, {"solver": "vb"}, {"solver": "vb", "ensemble": 2}]
+)
+def test_without_masks_strangers_give_what_users_give(small, settings):
+    """The mean user, made so much larger or smaller; their mean is over what was rated."""
+    model = FedMMF(mask="none", factors=4, rounds=12, **settings).fit(small)
+    learned, k = model.learned, model.learned.form.rank
+    of_users = np.bincount(small.user_codes, small.values) / np.diff(small.by_user)
+    assert learned.line == pytest.approx(of_users.mean(), abs=0.05)  # some are held out
+    solver = SOLVERS[learned.solver]
+    for number, member in enumerate(learned.members):
+        stranger = learned.user_factors[-1, number * k : (number + 1) * k]
+        given = member.public.item_factors[small.item_codes] @ stranger
+        assert given.mean() == pytest.approx(learned.line[0], rel=1e-5)
+        mean = solver.stranger(learned.form, member.public)
+        larger = stranger[0] / mean[0]
+        assert abs(larger - 1) > 1e-4
+        np.testing.assert_allclose(stranger, larger * mean, rtol=1e-5, atol=1e-6)
+    found = model.predict(["nobody"] * small.n_items, small.item_ids)
+    expected = np.clip(learned.item_factors[:-1] @ learned.user_factors[-1], 1, 5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_pairs_must_match(model):
@@ -143,6 +195,23 @@ def test_who_joins_later_is_served_like_the_others(mask, settings):
     assert np.mean(np.square(model_errors)) < 0.9 * np.mean(np.square(mean_errors))
 
 
+@pytest.mark.parametrize("sharing", ["strict", "adaptive"])
+@pytest.mark.parametrize("mask", ["mean", "lr"])
+def test_a_newcomers_mask_shrinks_towards_what_users_have_in_common(small, tmp_path, mask, sharing):
+    """As that of somebody with the same ratings did, who was there."""
+    model = FedMMF(mask=mask, sharing=sharing, factors=2, rounds=1, held_out=0.0).fit(small)
+    model.save(tmp_path / "model")
+    again = FedMMF.load(tmp_path / "model")
+    for user in (3, 17):
+        mine = small.user_codes == user
+        given = dict(zip(small.item_ids[small.item_codes[mine]], small.values[mine], strict=True))
+        newcomer = again.join(given)
+        newcomer.predict(small.item_ids[:1])
+        masks = newcomer._party.masks
+        np.testing.assert_allclose(masks.theta[0], model.learned.theta[user], rtol=1e-6, atol=1e-9)
+        assert masks.population.is_like(model.learned.population)
+
+
 def test_a_newcomers_mistakes_are_named(model, small):
     item = int(small.item_ids[0])
     with pytest.raises(DataError, match="unknown: 999999"):
@@ -157,7 +226,7 @@ def test_a_newcomers_mistakes_are_named(model, small):
 def test_an_ensemble_predicts_the_mean_of_its_runs(small):
     ensemble = FedMMF(mask="mean", solver="vb", factors=3, rounds=5, ensemble=3).fit(small)
     learned = ensemble.learned
-    f = learned.mean + 4.0 * learned.theta[2, 0]
+    f = base_of(learned)[7] + 4.0 * learned.theta[2, 0]
     scores = [member.public.item_factors[7] @ member.user_factors[2] for member in learned.members]
     expected = np.clip(f + np.mean(scores), 1, 5)
     predicted = ensemble.predict(small.user_ids[2], small.item_ids[7])[0]
@@ -349,7 +418,7 @@ class TestSummary:
         by_name = {row.name: row.rmse for row in rows}
         learned = fitted.learned
         users = learned.user_codes(testing.user_ids)[testing.user_codes]
-        mask = learned.mean + 4.0 * learned.theta[users, 0]
+        mask = base_of(learned)[0] + 4.0 * learned.theta[users, 0]  # the same of every item
         expected = np.sqrt(np.mean((testing.values - np.clip(mask, 1, 5)) ** 2))
         assert by_name["mask alone"] == pytest.approx(expected, rel=1e-5)
         assert fitted.evaluate(testing)["rmse"] < by_name["user mean"]

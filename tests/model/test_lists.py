@@ -15,6 +15,8 @@ from fedmmf.model.lists import ListRequest, each_list, lists_for, what_ranks
 from fedmmf.results import ListScores, RankingScores, metric_title
 from fedmmf.simulation.features import content_features
 
+from .conftest import base_of
+
 PAGE = Path(__file__).parents[2] / "docs" / "lists.md"
 
 
@@ -36,7 +38,7 @@ def fitted(parts):
 def unclipped(model, user):
     """q_i . p_u + f_u(i) of the whole catalogue; the mask is lr, the scale 1..5."""
     theta, learned = model.learned.theta[user], model.learned
-    mask = learned.mean + 4.0 * (theta[0] + learned.features[:-1] @ theta[1:])
+    mask = base_of(learned)[:-1] + 4.0 * (theta[0] + learned.features[:-1] @ theta[1:])
     return np.float32(model.item_factors @ model.user_factors[user] + mask)
 
 
@@ -178,7 +180,7 @@ def test_a_newcomers_list_is_made_before_clipping(model, small):
     party = newcomer._party
     newcomer.predict(small.item_ids[:1])  # lets it find its factors
     party._users.user_factors = 100 * party.user_factors
-    party.join_late = lambda solver, variant, public, mean: None
+    party.join_late = lambda solver, variant, public, population: None
     scores = party.scores(np.arange(small.n_items))
     best = newcomer.recommend(10, seen=True)
     expected = slow_list(scores, range(small.n_items), 10)
@@ -431,7 +433,7 @@ def test_the_features_of_an_item_are_used(small):
     ids = small.item_ids[[5, 60, 33]].tolist()
     best = model.recommend(small.user_ids[2], candidates=ids, seen=True)
     theta = model.learned.theta[2]
-    by_mask = model.learned.mean + 4.0 * (theta[0] + content_features(small) @ theta[1:])
+    by_mask = base_of(model.learned)[:-1] + 4.0 * (theta[0] + content_features(small) @ theta[1:])
     np.testing.assert_allclose(
         sorted(best["prediction"]), np.sort(np.clip(by_mask[[5, 60, 33]], 1, 5)), rtol=1e-5
     )

@@ -13,6 +13,8 @@ from fedmmf.results import TrainResult
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb.ordinal import expected_rating
 
+from .conftest import base_of
+
 QUICK = {"factors": 4, "rounds": 12}
 
 
@@ -54,7 +56,7 @@ def scores_of(model, user):
     learned = model.learned
     mask = 0.0
     if learned.mask == "mean":
-        mask = learned.mean + learned.scale.span * learned.theta[user, 0]
+        mask = base_of(learned)[0] + learned.scale.span * learned.theta[user, 0]
     return learned.item_factors[:-1] @ learned.user_factors[user] + mask
 
 
@@ -214,6 +216,17 @@ def test_what_was_chosen_is_ranked(implicit, chosen):
     assert found["ranking"].hit_rate_at_10 > 0.3
 
 
+def test_who_is_unknown_to_a_model_of_what_was_chosen_is_the_mean_user(implicit, chosen):
+    """As large as all users are: scores that only rank have no level."""
+    learned = implicit.learned
+    (member,) = learned.members
+    mean = member.user_factors.mean(axis=0, dtype=np.float64)
+    assert np.abs(mean[1:]).max() > 0.01
+    np.testing.assert_allclose(learned.user_factors[-1], mean, rtol=1e-5)
+    found = implicit.predict(["nobody"] * learned.n_items, chosen[0].item_ids)
+    np.testing.assert_allclose(found, member.public.item_factors @ mean, rtol=1e-4, atol=1e-6)
+
+
 def test_a_model_of_what_was_chosen_is_saved_and_joined(implicit, chosen, tmp_path):
     train = chosen[0]
     again = read_back(implicit, tmp_path)
@@ -239,7 +252,8 @@ def test_a_model_of_what_was_chosen_is_saved_and_joined(implicit, chosen, tmp_pa
         {"solver": "vb", "mask": "mean", "ensemble": 2},
     ],
 )
-def test_a_stranger_is_somebody_with_a_mean_profile(peopled, settings):
+def test_a_stranger_is_the_mean_of_all_users(peopled, settings):
+    """Profiles say what they can of users; of somebody without one, all users say more."""
     model = FedMMF(**QUICK, **settings).fit(peopled)
     learned, item = model.learned, 3
     assert learned.form.n_profile == 2
@@ -249,12 +263,13 @@ def test_a_stranger_is_somebody_with_a_mean_profile(peopled, settings):
         weights = parts["user_weights"].reshape(-1, learned.form.rank)[-2:]
         mean = parts["profile_mean"]
         np.testing.assert_allclose(mean, peopled.profiles.values.mean(axis=0), atol=1e-3)
-        assert np.abs(mean @ weights).max() > 1e-3
-        start = np.eye(len(weights[0]))[0]
-        stranger = start + mean @ weights
-        np.testing.assert_allclose(VB.stranger(learned.form, member.public), stranger, rtol=1e-6)
+        of_mean_profile = np.eye(len(weights[0]))[0] + mean @ weights
+        stranger = member.user_factors.mean(axis=0, dtype=np.float64)
+        assert np.abs(stranger - of_mean_profile).max() > 0.01
+        np.testing.assert_allclose(parts["mean_user"], stranger, rtol=1e-5)
+        np.testing.assert_allclose(VB.stranger(learned.form, member.public), stranger, rtol=1e-5)
         scores.append(member.public.item_factors[item] @ stranger)
-    expected = learned.shown(np.array([learned.mean + np.mean(scores)]))
+    expected = learned.shown(np.array([base_of(learned)[item] + np.mean(scores)]))
     found = model.predict(["nobody"], [peopled.item_ids[item]])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 

@@ -60,6 +60,7 @@ def test_every_mask_and_solver_has_a_row_with_the_errors_of_the_model(timed, mon
     assert [(row.model, row.solver) for row in rows if row.solver in SOLVERS.names()] == pairs
     assert told == [f"{mask}, {solver}" for mask, solver in pairs]
     assert all(0.3 < error < 2.0 for row in rows for error in (row.unseen, row.joined))
+    require_means(rows, Situation.of(timed))
     found = Situation.of(timed)
     (row,) = (row for row in rows if (row.model, row.solver) == ("mean", "vb"))
     model = FedMMF(mask="mean", solver="vb", **quick).fit(found.train)
@@ -72,6 +73,30 @@ def test_every_mask_and_solver_has_a_row_with_the_errors_of_the_model(timed, mon
         predicted = newcomer.predict(later.item_ids[later.item_codes])
         squares += np.square(later.values - predicted).tolist()
     assert row.joined == pytest.approx(np.sqrt(np.mean(squares)), abs=6e-5)
+
+
+def require_means(rows, found):
+    """Means of items as they are, 5 ratings' worth nearer to the mean, and with users' own."""
+    train, test, overall = found.train, found.test, float(found.train.values.mean())
+    by_model = {row.model: (row.unseen, row.joined) for row in rows if row.solver == "-"}
+    for name, shrinkage in (("item means", 0.0), ("item means, shrunken", 5.0)):
+        items = np.full(train.n_items, overall)
+        for item in range(train.n_items):
+            mine = train.values[train.item_codes == item]
+            if len(mine):
+                items[item] += (mine - overall).sum() / (len(mine) + shrinkage)
+        errors = [p.values - items[p.item_codes] for p in (found.unseen, test)]
+        expected = [np.sqrt(np.mean(np.square(error))) for error in errors]
+        assert by_model[name] == pytest.approx(expected, abs=6e-5)
+    squares = []
+    for user in np.unique(test.user_codes):
+        own, later = (part.select(part.user_codes == user) for part in (found.given, test))
+        bias = (own.values - items[own.item_codes]).sum() / (len(own) + 5.0)
+        predicted = np.clip(items[later.item_codes] + bias, 1, 5)
+        squares += np.square(later.values - predicted).tolist()
+    expected = (by_model["item means, shrunken"][0], np.sqrt(np.mean(squares)))
+    assert by_model["item and user bias"] == pytest.approx(expected, abs=6e-5)
+    assert len(by_model) == 3
 
 
 def error_of(ratings: Ratings, predict) -> float:

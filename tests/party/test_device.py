@@ -522,17 +522,29 @@ def test_the_mark_changes_with_the_state(run):
 # Layouts
 
 
-def some_items(run, mean=3.25):
-    """A layout of every other item."""
-    return Layout(np.arange(1, run.ratings.n_items, 2, dtype=np.int32), mean)
+def some_items(run):
+    """A layout of every other item, with another line than the run's, as long, and pull."""
+    line = np.zeros_like(run.layout.line)
+    line[0], line[1:] = 3.25, np.linspace(-1, 1, len(line) - 1)
+    return Layout(np.arange(1, run.ratings.n_items, 2, dtype=np.int32), line, 2.5)
 
 
-def test_rows_and_masks_are_those_of_the_layout(run):
+@pytest.fixture
+def by_features(small):
+    """A run whose users have in common how they rate by features."""
+    run = prepare(small, settings_of("secure", mask="lr"))
+    assert len(run.layout.line) == 1 + run.content.shape[1] == 17
+    return run
+
+
+@pytest.mark.parametrize("mask", ["mean", "lr"])
+def test_rows_and_masks_are_those_of_the_layout(small, mask):
+    run = prepare(small, settings_of("plain", mask=mask))
     party, layout = invited(run), some_items(run)
     assert told(party, layout) == Adopted(in_clear=True)
-    assert party.masks.mean == 3.25
+    assert party.masks.population.is_like(layout.population)
     expected = prepare(run.ratings, run.settings)
-    masks = fit_all_masks(run.training, run.features, run.settings, 3.25)
+    masks = fit_all_masks(run.training, run.features, run.settings, layout.population)
     np.testing.assert_allclose(party.masks.theta[0], masks.theta[7], rtol=1e-6)
     assert not np.allclose(party.masks.theta[0], expected.masks.theta[7], rtol=1e-3)
     coordinator = run.plan.coordinator(layout)
@@ -549,18 +561,23 @@ def test_rows_and_masks_are_those_of_the_layout(run):
 
 
 @pytest.mark.parametrize(
-    ("items", "mean", "reason"),
+    ("change", "reason"),
     [
-        ([], 3.0, "at least one item"),
-        ([0, 90], 3.0, "within [0, 90)"),
-        ([0, 1], 5.5, "on the scale"),
-        ([0, 1], 0.999, "on the scale"),
+        ({"items": np.zeros(0, np.int32)}, "at least one item"),
+        ({"items": np.array([0, 90], np.int32)}, "within [0, 90)"),
+        ({"line": np.zeros(0)}, "a level at least"),
+        ({"line": np.array([3.0, 0.5])}, "has 1 columns; got 2"),
+        ({"line": np.array([np.nan])}, "finite"),
+        ({"line": np.array([np.inf])}, "finite"),
+        ({"pull": 0.49}, "a pull is in [0.5, 50]; got 0.49"),
+        ({"pull": 51.0}, "a pull is in [0.5, 50]; got 51"),
+        ({"pull": np.nan}, "finite"),
     ],
 )
-def test_a_bad_layout_is_refused_and_changes_nothing(run, items, mean, reason):
+def test_a_bad_layout_is_refused_and_changes_nothing(run, change, reason):
     party = invited(run)
     before = party.state()
-    answer = told(party, Layout(np.array(items, np.int32), mean))
+    answer = told(party, replace(run.layout, **change))
     assert reason in refusal(answer)
     assert party.state().keys() == before.keys()
     assert told(party, run.layout) == Adopted(in_clear=True)
@@ -569,11 +586,129 @@ def test_a_bad_layout_is_refused_and_changes_nothing(run, items, mean, reason):
     assert np.array_equal(asked(party, frame).rows, asked(twin, frame).rows)
 
 
+@pytest.mark.parametrize(
+    ("variant", "mask", "columns"),
+    [
+        ("plain", "mean", 1),
+        ("plain", "none", 1),
+        ("plain", "lr", 1),  # what users say is in the clear
+        ("secure", "fm", 17),
+        ("secure vb", "nn", 17),
+        ("adaptive", "lr", 1),
+        ("dp distributed", "lr", 1),
+    ],
+)
+def test_features_are_in_common_where_masks_see_them_and_sums_hide_users(
+    small, variant, mask, columns
+):
+    run = prepare(small, settings_of(variant, mask=mask))
+    assert run.plan.invitation().columns == len(run.layout.line) == columns
+
+
+@pytest.mark.parametrize("n", [1, 2, 16, 18])
+def test_a_line_has_as_many_columns_as_were_agreed_on(by_features, n):
+    party = invited(by_features)
+    answer = told(party, replace(by_features.layout, line=np.ones(n)))
+    assert f"has 17 columns; got {n}" in refusal(answer)
+
+
+@pytest.mark.parametrize("n", [2, 16, 18, 128])
+def test_columns_of_what_users_have_in_common_are_one_or_those_of_the_features(by_features, n):
+    party, invitation = party_of(by_features), by_features.plan.invitation()
+    assert invitation.columns == 17
+    answer = said(party, message=replace(invitation, columns=n))
+    assert f"has 1 or 17 columns here; got {n}" in refusal(answer)
+    for right in (1, 17):
+        assert isinstance(said(party, message=replace(invitation, columns=right)), Joined)
+
+
+def test_a_mask_that_sees_no_features_listens_to_no_line_of_them(small):
+    """It may refuse the invitation, or make do with the line; it must not break."""
+    chosen = {"solver": "vb", "objective": "ranking", "held_out": 0.0}
+    run = prepare(small, settings_of("secure", **chosen))
+    assert run.plan.invitation().columns == 1
+    party = party_of(run)
+    answer = said(party, message=replace(run.plan.invitation(), columns=17))
+    if isinstance(answer, Joined):
+        answer = told(party, replace(run.layout, line=np.array([3.0, *np.ones(16)])))
+    assert isinstance(answer, Adopted | Refused)
+
+
+@pytest.mark.parametrize(("level", "end"), [(100.0, 5.0), (5.5, 5.0), (0.999, 1.0), (-99.0, 1.0)])
+def test_a_line_that_leads_off_the_scale_counts_as_its_end(run, level, end):
+    found = []
+    for line in (np.array([level]), np.array([end])):
+        party = invited(run)
+        assert told(party, replace(run.layout, line=line)) == Adopted(in_clear=True)
+        found.append((party.masks.theta, asked(party, first_round(run).encode()).rows))
+    for one, other in zip(*found, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_no_line_picks_those_who_rated_some_items(by_features):
+    """Where sums overflow, who rated such an item would have no mask and fall silent.
+
+    A party refuses such a line, whatever it rated, or its masks are finite.
+    """
+    run, line, kinds = by_features, np.full(17, 1.79e308), set()
+    for name in ("000003", "000007", "000030"):
+        party = party_of(run, name)
+        said(party, message=run.plan.invitation())
+        answer = told(party, replace(run.layout, line=line))
+        kinds.add(type(answer))
+        assert isinstance(answer, Refused) or np.isfinite(party.masks.masked_ratings).all()
+    assert len(kinds) == 1
+
+
+def test_where_masks_decide_what_leaves_they_listen_to_no_server(small):
+    """Neither to its line nor to its pull, which could make J small."""
+    run = prepare(small, settings_of("adaptive", threshold_j=0.04))
+    party, other = joined(run), invited(run)
+    assert len(run.layout.line) == 1  # nobody has said anything of features
+    wild = replace(run.layout, line=np.array([4.9]), pull=50.0)
+    assert isinstance(told(other, wild), Adopted)
+    for masks in (party.masks, other.masks):
+        assert masks.population.line.tolist() == [3.0]
+        assert masks.population.pull == 1.0
+    assert np.array_equal(party.masks.theta, other.masks.theta)
+    assert party.in_clear == other.in_clear
+
+
+def test_a_survey_says_what_users_have_in_common_once(run):
+    """Until a layout is there; then who is in the clear does not say its own."""
+    party = party_of(run)
+    said(party, message=run.plan.invitation())
+    survey = Survey(with_ratings=False).encode()
+    before = asked(party, survey)
+    y = (run.training.values[run.lists.of(7)].astype(float) - 3) / 4
+    levels = [1, y.mean(), y.mean() ** 2, y.var(ddof=1), y.var(ddof=1) / len(y)]
+    expected = [*levels, y.mean(), 1.0]
+    np.testing.assert_allclose(before.totals, expected, rtol=1e-9, atol=1e-12)
+    assert set(before.rows.ravel().tolist()) == {1.0}
+    assert isinstance(told(party, run.layout), Adopted)
+    again = party_of(run)  # which has no answer ready
+    again.restore(party.state())
+    after = asked(again, survey)
+    assert after.totals.tolist() == [0.0] * len(expected)
+    assert np.array_equal(after.rows, before.rows)
+
+
+def test_in_the_clear_nobody_says_how_ratings_go_with_features(small):
+    """From the mean of r x over a few ratings a server would solve for them."""
+    run = prepare(small, settings_of("plain", mask="lr"))
+    party, invitation = party_of(run), run.plan.invitation()
+    assert run.design.shape[1] == 17
+    answer = said(party, message=replace(invitation, columns=17))
+    assert "has 1 column here; got 17" in refusal(answer)
+    assert isinstance(said(party, message=invitation), Joined)
+
+
 def test_a_run_has_one_layout(run):
     """Another would be summed with what was summed before; a new run may have another."""
     party, other = joined(run), some_items(run)
     assert told(party, run.layout) == Adopted(in_clear=True)
-    for wrong in (other, replace(run.layout, mean=3.0), some_items(run, run.layout.mean)):
+    others = (other, replace(run.layout, line=run.layout.line + 1), replace(run.layout, pull=2.5))
+    for wrong in others:
         assert "adopted another layout" in refusal(told(party, wrong))
     asked(party, first_round(run).encode())
     assert "adopted another layout" in refusal(told(party, other))
@@ -594,7 +729,7 @@ def test_a_layout_survives_a_checkpoint(run):
     party, again, layout = invited(run), party_of(run), some_items(run)
     told(party, layout)
     again.restore(party.state())
-    assert again.masks.mean == layout.mean
+    assert again.masks.population.is_like(layout.population)
     assert "adopted another layout" in refusal(told(again, run.layout))
     frame = run.plan.coordinator(layout).next_round().encode()
     assert np.array_equal(asked(again, frame).rows, asked(party, frame).rows)

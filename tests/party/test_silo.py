@@ -109,7 +109,7 @@ def test_numbers_that_divide_by_zero_tell_nothing(small, engine):
     rows = np.zeros((small.n_items, 3), np.float32)
     rows[:, 1] = 1e-45
     before = silo.user_factors.copy()
-    numbers = np.array([2, 1e-300, 0, 1e308, 0, 30, 1, 0, 0])
+    numbers = np.array([2, 1e-300, 0, 1e308, 0, 30, 1, 0, 0, 1, 1, 1])
     crafted = Round(1, 0, False, 3, numbers, rows).encode()
     answer = read(silo.answer(parcel(Ask(name_of(crafted)), crafted)), (Update,))
     assert not answer.rows.any()

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +26,7 @@ from fedmmf.party import device
 from fedmmf.party import run as run_module
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun
+from fedmmf.population import LEAST_PULL, MOST_PULL
 from fedmmf.secagg import RING32, FixedPoint, keys, public_identity
 from fedmmf.secagg.policy import too_many_corrupt
 from fedmmf.simulation import LocalFederation, prepare
@@ -241,7 +243,7 @@ def a_second_run_without_the_victim(tiny):
         federation.server.roster._names = names
         side = federation.invite()
         try:
-            if known:  # the same items and the same mean again: that of others would be another
+            if known:  # the same items and the same line again: that of others would be another
                 side.restore(known)
                 side.adopt()
             else:
@@ -260,7 +262,9 @@ def another_layout_for_the_others(tiny):
     """The victim is told of items that it rated, the others of as many that nobody did."""
     ratings = tiny.select(tiny.item_codes < 10)
     mine = ratings.item_codes[ratings.user_codes == int(VICTIM)][:3]
-    real, empty = (Layout(np.asarray(items, np.int32), 3.0) for items in (mine, range(10, 13)))
+    real, empty = (
+        Layout(np.asarray(items, np.int32), np.array([3.0]), 1.0) for items in (mine, range(10, 13))
+    )
     assert len(real.items) == len(empty.items)
 
     def lie(stage, questions, publication):
@@ -301,16 +305,16 @@ def an_item_less_from_round_to_round(tiny):
     return sorted(items[rest][shown]) == sorted(mine[mine != item])
 
 
-def a_mean_that_makes_a_mask_look_good(tiny):
-    """Whether somebody who is too exposed shares in the clear, told of another mean rating."""
+def a_line_that_makes_a_mask_look_good(tiny):
+    """Whether somebody who is too exposed shares in the clear, told of another line or pull."""
     settings = settings_of("adaptive", mask="mean", held_out=0.0, threshold_j=0.0152)
     run = prepare(tiny, settings)
     for name, party in make_parties(run.ratings, settings).items():
         if run.in_clear[int(name)]:
             continue
-        for mean in np.linspace(1, 5, 41):
+        for level, pull in product(np.linspace(1, 5, 41), (LEAST_PULL, 1.0, MOST_PULL)):
             party.answer(run.plan.invitation().encode())
-            frame = Layout(run.layout.items, float(mean)).encode()
+            frame = Layout(run.layout.items, np.array([level]), pull).encode()
             if Adopted.decode(party.answer(frame + Adopt(name_of(frame)).encode())).in_clear:
                 return True
     return False
@@ -510,8 +514,8 @@ def take_layout_after_layout(patch):
     patch.setattr(PartyRun, "_take_layout", take_layout)
 
 
-def believe_any_mean(patch):
-    patch.setattr(Policy, "mask_mean", lambda self, mean, scale: mean)
+def believe_any_line(patch):
+    patch.setattr(Policy, "population", lambda self, told, scale: told)
 
 
 def sum_however_many_factors(patch):
@@ -615,7 +619,7 @@ SUMS = {
         an_item_less_from_round_to_round,
         take_layout_after_layout,
     ),
-    "a mean that makes a mask look good": (a_mean_that_makes_a_mask_look_good, believe_any_mean),
+    "a line that makes a mask look good": (a_line_that_makes_a_mask_look_good, believe_any_line),
     "a refused message moves the factors": (a_refused_message_moves_the_factors, never_go_back),
     "one party three times in a homomorphic sum": (one_party_three_times, forget_whom_it_added),
     "masked ratings in spite of noise": (

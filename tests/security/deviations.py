@@ -266,8 +266,8 @@ class Watch:
 def _size(total, parts):
     """How few of the parts some entry of a total is the sum of, where these are too few; else 0.
 
-    Parts are of 32 bits, and those of a survey all the same but for mean ratings, which are of
-    many bits too: none is another's sum by chance.
+    Parts are of 32 bits, and those of a survey all the same but for levels and variances, which
+    are of many bits too: none is another's sum by chance.
     """
     parts = [part for part in parts if part.shape == total.shape]
     for size in range(1, MINIMUM_COHORT):
@@ -280,7 +280,7 @@ def _size(total, parts):
 
 
 def ratings_between_the_levels():
-    """Everybody rated everything, and nobody's mean rating is a sum of others' by chance."""
+    """Everybody rated everything, and nobody's level is a sum of others' by chance."""
     whole = synthetic(N_PARTIES, 4, 20, min_per_user=4, seed=1)
     steps = np.random.default_rng(1).integers(0, 4097, len(whole.values))
     scale = RatingScale(1.0, 5.0, 2.0**-10)

@@ -58,7 +58,7 @@ def victims_update(ratings, layout=None):
     """What the server would like to have, by the usual layout or another. (n_items, k)."""
     run = prepare(ratings, settings_of("secure", **BARE))
     if layout is not None:
-        masks = fit_all_masks(run.training, run.features, run.settings, layout.mean)
+        masks = fit_all_masks(run.training, run.features, run.settings, layout.population)
         run = replace(run, layout=layout, masks=masks)
     given, public = run.crowd_input, run.coordinator().next_round().public
     mine, none = given.lists.of(int(VICTIM)), np.zeros(0)

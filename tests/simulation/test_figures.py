@@ -1,4 +1,4 @@
-"""Masks, solvers and ways to sum give the figures of version 0.1; `figures.json` says which."""
+"""Masks, solvers and ways to sum give the figures that they gave; `figures.json` says which."""
 
 import json
 from pathlib import Path

@@ -7,6 +7,7 @@ import pytest
 
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.config import Settings
+from fedmmf.data import ItemFeatures
 from fedmmf.errors import SettingsError
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.party.policy import Private
@@ -86,9 +87,53 @@ def test_the_server_knows_the_catalogue_and_no_more(small):
     none = prepare(small, SETTINGS.changed(mask="none"))
     assert not none.plan.is_centred
     means = [none.coordinator().next_round().item_rows[:, 0].mean() for none in (run, none)]
-    np.testing.assert_allclose(means, [0.0, none.layout.mean], atol=0.1)
+    np.testing.assert_allclose(means, [0.0, none.layout.line[0]], atol=0.1)
     other = prepare(small.select(small.user_codes > 3), SETTINGS)
     assert other.catalogue.digest == run.catalogue.digest
+
+
+def line_by_hand(run, content):
+    """Weights of 1 and of features: every user counts once, and a ridge is on features alone."""
+    lists, values = run.lists, run.training.values.astype(np.float64)
+    x = np.column_stack((np.ones(len(values)), np.clip(content, -4, 4)[lists.items]))
+    weighted, ridge = x.T / lists.lengths[lists.users], np.full(x.shape[1], 5.0)
+    ridge[0] = 0.0
+    return np.linalg.solve(weighted @ x + np.diag(ridge), weighted @ values)
+
+
+@pytest.mark.parametrize("mask", ["none", "mean", "lr", "fm"])
+@pytest.mark.parametrize("sharing", ["strict", "plain", "adaptive"])
+def test_masks_shrink_towards_what_users_have_in_common(small, mask, sharing):
+    """Which depends on features where masks do; masks that decide what leaves listen to nobody."""
+    run = prepare(small, SETTINGS.changed(mask=mask, sharing=sharing))
+    sees = mask in {"lr", "fm"} and sharing != "adaptive"
+    line = line_by_hand(run, run.content if sees else run.content[:, :0])
+    np.testing.assert_allclose(run.layout.line, line, rtol=1e-6, atol=1e-7)
+    assert run.plan.invitation().columns == len(line) == (17 if sees else 1)
+    common = run.masks.population
+    if sharing == "adaptive":
+        assert (common.line.tolist(), common.pull) == ([3.0], 1.0)
+    else:
+        assert (common.line.tolist(), common.pull) == (run.layout.line.tolist(), run.layout.pull)
+        assert abs(common.pull - 1) > 0.1
+
+
+def test_item_statistics_are_nothing_that_users_have_in_common(small):
+    """They come from a later sum."""
+    run = prepare(small, SETTINGS.changed(item_statistics=True))
+    assert run.features.shape[1] == run.content.shape[1] + 2
+    np.testing.assert_allclose(run.layout.line, line_by_hand(run, run.content), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("n_features", "columns"), [(127, 128), (128, 1)])
+def test_where_there_are_too_many_features_users_have_a_level_in_common(small, n_features, columns):
+    features = np.random.default_rng(0).standard_normal((small.n_items, n_features))
+    named = ItemFeatures(tuple(map(str, range(n_features))), features)
+    run = prepare(replace(small, features=named), SETTINGS)
+    assert run.content.shape[1] == n_features
+    assert run.plan.invitation().columns == len(run.layout.line) == columns
+    seen = run.content[:, : columns - 1]
+    np.testing.assert_allclose(run.layout.line, line_by_hand(run, seen), rtol=1e-6, atol=1e-7)
 
 
 def test_the_runs_of_an_ensemble_start_apart_and_again_the_same(small):

@@ -5,7 +5,8 @@ import pytest
 
 from fedmmf.config import Settings
 from fedmmf.errors import CheckpointError, DataError, DivergenceError, SettingsError
-from fedmmf.simulation import training
+from fedmmf.simulation import prepare, training
+from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.prepared import choose_held_out
 from fedmmf.simulation.training import members_from_arrays, members_to_arrays
 
@@ -130,16 +131,51 @@ def test_more_rounds_without_held_out_ratings_fit_better(small):
     assert errors[0] > errors[1] > errors[2]
 
 
-def test_items_that_nobody_rated_are_left_to_the_mask(small):
+def test_items_that_nobody_rated_are_taken_for_the_mean_one(small):
     rated = small.select(small.item_codes != 4)
     for mask in ("lr", "none"):
         trained = training.train(rated, SETTINGS.changed(mask=mask))
         (member,) = trained.members
-        level = 0.0 if mask == "lr" else np.float32(trained.layout.mean)
-        assert member.public.item_factors[4].tolist() == [level, 0.0, 0.0, 0.0]
+        factors, others = member.public.item_factors, np.arange(small.n_items) != 4
+        np.testing.assert_allclose(factors[4], factors[others].mean(axis=0), atol=1e-5)
     counted = rated.select(~choose_held_out(rated, SETTINGS))
     means = [counted.values[counted.user_codes == user].mean() for user in range(60)]
-    assert trained.layout.mean == pytest.approx(np.mean(means), abs=1e-6)
+    assert trained.layout.line[0] == pytest.approx(np.mean(means), abs=1e-6)
+
+
+def test_items_that_are_not_summed_are_taken_for_the_mean_of_those_that_are(small):
+    """Of sgd; the variational solver has a prior mean by how many rated an item."""
+    trained = training.train(small, SETTINGS.changed(min_raters=12))
+    (member,) = trained.members
+    factors, summed = member.public.item_factors, trained.layout.items
+    others = np.setdiff1d(np.arange(small.n_items), summed)
+    assert 0 < len(others) == trained.n_left_out < small.n_items
+    mean = factors[summed].mean(axis=0, dtype=np.float64)
+    assert np.abs(mean).max() > 1e-3
+    np.testing.assert_allclose(factors[others], np.tile(mean, (len(others), 1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", ["none", "lr"])
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_after_every_round_the_mean_of_all_users_is_published(small, solver, mask):
+    """Of all who rated something; of sgd with weights, the noise of ratings by how users differ."""
+    run = prepare(small.select(small.user_codes != 7), SETTINGS.changed(solver=solver, mask=mask))
+    coordinator, crowd, k = run.coordinator(), SimulatedCrowd(run), run.plan.form.rank
+    for _ in range(4):
+        round_ = coordinator.next_round()
+        coordinator.advance(round_, crowd.sums(round_))
+        published = coordinator.next_round().public
+        p = np.delete(crowd.user_factors.astype(np.float64), 7, axis=0)
+        if solver == "vb":
+            known = run.plan.form.blocks["parameters"].split(published.parameters)
+            np.testing.assert_allclose(known["mean_user"], p.mean(axis=0), rtol=1e-5, atol=1e-6)
+        else:
+            mean, weight = published.parameters[6 : 6 + k], published.parameters[6 + k :]
+            np.testing.assert_allclose(mean, p.mean(axis=0), rtol=1e-5, atol=1e-6)
+            # Ratings of 1..5 are taken to have a noise of 1.
+            np.testing.assert_allclose(weight, 1.0 / p.var(axis=0), rtol=1e-3)
+    assert np.abs(p.mean(axis=0)[1:]).max() > 1e-3
+    assert not np.allclose(crowd.user_factors[7], p.mean(axis=0), atol=1e-3)
 
 
 def test_the_runs_of_an_ensemble_differ(small):

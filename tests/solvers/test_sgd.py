@@ -5,7 +5,7 @@ from fedmmf.config import Settings
 from fedmmf.errors import WireError
 from fedmmf.solvers import sgd
 from fedmmf.solvers.contract import Ground, ItemSums, Own, Public
-from fedmmf.solvers.sgd import SGD, Factors, SgdParty, SgdPlan, SgdServer
+from fedmmf.solvers.sgd import SGD, AllUsers, Factors, SgdParty, SgdPlan, SgdServer
 
 
 def plan(step="sum", rate=0.01, regularization=0.1, prior=1.0, biases=False, per_user=0.0):
@@ -85,24 +85,24 @@ def test_adam_is_adam():
         assert factors.value[0] == pytest.approx(x, rel=1e-4)
 
 
-def test_a_late_party_lands_where_its_updates_would_lead(party):
+def test_a_late_party_lands_where_updates_lead_whose_prior_is_the_mean_user(party):
+    """With a weight of n lambda, which is theirs."""
     r, q, _ = party
-    late = sgd.settled_factors(r, q, plan(), np.array([1.0, 0.0, 0.0]))
+    late = sgd.settled_factors(r, q, plan(), AllUsers(np.array([1.0, 0, 0]), np.full(3, 8 * 0.1)))
     patient = Factors.starting_at(np.zeros(3))
     for t in range(1, 3000):
         sgd.party_update(r, q, patient, plan(), t)
     np.testing.assert_allclose(late, patient.value, atol=1e-4)
 
 
-@pytest.mark.parametrize(("per_user", "counted"), [(0.0, 8), (5.0, 8), (8.0, 8), (30.0, 30)])
-def test_who_settles_is_shrunk_to_the_mean_user(party, per_user, counted):
-    """By lambda for each rating, and for no fewer ratings than users have on average."""
+def test_who_settles_is_shrunk_to_the_mean_user(party):
+    """Each number by its own weight."""
     r, q, mean = party
-    found = sgd.settled_factors(r, q, plan(prior=0.0, per_user=per_user), mean)
+    weight = np.array([0.2, 3.0, 40.0])
+    found = sgd.settled_factors(r, q, plan(prior=0.0), AllUsers(mean, weight))
     # r = q.p + noise with p around the mean: a regression with a row more for each number of p
-    weight = np.sqrt(counted * 0.1)
-    rows = np.vstack((q, weight * np.eye(3)))
-    expected = np.linalg.lstsq(rows, np.concatenate((r, weight * mean)))[0]
+    rows = np.vstack((q, np.diag(np.sqrt(weight))))
+    expected = np.linalg.lstsq(rows, np.concatenate((r, np.sqrt(weight) * mean)))[0]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert found.dtype == np.float32
 
@@ -111,24 +111,24 @@ def test_who_settles_is_shrunk_to_the_mean_user(party, per_user, counted):
 def test_who_has_rated_nothing_settles_as_the_mean_user(biases):
     mean = np.array([0.8, 0.5, -0.25])
     nothing = (np.zeros(0), np.zeros((0, 3), np.float32))
-    found = sgd.settled_factors(*nothing, plan(biases=biases, per_user=20.0), mean)
+    found = sgd.settled_factors(*nothing, plan(biases=biases), AllUsers(mean, np.full(3, 2.0)))
     np.testing.assert_allclose(found, [1.0 if biases else 0.8, 0.5, -0.25], rtol=1e-6)
 
 
 @pytest.mark.parametrize("biases", [False, True])
 def test_with_biases_the_first_factor_of_who_settles_is_one(party, biases):
     r, q, mean = party
-    found = sgd.settled_factors(r, q, plan(biases=biases, per_user=20.0), mean)
+    found = sgd.settled_factors(r, q, plan(biases=biases), AllUsers(mean, np.full(3, 2.0)))
     if not biases:
         assert abs(found[0] - 1.0) > 0.01
         return
-    weight = np.sqrt(20 * 0.1)
+    weight = np.sqrt(2.0)
     rows, targets = np.vstack((q[:, 1:], weight * np.eye(2))), (r - q[:, 0], weight * mean[1:])
     expected = np.linalg.lstsq(rows, np.concatenate(targets))[0]
     np.testing.assert_allclose(found, [1.0, *expected], rtol=1e-5, atol=1e-6)
 
 
-def test_totals_are_one_and_p_u():
+def test_totals_are_one_p_u_and_its_squares():
     """After the update; who has rated nothing is not counted."""
     generator = np.random.default_rng(3)
     public = SgdServer(plan(), ground(6), 3).public()
@@ -140,22 +140,26 @@ def test_totals_are_one_and_p_u():
         before = half.user_factors.copy()
         _, totals = half.update(own, public, t)
         assert totals.dtype == np.float64
-        assert np.array_equal(totals, [1.0, *half.user_factors])
+        p = half.user_factors.astype(np.float64)
+        assert np.array_equal(totals, [1.0, *p, *(p * p)])
         assert not np.array_equal(before, half.user_factors)
     nobody = Own(np.zeros(0, int), np.zeros(0), np.zeros(0), np.zeros(0))
     rows, totals = SgdParty(3).update(nobody, public, 1)
     assert rows.shape == (0, 3)
-    assert totals.tolist() == [0.0] * 4
+    assert totals.tolist() == [0.0] * 7
 
 
 def test_the_mean_user_is_published_and_is_the_stranger():
     server, form = SgdServer(plan(per_user=7.0), ground(2), 3), SGD.form(3, "")
-    assert sgd.mean_user(server.public()).tolist() == [1, 0, 0]  # where everybody starts
-    sums = ItemSums(np.zeros((2, 3)), np.array([4, 4]), np.array([4.0, 3.0, 2.0, -1.0]))
+    assert AllUsers.of(server.public()).mean.tolist() == [1, 0, 0]  # where everybody starts
+    assert AllUsers.of(server.public()).weight.tolist() == pytest.approx([0.7] * 3)
+    totals = np.array([4.0, 3.0, 2.0, -1.0, 2.5, 2.0, 0.25])
+    sums = ItemSums(np.zeros((2, 3)), np.array([4, 4]), totals)
     server.advance(sums, 1)
     public = server.public()
-    assert sgd.mean_user(public).tolist() == [0.75, 0.5, -0.25]
-    assert public.parameters.tolist() == [0, 0.01, 0.1, 1, 0, 7, 0.75, 0.5, -0.25]
+    weight = [1 / (2.5 / 4 - 0.75**2), 1 / (0.5 - 0.25), 1e6]  # a quarter of 1..5 is 1
+    assert public.parameters[:9].tolist() == [0, 0.01, 0.1, 1, 0, 7, 0.75, 0.5, -0.25]
+    assert AllUsers.of(public).weight.tolist() == pytest.approx(weight)
     stranger = SGD.stranger(form, public)
     assert stranger.tolist() == [0.75, 0.5, -0.25]
     assert stranger.dtype == np.float32
@@ -164,12 +168,34 @@ def test_the_mean_user_is_published_and_is_the_stranger():
     assert np.array_equal(again.public().parameters, public.parameters)
 
 
-@pytest.mark.parametrize("totals", [[0.0] * 4, [0.9, 5.0, 5.0, 5.0], [-3.0, 5.0, 5.0, 5.0]])
+@pytest.mark.parametrize("totals", [[0.0] * 7, [0.9] + [5.0] * 6, [-3.0] + [5.0] * 6])
 def test_where_nobody_is_counted_the_mean_user_stays(totals):
     """With noise that hides users, totals are zeros."""
-    server = SgdServer(plan(), ground(2), 3)
+    server = SgdServer(plan(per_user=7.0), ground(2), 3)
     server.advance(ItemSums(np.zeros((2, 3)), np.array([4, 4]), np.array(totals)), 1)
-    assert sgd.mean_user(server.public()).tolist() == [1, 0, 0]
+    known = AllUsers.of(server.public())
+    assert known.mean.tolist() == [1, 0, 0]
+    assert known.weight.tolist() == pytest.approx([7.0 * 0.1] * 3)  # a mean user's n lambda
+
+
+@pytest.mark.parametrize("span", [4.0, 10.0])
+def test_mean_and_weight_of_users_are_those_of_their_p_u(span):
+    """Ratings' noise, a quarter of the scale, by the variance of each number of p_u."""
+    p = np.random.default_rng(6).normal([1.0, 0.5, -2.0], [0.3, 2.0, 0.0], (50, 3))
+    p = p.astype(np.float32)
+    found = AllUsers.of_totals(AllUsers.totals_of(p).sum(axis=0), span)
+    np.testing.assert_allclose(found.mean, p.mean(axis=0, dtype=np.float64), rtol=1e-12)
+    variance = p[:, :2].astype(np.float64).var(axis=0)
+    np.testing.assert_allclose(found.weight[:2], (span / 4) ** 2 / variance, rtol=1e-9)
+    assert found.weight[2] == pytest.approx((span / 4) ** 2 * 1e6)  # all alike: nearly certain
+
+
+def test_one_user_alone_is_all_that_is_known_of_users():
+    """Rounding makes no variance negative."""
+    p = np.array([0.1, -0.7, 3.3], np.float32)
+    found = AllUsers.of_totals(AllUsers.totals_of(p), 4.0)
+    assert found.mean.tolist() == p.tolist()
+    assert found.weight.tolist() == pytest.approx([1e6] * 3)
 
 
 def test_auto_regularization_falls_with_history_and_grows_with_the_scale():
@@ -186,10 +212,12 @@ def test_the_start_predicts_the_level():
 
 def test_the_plan_survives_its_numbers():
     rule, mean = plan("adam", biases=True, per_user=12.5), np.array([1.0, 0.5, -2.0])
-    public = Public(3, rule.to_parameters(mean), np.zeros((1, 3)))
-    assert len(public.parameters) == sgd.N_PLAN + 3
+    users = AllUsers(mean, np.array([1.0, 2.0, 3.0]))
+    public = Public(3, rule.to_parameters(users), np.zeros((1, 3)))
+    assert len(public.parameters) == sgd.N_PLAN + 6
     assert SgdPlan.of(public) == rule
-    assert np.array_equal(sgd.mean_user(public), mean)
+    assert np.array_equal(AllUsers.of(public).mean, mean)
+    assert np.array_equal(AllUsers.of(public).weight, users.weight)
 
 
 def test_biases_are_pinned_on_both_sides(party):
@@ -205,8 +233,8 @@ def test_biases_are_pinned_on_both_sides(party):
     assert (server.public().item_factors[:, 1] == 1.0).all()
     assert local.user_factors[1] != 0.0
     public = server.public()
-    assert sgd.mean_user(public)[0] == 1.0
-    late = sgd.settled_factors(r, public.item_factors, rule, sgd.mean_user(public))
+    assert AllUsers.of(public).mean[0] == 1.0
+    late = sgd.settled_factors(r, public.item_factors, rule, AllUsers.of(public))
     assert late[0] == pytest.approx(1.0, abs=1e-6)
 
 
@@ -223,13 +251,26 @@ def test_biases_are_two_factors_more():
     assert SGD.rank(Settings(factors=5, biases=True)) == 7
 
 
-def test_what_nobody_rated_loses_its_starting_noise():
-    """The mask alone, and the level, predict an item that has no rater in the first round."""
+@pytest.mark.parametrize("step", sgd.STEPS)
+def test_what_nobody_rated_is_the_mean_of_the_others_in_every_round(step):
+    """Such an item has no starting noise, and follows where the others go."""
+    server = SgdServer(plan(step, rate=0.5), ground(4, level=2.5), 4)
+    n_raters, draw, before = np.array([1, 0, 2, 0]), np.random.default_rng(5), []
+    for t in (1, 2, 3):
+        rows = np.where(n_raters[:, np.newaxis] > 0, draw.standard_normal((4, 4)), 0.0)
+        server.advance(ItemSums(rows, n_raters, np.zeros(9)), t)
+        factors = server.public().item_factors
+        expected = factors[[0, 2]].astype(np.float64).mean(axis=0)
+        np.testing.assert_allclose(factors[[1, 3]], [expected] * 2, rtol=1e-6)
+        before.append(expected)
+    assert np.abs(np.diff(before, axis=0)).max(axis=1).min() > 0.01
+
+
+def test_where_nobody_rated_anything_items_stay():
     server = SgdServer(plan(), ground(3, level=2.5), 4)
-    server.advance(ItemSums(np.zeros((3, 4)), np.array([1, 0, 2]), np.zeros(5)), 1)
-    factors = server.public().item_factors
-    assert factors[1].tolist() == [2.5, 0, 0, 0]
-    assert factors[0, 1:].all()
+    before = server.public().item_factors
+    server.advance(ItemSums(np.zeros((3, 4)), np.zeros(3, int), np.zeros(9)), 1)
+    assert np.array_equal(server.public().item_factors, before)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +288,18 @@ def test_what_nobody_rated_loses_its_starting_noise():
         ([1, 0.1, 0.1, 1, -1], "biases .*; got -1"),
         ([1, 0.1, 0.1, 1, 0, -1], "users have ratings; got -1 on average"),
         ([1, 0.1, 0.1, 1, 0, 1e9], r"users have ratings; got 1e\+09 on average"),
+        ([1, 0.1, 0.1, 1, 0, 30, 1, 1.1e6, 0], "the mean of all users is within 1e6"),
+        ([1, 0.1, 0.1, 1, 0, 30, -1.1e6, 0, 0], "the mean of all users is within 1e6"),
+        ([1, 0.1, 0.1, 1, 0, 30, 1, np.nan, 0], "the mean of all users is within 1e6"),
+        ([1, 0.1, 0.1, 1, 0, 30, 1, 0, 0, 1, 1, 0], "and its weight positive"),
+        ([1, 0.1, 0.1, 1, 0, 30, 1, 0, 0, -1, 1, 1], "and its weight positive"),
+        ([1, 0.1, 0.1, 1, 0, 30, 1, 0, 0, 1, np.nan, 1], "and its weight positive"),
     ],
 )
 def test_a_plan_out_of_range_is_refused(parameters, reason):
-    numbers = np.array([*(*parameters, 30.0)[:6], 1.0, 0.0, 0.0])
+    usual = [1, 0.1, 0.1, 1, 0, 30, 1, 0, 0, 1, 1, 1]
+    check(Public(3, np.array(usual, float), np.zeros((1, 3), np.float32)))
+    numbers = np.array([*parameters, *usual[len(parameters) :]], float)
     with pytest.raises(WireError, match=f"the server's numbers are out of range: .*{reason}"):
         check(Public(3, numbers, np.zeros((1, 3), np.float32)))
 
@@ -262,15 +311,15 @@ def check(public):
 def test_there_is_one_variant():
     form = SGD.form(3, SGD.variant(Settings(), n_profile=2, n_design=0, n_levels=0))
     assert (form.rank, form.width, form.published) == (3, 3, 3)
-    assert (form.n_parameters, form.n_totals, form.n_profile, form.n_design) == (9, 4, 0, 0)
+    assert (form.n_parameters, form.n_totals, form.n_profile, form.n_design) == (12, 7, 0, 0)
     with pytest.raises(WireError, match="sgd has no variant; got 'other'"):
         SGD.form(3, "other")
 
 
 def test_a_party_takes_its_own_items_of_what_is_published(party):
     r, q, _ = party
-    mean = np.array([0.5, 0.25, -1.0])
-    public = Public(3, plan("adam").to_parameters(mean), np.vstack((q, -q)).astype(np.float32))
+    users = AllUsers(np.array([0.5, 0.25, -1.0]), np.array([1.0, 4.0, 0.5]))
+    public = Public(3, plan("adam").to_parameters(users), np.vstack((q, -q)).astype(np.float32))
     items = np.array([1, 4, 9])
     one, other = SgdParty(3), Factors.starting_at(sgd.start_user_factors(1, 3)[0])
     own = Own(items, r[:3], np.zeros(0), np.zeros(0))
@@ -278,19 +327,32 @@ def test_a_party_takes_its_own_items_of_what_is_published(party):
     expected = sgd.party_update(r[:3], public.item_rows[items], other, plan("adam"), 1)
     assert np.array_equal(rows, expected)
     assert np.array_equal(one.user_factors, other.value)
-    assert np.array_equal(totals, [1.0, *other.value])
+    p = other.value.astype(np.float64)
+    assert np.array_equal(totals, [1.0, *p, *(p * p)])
     one.settle(own, public)
-    late = sgd.settled_factors(r[:3], public.item_rows[items], plan("adam"), mean)
+    late = sgd.settled_factors(r[:3], public.item_rows[items], plan("adam"), users)
     assert np.array_equal(one.user_factors, late)
 
 
-def test_items_that_are_not_summed_are_left_to_the_mask():
+def test_items_that_are_not_summed_are_taken_for_the_mean_one():
+    """Of those with raters; with biases it has a 1 where all have."""
     server = SgdServer(plan(biases=True), ground(3, level=2.5), 4)
-    assert server.unknown(np.zeros((2, 5))).tolist() == [[2.5, 1, 0, 0]] * 2
+    rows = np.random.default_rng(7).standard_normal((3, 4))
+    rows[1] = 0.0
+    server.advance(ItemSums(rows, np.array([2, 0, 5]), np.zeros(9)), 1)
+    found = server.unknown(np.zeros((2, 5)))
+    expected = server.public().item_factors[[0, 2]].astype(np.float64).mean(axis=0)
+    np.testing.assert_allclose(found, [expected] * 2, rtol=1e-6)
+    assert (found[:, 1] == 1).all()
+    assert found.dtype == np.float32
 
 
 def test_biases_need_two_factors():
-    rule = plan(biases=True)
-    check(Public(2, rule.to_parameters(np.ones(2)), np.zeros((1, 2), np.float32)))
-    with pytest.raises(WireError, match="with two factors"):
-        check(Public(1, rule.to_parameters(np.ones(1)), np.zeros((1, 1), np.float32)))
+    for rank in (2, 1):
+        numbers = plan(biases=True).to_parameters(AllUsers(np.ones(rank), np.ones(rank)))
+        public = Public(rank, numbers, np.zeros((1, rank), np.float32))
+        if rank == 2:
+            check(public)
+            continue
+        with pytest.raises(WireError, match="with two factors"):
+            check(public)

@@ -83,8 +83,8 @@ class World:
         self.settings = Settings(solver="vb", factors=K - 1, implicit_prior=implicit, **settings)
         self.server = VB.server(self.settings, self.form, self.ground())
         self.halves = [VbParty(self.form) for _ in self.own]
-        if rounds is None:  # ordered ratings are levels from some round on
-            rounds = BEGINS_AFTER + 2 if n_levels else 4
+        if rounds is None:  # one has looked, and ordered ratings are levels
+            rounds = max(LOOKS[0] + 1, BEGINS_AFTER + 2 if n_levels else 0)
         for t in range(1, rounds + 1):
             self.round(t)
         self.t = rounds + 1  # the coming round
@@ -172,7 +172,8 @@ def known_of(world, own):
     reading, known = world.reading(), []
     if world.form.implicit in ("users", "both"):
         n = len(own.items)
-        known += [sum(reading.mean[i][f] for i in own.items) / math.sqrt(n or 1) for f in range(K)]
+        share = 1 / (n or 1) if world.form.ranks else 1 / math.sqrt(n or 1)
+        known += [share * sum(reading.mean[i][f] for i in own.items) for f in range(K)]
     if world.form.n_profile:
         known += list(own.profile if np.any(own.profile) else reading.profile_mean)
     return np.array(known)
@@ -254,8 +255,8 @@ def test_a_form_counts_what_is_sent(implicit):
     seen, looks = (implicit in names for names in (("users", "both"), ("items", "both")))
     form = VbForm.of(5, write_variant(implicit, 0, 0, 0))
     assert (form.width, form.published) == (5, 5 + 1)
-    assert form.n_parameters == 1 + 5 + 5 + 15 + 15 + 25 * seen + looks
-    assert form.n_totals == 4 + 5 + 15 + (15 + 25) * seen
+    assert form.n_parameters == 1 + 5 + 5 + 5 + 15 + 15 + 25 * seen + looks
+    assert form.n_totals == 4 + 5 + 5 + 15 + (15 + 25) * seen
     wide = VbForm.of(5, write_variant(implicit, 3, 2, 0))
     assert (wide.width, wide.published) == (form.width, form.published)
     assert wide.n_parameters == form.n_parameters + 3 * 5 + 3 + 2
@@ -459,6 +460,7 @@ def test_totals_are_what_they_are_called(variant):
             "error": [expected_squares(world, about)],
             "n_users": [1],
             "n_ratings": [n],
+            "user_sum": about.mean,
             "deviation": np.diag(about.moment)
             - 2 * about.mean * about.prior
             + about.prior**2,  # E[(p - prior)^2]
@@ -621,9 +623,65 @@ def test_weights_of_users_prior_are_a_ridge_regression_over_users(variant):
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in KNOWING])
 def test_without_knowledge_users_have_one_prior(variant):
+    """Where nothing else counts, somebody without ratings settles there."""
     world = World(variant)
     assert world.reading().user_weights.shape == (0, K)
-    assert VB.stranger(world.form, world.server.public()).tolist() == prior_mean(K).tolist()
+    if not world.form.n_design:
+        np.testing.assert_allclose(settled_without_ratings(world), prior_mean(K), atol=1e-6)
+
+
+def settled_without_ratings(world):
+    """p_u of somebody without a profile either."""
+    half, nothing = VbParty(world.form), np.zeros(world.form.n_profile)
+    half.settle(Own(np.zeros(0, int), np.zeros(0), nothing, np.zeros(0)), world.reading())
+    return half.user_factors
+
+
+@every_variant
+def test_the_mean_user_is_the_mean_of_all_p_u_and_the_stranger(variant):
+    """Of the round that has been; at first, where everybody starts."""
+    world = World(variant, rounds=0)
+    place = world.form.blocks["parameters"].place("mean_user")
+    assert world.server.public().parameters[place].tolist() == [1, 0, 0, 0]
+    for t in range(1, LOOKS[0] + 3):  # looks are no exception
+        sums = world.round(t)
+        mean = np.mean([half.user_factors.astype(float) for half in world.halves], axis=0)
+        found = world.server.public().parameters[place]
+        np.testing.assert_allclose(found, mean, rtol=1e-5, atol=1e-6)
+        summed = world.form.blocks["totals"].split(sums.totals)["user_sum"]
+        np.testing.assert_allclose(found, summed / N_USERS, rtol=1e-12)
+        stranger = VB.stranger(world.form, world.server.public())
+        assert np.array_equal(stranger, found.astype(np.float32))
+        assert stranger.dtype == np.float32
+    assert np.abs(mean[1:]).max() > 0.001  # it is not the mean of the prior
+
+
+@every_variant
+def test_a_posterior_does_not_depend_on_the_mean_user(variant):
+    """It is told for strangers alone."""
+    world = World(variant)
+    public, own = world.server.public(), world.own[0]
+    numbers = public.parameters.copy()
+    numbers[world.form.blocks["parameters"].place("mean_user")] += 1.0
+    other = Public(K, numbers, public.item_rows)
+    readings = (VB.reading(world.form, told, world.design) for told in (public, other))
+    one, same = (world.half_of(own).update(own, reading, world.t) for reading in readings)
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert (VB.stranger(world.form, other) > VB.stranger(world.form, public) + 0.9).all()
+
+
+def test_who_has_rated_nothing_is_not_in_the_mean_user():
+    world = World("both", rounds=0)
+    nothing = {"items": np.zeros(0, int), "masked_ratings": np.zeros(0, np.float32)}
+    world.own[3] = replace(world.own[3], **nothing)
+    for t in (1, 2, 3):
+        world.round(t)
+    others = [half.user_factors for half, own in zip(world.halves, world.own, strict=True)
+              if len(own.items)]  # fmt: skip
+    assert len(others) == N_USERS - 1
+    mean = np.mean(np.array(others, float), axis=0)
+    stranger = VB.stranger(world.form, world.server.public())
+    np.testing.assert_allclose(stranger, mean, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", PROFILED)
@@ -666,19 +724,12 @@ def test_nobody_may_have_a_profile():
     assert not world.reading().user_weights.any()
 
 
-@pytest.mark.parametrize("variant", PROFILED)
-def test_a_stranger_has_a_mean_profile_and_no_items(variant):
+@pytest.mark.parametrize("variant", [v for v in PROFILED if not VARIANTS[v][2]])
+def test_who_has_neither_profile_nor_items_settles_by_the_mean_profile(variant):
     world = World(variant)
     reading = world.reading()
     expected = prior_mean(K) + reading.profile_mean @ reading.user_weights[-2:]
-    stranger = VB.stranger(world.form, world.server.public())
-    np.testing.assert_allclose(stranger, expected, rtol=1e-6)
-    assert stranger.dtype == np.float32
-    if not world.form.n_design:
-        nobody = Own(np.zeros(0, int), np.zeros(0, np.float32), np.zeros(0), np.zeros(0))
-        half = VbParty(world.form)
-        half.settle(nobody, reading)
-        np.testing.assert_allclose(half.user_factors, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(settled_without_ratings(world), expected, rtol=1e-5, atol=1e-6)
 
 
 # Looks
@@ -686,8 +737,8 @@ def test_a_stranger_has_a_mean_profile_and_no_items(variant):
 
 @every_variant
 def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
-    """After 3 and after 9 finished rounds, where the prior of items needs it; never else."""
-    assert LOOKS == (3, 9)
+    """After 5 and after 13 finished rounds, where the prior of items needs it; never else."""
+    assert LOOKS == (5, 13)
     assert len(LOOKS) == MOST_LOOKS
     world, looks = World(variant, rounds=0), []
     for t in range(1, VB.default_rounds + 1):
@@ -697,13 +748,13 @@ def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
         assert world.reading().is_look == (switch.tolist() == [1.0])
         looks += [t] if world.reading().is_look else []
         world.round(t)
-    assert looks == ([4, 10] if variant in LOOKING else [])
+    assert looks == ([6, 14] if variant in LOOKING else [])
     assert {int(half.state()["looks"]) for half in world.halves} == {len(looks)}
 
 
 @pytest.mark.parametrize("variant", LOOKING)
 def test_rows_of_a_look_are_p_u_and_totals_are_as_ever(variant):
-    world = World(variant, rounds=3)
+    world = World(variant, rounds=LOOKS[0])
     reading = world.reading()
     assert reading.is_look
     blind = replace(reading, is_look=False)
@@ -859,9 +910,9 @@ def test_who_stays_away_is_taken_for_the_mean_of_those_who_came(variant):
 def test_a_few_who_came_do_not_stand_for_many():
     """What they send counts four times at most."""
     one, other = World("none"), World("none")
-    sums = one.sums(5)
-    one.server.advance(ItemSums(sums.rows, 4 * sums.n_raters, sums.totals), 5)
-    other.server.advance(ItemSums(sums.rows, 1000 * sums.n_raters, sums.totals), 5)
+    sums, t = one.sums(one.t), one.t
+    one.server.advance(ItemSums(sums.rows, 4 * sums.n_raters, sums.totals), t)
+    other.server.advance(ItemSums(sums.rows, 1000 * sums.n_raters, sums.totals), t)
     before = World("none").server.state()
     near, far = (w.server.state()["mean"] - before["mean"] for w in (one, other))
     assert np.abs(far[:-1]).mean() < np.abs(near[:-1]).mean()
@@ -1038,9 +1089,9 @@ def test_numbers_of_raters_are_not_negative(value):
 
 @pytest.mark.parametrize(
     ("n_items", "per_user", "weight"),
-    [(1000, 60.0, 6 * 0.06 / 0.94), (1000, 10.0, 0.25), (1000, 400.0, 0.5), (10, 10.0, 0.5)],
+    [(1000, 60.0, 7.0 * 0.06 / 0.94), (1000, 10.0, 0.27), (1000, 400.0, 0.55), (10, 10.0, 0.55)],
 )
-def test_unrated_items_together_weigh_about_six_times_as_much_as_rated_ones(
+def test_unrated_items_together_weigh_about_seven_times_as_much_as_rated_ones(
     n_items, per_user, weight
 ):
     """Within limits, and unless asked for."""

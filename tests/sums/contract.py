@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from federations import federation_of, settings_of
 
+from fedmmf.population import Population
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import ROUND_STAGES, make_parties
 from fedmmf.simulation.training import train
@@ -92,6 +93,26 @@ class Twins:
         return found
 
 
+def in_common(run):
+    """Line and pull of what users have in common, by hand: user by user, in one regression."""
+    scale, x, parts, spreads = run.ratings.scale, np.clip(run.content, -4, 4), [], []
+    n_columns = len(run.layout.line)
+    for user in range(run.lists.n_users):
+        mine = run.lists.of(user)
+        values = run.training.values[mine].astype(np.float64)
+        seen = np.column_stack((np.ones(len(values)), x[run.lists.items[mine], : n_columns - 1]))
+        parts.append(np.column_stack((seen, values - scale.midpoint)) / np.sqrt(len(values)))
+        if len(values) > 1:
+            spreads.append((values.mean(), values.var(ddof=1), values.var(ddof=1) / len(values)))
+    ridge = np.sqrt(5.0) * np.eye(n_columns + 1)[1:-1]  # features alone are drawn to 0
+    rows = np.vstack((*parts, ridge))
+    line = np.linalg.lstsq(rows[:, :-1], rows[:, -1], rcond=None)[0]
+    line[0] += scale.midpoint
+    levels, within, by_chance = np.array(spreads).T
+    pull = 2 * within.mean() / max(levels.var() - by_chance.mean(), 1e-9)
+    return line, np.clip(pull, 0.5, 50.0)
+
+
 def added(parts, names, shape):
     """The obvious sum of some parties' rows."""
     total = np.zeros(shape)
@@ -132,28 +153,49 @@ class WayContract:
         np.testing.assert_allclose(member.user_factors, simulated.user_factors, **close)
         np.testing.assert_allclose(member.history, simulated.history, rtol=1e-4)
 
-    def test_the_layout_has_the_mean_of_the_users_means_and_comes_before_the_rounds(
-        self, ratings, variant
+    def test_who_has_no_ratings_adds_nothing_and_is_served(self, ratings, variant):
+        """In the name of a user without ratings, no party falls out of the sums."""
+        rated, settings = ratings.select(ratings.user_codes != 4), self.settings(variant, rounds=2)
+        federation = federation_of(rated, settings)
+        member = federation.run()
+        assert not federation.server.roster.refused
+        assert set(federation.server.side.survivors) == set(federation.parties)
+        assert np.isfinite(federation.parties["000004"].predict(np.arange(3))).all()
+        if not self.is_noisy:
+            (simulated,) = train(rated, settings).members
+            found, expected = member.public.parameters, simulated.public.parameters
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(
+                member.user_factors, simulated.user_factors, rtol=1e-3, atol=1e-4
+            )
+
+    @pytest.mark.parametrize("mask", ["mean", "lr"])
+    def test_the_layout_has_what_users_have_in_common_and_comes_before_the_rounds(
+        self, ratings, variant, mask
     ):
         """Every user counts once, however much it rated; what is held out does not count."""
-        settings = self.settings(variant)
+        settings = self.settings(variant, mask=mask, rounds=2)
         federation = federation_of(ratings, settings, Recorded)
         federation.run()
         layout, run = federation.server.side.layout, prepare(ratings, settings)
         assert np.array_equal(layout.items, run.layout.items)
-        lists, values = run.lists, run.training.values.astype(np.float64)
-        means = [values[lists.of(user)].mean() for user in range(lists.n_users)]
-        expected = ratings.scale.midpoint if self.is_noisy else np.mean(means)
-        assert layout.mean == pytest.approx(expected, rel=1e-9)
-        assert layout.mean == pytest.approx(run.layout.mean, rel=1e-9)
-        if not self.is_noisy:
-            assert abs(layout.mean - values.mean()) > 1e-4  # or one could not tell
+        # Masks that decide what leaves in the clear listen to no server, and need no features.
+        is_deciding, unknown = settings.sharing == "adaptive", Population.unknown(ratings.scale)
+        # In the clear, what users say of features would give their ratings away.
+        is_level = mask == "mean" or settings.sharing != "strict" or self.is_noisy
+        assert len(layout.line) == (1 if is_level else 1 + run.content.shape[1])
+        assert federation.server.side.desk.invitation.columns == len(layout.line)
+        line, pull = (unknown.line, 1.0) if self.is_noisy else in_common(run)
+        np.testing.assert_allclose(layout.line, line, rtol=1e-6, atol=1e-7)
+        assert layout.pull == pytest.approx(pull, rel=1e-6)
+        np.testing.assert_allclose(layout.line, run.layout.line, rtol=1e-9, atol=1e-10)
+        assert layout.pull == pytest.approx(run.layout.pull, rel=1e-9)
+        values = run.training.values.astype(np.float64)
+        assert abs(line[0] - values.mean()) > 1e-4  # or one could not tell
         for party in federation.parties.values():
             assert party._run.layout.encode() == layout.encode()
-            # Masks that decide what leaves in the clear listen to no server.
-            is_deciding = settings.sharing == "adaptive"
-            middle = ratings.scale.midpoint
-            assert party.masks.mean == (middle if is_deciding else layout.mean)
+            expected = unknown if is_deciding else layout.population
+            assert party.masks.population.is_like(expected)
         stages = [exchange.stage for exchange in federation.transport.inner.seen]
         assert stages.count("layout") == 1
         before, after = stages[: stages.index("layout")], stages[stages.index("layout") :]

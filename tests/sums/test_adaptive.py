@@ -187,7 +187,7 @@ def test_a_server_that_goes_on_leaves_out_what_it_left_out_before(small, middle)
     assert not federation.server.roster.incidents
 
 
-def test_who_shares_in_the_clear_says_what_it_rated_and_not_its_mean(small, middle):
+def test_who_shares_in_the_clear_says_what_it_rated_and_not_how(small, middle):
     settings = settings_of("adaptive", threshold_j=middle)
     federation, side, recorded = begun(small, settings)
     received = recorded.last("survey").received
@@ -196,6 +196,7 @@ def test_who_shares_in_the_clear_says_what_it_rated_and_not_its_mean(small, midd
         update = Update.decode(data)
         assert np.array_equal(update.items, federation.parties[name]._users.lists.items)
         assert (update.rows == 1).all()
+        assert len(update.totals) == 7  # a level, its variances, and what a line needs
         assert not update.totals.any()
 
 

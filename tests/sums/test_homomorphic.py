@@ -96,7 +96,8 @@ def prepared(*about, **changes):
 
 def codec(n_items=5, solver="sgd", n_users=5):
     """Of a sum in a run of that shape."""
-    declared, layout = SOLVERS[solver], Layout(np.arange(n_items, dtype=np.int32), 3.0)
+    declared = SOLVERS[solver]
+    layout = Layout(np.arange(n_items, dtype=np.int32), np.array([3.0]), 1.0)
     variant = "" if solver == "sgd" else "implicit=both profile=0 design=0 levels=0"
     sizes = round_sizes(n_items, layout, declared.form(4, variant))
     return codec_of(sizes, declared.bounds(4.0), n_users, declared.ring)
@@ -600,7 +601,8 @@ def adopted(party, frame):
 
 def test_a_layout_comes_sealed_and_a_server_cannot_publish_one_of_its_own(tiny):
     federation, keeper = begun(tiny, weak_packed())
-    party, layout = federation.parties["000000"], Layout(np.arange(4, dtype=np.int32), 3.5)
+    party = federation.parties["000000"]
+    layout = Layout(np.arange(4, dtype=np.int32), np.array([3.5]), 1.0)
     assert "kind 18 is due; got 20" in adopted(party, layout.encode()).reason
     relabelled = sealed(keeper, layout, number=1)
     assert "box of round 1 holds another round" in adopted(party, relabelled).reason
@@ -609,7 +611,7 @@ def test_a_layout_comes_sealed_and_a_server_cannot_publish_one_of_its_own(tiny):
     assert "a layout is nothing to sum" in said(party, sealed(keeper, layout)).reason
     assert isinstance(adopted(party, sealed(keeper, layout)), Adopted)
     assert isinstance(adopted(party, sealed(keeper, layout)), Adopted)  # another box, one layout
-    other = replace(layout, mean=3.25)
+    other = replace(layout, line=np.array([3.25]))
     assert "has adopted another layout" in adopted(party, sealed(keeper, other)).reason
 
 

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -388,12 +389,18 @@ def test_a_secure_survey_gives_the_item_statistics(small):
     assert np.array_equal(sums.n_raters[~rare], counts[~rare])
 
 
-def test_a_survey_without_ratings_gives_the_counts_alone(small):
+def test_a_survey_without_ratings_gives_counts_and_how_users_differ_alone(small):
     _, side = begun(small, settings_of("secure", held_out=0.0))
     sums, counts = side.sum("survey", Survey(False)), np.diff(small.by_item.indptr)
     assert np.array_equal(sums.n_raters, counts)
     assert np.array_equal(sums.rows, counts[:, np.newaxis])
-    assert sums.totals[1] == small.n_users
+    said = []
+    for begin, end in pairwise(small.by_user.tolist()):
+        y = (small.values[begin:end].astype(np.float64) - 3.0) / 4.0
+        spread, n = y.var(ddof=1), end - begin
+        said.append((1.0, y.mean(), y.mean() ** 2, spread, spread / n, y.mean(), 1.0))
+    np.testing.assert_allclose(sums.totals, np.sum(said, axis=0), atol=1e-9)
+    assert sums.totals[-1] == small.n_users
 
 
 def test_a_party_lets_no_ratings_into_a_survey_without_its_owners_say(small):
@@ -564,11 +571,11 @@ def joined(ratings, settings, minimum=3):
 def layout_for(ratings):
     """Every second item, and the middle of the scale."""
     items = np.arange(0, ratings.n_items, 2, dtype=np.int32)
-    return Layout(items, ratings.scale.midpoint)
+    return Layout(items, np.array([ratings.scale.midpoint]), 1.0)
 
 
 LAYOUTS = [  # of `tiny` and of `small`, as `layout_for` makes them
-    Layout(np.arange(0, n_items, 2, dtype=np.int32), 3.0) for n_items in (15, 90)
+    Layout(np.arange(0, n_items, 2, dtype=np.int32), np.array([3.0]), 1.0) for n_items in (15, 90)
 ]
 
 
@@ -884,7 +891,8 @@ def test_a_party_refuses_a_second_and_different_layout_in_a_run(small, variant):
     assert isinstance(adopt(party, layout), Adopted)
     masks, factors = party.masks, party.user_factors.copy()
     others = [
-        replace(layout, mean=layout.mean + 0.5),
+        replace(layout, line=np.array([layout.line[0] + 0.5])),
+        replace(layout, pull=layout.pull + 0.5),
         replace(layout, items=layout.items[:-1]),
         replace(layout, items=np.arange(small.n_items, dtype=np.int32)),
     ]
@@ -902,10 +910,14 @@ def test_a_party_refuses_a_second_and_different_layout_in_a_run(small, variant):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"mean": 5.01}, "a mean rating is on the scale"),
-        ({"mean": 0.99}, "a mean rating is on the scale"),
-        ({"mean": 1e300}, "a mean rating is on the scale"),
-        ({"mean": np.nan}, "all numbers must be finite"),
+        ({"line": np.zeros(0)}, "what users have in common has a level at least"),
+        ({"line": np.array([3.0, 0.0])}, "what users have in common has 1 columns; got 2"),
+        ({"line": np.array([np.nan])}, "all numbers must be finite"),
+        ({"line": np.array([np.inf])}, "all numbers must be finite"),
+        ({"pull": 0.49}, "a pull is in [0.5, 50]; got 0.49"),
+        ({"pull": 50.1}, "a pull is in [0.5, 50]; got 50.1"),
+        ({"pull": 0.0}, "a pull is in [0.5, 50]; got 0"),
+        ({"pull": np.nan}, "all numbers must be finite"),
         ({"items": np.array([0, 90])}, r"items must increase within [0, 90)"),
         ({"items": np.array([2**31 - 1])}, r"items must increase within [0, 90)"),
         ({"items": np.array([5, 3])}, "items must increase strictly"),
@@ -914,7 +926,7 @@ def test_a_party_refuses_a_second_and_different_layout_in_a_run(small, variant):
         ({"items": np.zeros(0, np.int32)}, "at least one item is summed"),
     ],
 )
-def test_a_party_refuses_a_layout_off_the_scale_or_the_catalogue(small, changes, reason):
+def test_a_party_refuses_a_layout_off_the_limits_or_the_catalogue(small, changes, reason):
     party, _ = fresh(small, settings_of("secure"))
     answer = adopt(party, replace(layout_for(small), **changes))
     assert isinstance(answer, Refused)
@@ -922,10 +934,29 @@ def test_a_party_refuses_a_layout_off_the_scale_or_the_catalogue(small, changes,
     assert party._run.layout is None
 
 
-@pytest.mark.parametrize("mean", [1.0, 5.0])
-def test_the_ends_of_the_scale_are_on_it(small, mean):
-    party, _ = fresh(small, settings_of("secure"))
-    assert isinstance(adopt(party, replace(layout_for(small), mean=mean)), Adopted)
+@pytest.mark.parametrize(("level", "end"), [(1.0, 1.0), (0.99, 1.0), (5.01, 5.0), (1e6, 5.0)])
+@pytest.mark.parametrize("pull", [0.5, 50.0])
+def test_a_line_off_the_scale_is_taken_for_the_end_of_the_scale(small, level, end, pull):
+    """By hand: masks `mean` are (y + pull * end) / (n + pull), by ratings y of the user."""
+    party, run = fresh(small, settings_of("secure"))
+    layout = replace(layout_for(small), line=np.array([level]), pull=pull)
+    assert isinstance(adopt(party, layout), Adopted)
+    mine = run.training.values[run.lists.of(0)]
+    mask = (mine.sum() + pull * end) / (len(mine) + pull)
+    np.testing.assert_allclose(party.masks.masked_ratings, mine - mask, atol=1e-5)
+
+
+@pytest.mark.parametrize(("columns", "is_agreed"), [(1, True), (17, True), (2, False), (18, False)])
+def test_a_party_agrees_to_a_level_or_to_its_features_in_common(small, columns, is_agreed):
+    """Else a server could choose whose sums of features it gets."""
+    run = prepare(small, settings_of("secure", mask="lr"))
+    assert run.plan.invitation().columns == 17
+    party = make_parties(small, run.settings, run.is_held_out, run.features)["000000"]
+    invitation = replace(run.plan.invitation(), columns=columns)
+    answer = read(party.answer(invitation.encode()), (Joined, Refused))
+    assert isinstance(answer, Joined) == is_agreed
+    if not is_agreed:
+        assert f"1 or 17 columns here; got {columns}" in answer.reason
 
 
 def test_only_a_layout_is_adopted_and_a_layout_is_nothing_to_sum(small):
@@ -980,7 +1011,7 @@ def test_a_party_refuses_a_survey_of_ratings_before_the_layout_of_that_run(small
 def test_a_setup_names_the_layout_that_was_adopted_and_no_other(small):
     party = joined(small, settings_of("secure"))["000000"]
     others = [
-        name_of(replace(layout_for(small), mean=3.5).encode()),
+        name_of(replace(layout_for(small), line=np.array([3.5])).encode()),
         name_of(LAYOUTS[0].encode()),
         bytes(32),
     ]
@@ -1035,7 +1066,7 @@ def telling_two(stories, names):
     return down
 
 
-@pytest.mark.parametrize("change", ["mean", "items"])
+@pytest.mark.parametrize("change", ["line", "pull", "items"])
 def test_parties_that_were_told_different_layouts_have_no_sum_in_common(tiny, change):
     """Their keys, masks and checks are bound to what they were told: the server gets noise.
 
@@ -1046,13 +1077,15 @@ def test_parties_that_were_told_different_layouts_have_no_sum_in_common(tiny, ch
     layout = quiet.layout
     free = [item for item in range(tiny.n_items) if item not in layout.items]
     items = np.sort(np.append(layout.items[1:], free[:1])).astype(np.int32)  # as many, but others
-    other = replace(layout, mean=3.0) if change == "mean" else replace(layout, items=items)
+    changes = {"line": np.array([3.0]), "pull": 0.75, "items": items}
+    other = replace(layout, **{change: changes[change]})
     assert other.encode() != layout.encode()
     told = {f"{number:06}" for number in range(0, 12, 2)}
     down = telling_two((layout, other), told)
     federation, side = prepared(tiny, settings, lambda inner: Faulty(inner, down=down))
     for name, party in federation.parties.items():
-        assert party._run.layout.mean == (other if name in told else layout).mean
+        expected = (other if name in told else layout).encode()
+        assert party._run.layout.encode() == expected
     with suppress(WireError):  # those who are left may be too few
         side.sums(federation.server.coordinator.next_round())
     assert not told & set(side.survivors)
@@ -1063,7 +1096,7 @@ def test_parties_that_were_told_different_layouts_have_no_sum_in_common(tiny, ch
 
 def test_masks_of_parties_that_were_told_different_layouts_do_not_cancel(tiny):
     """The binding itself, beneath all checks: a server that passed them on would get noise."""
-    layouts = [replace(layout_for(tiny), mean=mean) for mean in (3.0, 3.0, 3.25)]
+    layouts = [replace(layout_for(tiny), line=np.array([level])) for level in (3.0, 3.0, 3.25)]
     pairs = [KeyPair.from_secret(bytes([number]) * 32) for number in (1, 2)]
     secret, ends = pairs[0].agree(pairs[1].public), [End(n, pairs[n].public) for n in (0, 1)]
     invitation, masks, bindings = prepare(tiny, settings_of("secure")).plan.invitation(), [], []

@@ -17,8 +17,9 @@ from fedmmf.wire import Catalogue, Layout
 
 SCALE = RatingScale(1.0, 5.0, 1.0)
 CATALOGUE = Catalogue.of(["a", "b", "c", "d", "e", "f"], SCALE, np.zeros((6, 0)))
-LAYOUT = Layout(np.array([0, 2, 3, 5], np.int32), 3.5)
+LAYOUT = Layout(np.array([0, 2, 3, 5], np.int32), np.array([3.5]), 1.0)
 N_ITEMS, RANK = 4, 2
+N_COLUMNS, N_COMMON = 2, 10  # a level and a feature: 5 numbers, 2 moments, and 3 of the matrix
 VARIANTS = {"sgd": "", "vb": "implicit=both profile=3 design=2 levels=0"}
 
 
@@ -27,7 +28,7 @@ def codec(solver="sgd", n_users=5, for_survey=False, bounds=None, ring=None):
     declared = SOLVERS[solver]
     form = declared.form(RANK, VARIANTS[solver])
     sizes = round_sizes(CATALOGUE.n_items, LAYOUT, form)
-    sizes = survey_sizes(CATALOGUE.n_items, LAYOUT) if for_survey else sizes
+    sizes = survey_sizes(CATALOGUE.n_items, N_COLUMNS, LAYOUT) if for_survey else sizes
     bounds = bounds or bounds_of(CATALOGUE, declared, for_survey)
     return codec_of(sizes, bounds, n_users, ring or declared.ring)
 
@@ -67,21 +68,24 @@ def test_a_vector_has_a_row_per_item_and_then_the_totals_and_nothing_else(solver
 
 
 def test_a_first_survey_is_of_the_catalogue_and_a_later_one_of_the_layout():
-    first, later = survey_sizes(6, None), survey_sizes(6, LAYOUT)
+    first, later = survey_sizes(6, N_COLUMNS), survey_sizes(6, N_COLUMNS, LAYOUT)
     assert (first.n_catalogue, first.n_items, later.n_catalogue, later.n_items) == (6, 6, 6, 4)
     assert first.form == later.form
-    assert (first.form.width, first.n_totals, later.n_totals) == (1, 2, 2)
+    assert (first.form.width, first.n_totals, later.n_totals) == (1, N_COMMON, N_COMMON)
+    assert [survey_sizes(6, m).n_totals for m in (1, 17, 128)] == [7, 175, 8389]
 
 
-def test_a_survey_of_counts_has_one_column_which_are_the_raters_and_two_totals():
+def test_a_survey_of_counts_has_one_column_which_are_the_raters_and_what_is_common():
     made = codec(for_survey=True)
-    assert made.length == N_ITEMS + 2 * made.limbs.n
-    said = (([2], (0.25, 1.0)), ([0, 2], (-0.5, 1.0)), ([], (0.0, 0.0)))
+    assert made.length == N_ITEMS + N_COMMON * made.limbs.n
+    assert (made.bounds.row, made.bounds.total) == (1.0, 16.0)  # features count up to 4
+    first, second = np.arange(N_COMMON) - 4.5, np.full(N_COMMON, 16.0)
+    said = (([2], first), ([0, 2], second), ([], np.zeros(N_COMMON)))
     sums = made.sums(sum(made.vector(contribution(made, i, 1.0, totals)) for i, totals in said))
     assert np.array_equal(sums.rows, [[1], [0], [2], [0]])
     assert np.array_equal(sums.n_raters, [1, 0, 2, 0])
     assert sums.n_raters.dtype == np.int64
-    assert np.array_equal(sums.totals, [-0.25, 2.0])
+    assert np.array_equal(sums.totals, first + second)
 
 
 def test_a_survey_of_ratings_and_a_round_take_the_counts_from_before():
@@ -99,7 +103,7 @@ def test_a_survey_of_ratings_and_a_round_take_the_counts_from_before():
 def test_a_party_of_many_users_counts_them():
     made = codec(for_survey=True)
     steps = np.array([[4 * int(made.rows.scale)]])  # four users, a one each
-    part = Contribution(np.array([3]), np.array([4]), steps, np.zeros(2, np.int64))
+    part = Contribution(np.array([3]), np.array([4]), steps, np.zeros(N_COMMON, np.int64))
     assert np.array_equal(made.sums(made.vector(part)).n_raters, [0, 0, 0, 4])
 
 
@@ -283,7 +287,7 @@ def test_totals_of_parties_and_silos_add_up_exactly_through_the_ring(ring, data)
     made = codec("sgd", n_users=sum(silos), for_survey=True, ring=ring)
     most = int(made.totals.bound)
     extremes = st.sampled_from([most, -most, most - 1, -1, 0, 1]) | st.integers(-most, most)
-    total, expected = np.zeros(made.length, made.ring.dtype), [0, 0]
+    total, expected = np.zeros(made.length, made.ring.dtype), [0] * N_COMMON
     for n_users in silos:
         own = [n_users * data.draw(extremes) for _ in expected]
         expected = [a + b for a, b in zip(expected, own, strict=True)]

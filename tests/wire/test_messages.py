@@ -141,11 +141,11 @@ def test_counts_that_lie_allocate_nothing(cls, data):
 FORM = Form(rank=2, width=2, published=3, n_parameters=5, n_totals=1)
 SIZES = Expected(n_catalogue=8, n_items=5, form=FORM, n_totals=1)
 INVITATION = wire.Invitation(
-    bytes(16), bytes(32), 1.0, 5.0, 1.0, "sgd", 2, "", 3, "secure", 16.0, 1e4, 3
+    bytes(16), bytes(32), 1.0, 5.0, 1.0, "sgd", 2, "", 3, "secure", 16.0, 1e4, 1, 3
 )
 ROUND = wire.Round(3, 1, False, 2, np.zeros(5), np.zeros((5, 3), np.float32))
 LAST = replace(ROUND, is_last=True, item_rows=np.zeros((8, 3), np.float32))
-LAYOUT = wire.Layout(np.array([0, 3, 7], np.int32), 3.5)
+LAYOUT = wire.Layout(np.array([0, 3, 7], np.int32), np.array([3.5]), 1.0)
 SETUP = SecureSetup(bytes(16), False, bytes(32), 0, 3, 3, 3, 1, np.array([1, 4], np.int32), ())
 
 
@@ -162,6 +162,8 @@ def update(items, counts=(), n_rows=None, width=2, n_totals=1):
         (replace(INVITATION, rank=2049), "got 2049"),
         (replace(INVITATION, rounds=0), "there must be a round"),
         (replace(INVITATION, row_bound=0.0), "bounds are positive"),
+        (replace(INVITATION, columns=0), r"columns are in \[1, 128\]; got 0"),
+        (replace(INVITATION, columns=129), "got 129"),
         (replace(INVITATION, total_bound=-1.0), "bounds are positive"),
         (replace(INVITATION, scale_min=np.nan), "finite"),
         (replace(INVITATION, row_bound=np.inf), "finite"),
@@ -170,7 +172,10 @@ def update(items, counts=(), n_rows=None, width=2, n_totals=1):
         (wire.Joined(1, b"k"), "an identity has 32 bytes"),
         (replace(LAYOUT, items=np.zeros(0, np.int32)), "at least one item is summed"),
         (replace(LAYOUT, items=np.array([3, 3])), "increase strictly"),
-        (replace(LAYOUT, mean=np.nan), "finite"),
+        (replace(LAYOUT, line=np.array([np.nan])), "finite"),
+        (replace(LAYOUT, line=np.zeros(0)), "a level at least"),
+        (replace(LAYOUT, pull=0.4), r"a pull is in \[0.5, 50\]; got 0.4"),
+        (replace(LAYOUT, pull=np.nan), "finite"),
         (wire.Refused("x" * 1001), "1000 characters at most"),
         (replace(ROUND, round=0, best_round=0), "rounds count from 1"),
         (replace(ROUND, best_round=3), "the best one is over"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from wire_samples import MESSAGES, by_class
 
-from fedmmf import wire
+from fedmmf import population, wire
 from fedmmf.secagg import LARGEST_COHORT, messages
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.sgd import N_PLAN
@@ -103,11 +103,31 @@ def test_inner_messages_are_on_the_page():
         ("A party takes part in {} of them in a run", MOST_LOOKS),
         ("Our server looks in rounds {} and", LOOKS[0] + 1),
         ("and {}.\n", LOOKS[1] + 1),
-        ("| numbers of `parameters` | {} + k |", N_PLAN),
+        ("| numbers of `parameters` | {} + 2 k |", N_PLAN),
+        ("for masks that see features 1 and their number; 1 to {} |", population.MOST_COLUMNS),
+        ("features of an item, each cut to [-{0:g}, {0:g}];", population.LARGEST_FEATURE),
+        ("item features, each cut to [-{0:g}, {0:g}]:", population.LARGEST_FEATURE),
+        ("its line is `(max - min) (G + {:g} D)^-1 g`", population.LINE_RIDGE),
+        ("its pull is `{:g} (w / n) /", population.PULLS),
+        ("cut to [{:g}, ", population.LEAST_PULL),
+        (", {:g}]; 1 if fewer than two", population.MOST_PULL),
+        ("{:g} if fewer than two users", population.ASSUMED_PULL),
+        ("towards it, {:g} to", population.LEAST_PULL),
+        ("to {:g} |\n", population.MOST_PULL),
+        ("for a survey they are 1 and {:g}.", population.TOTAL_BOUND),
     ],
 )
 def test_numbers_on_the_page_are_those_of_the_code(words, number):
     assert words.format(number) in PAGE
+
+
+@pytest.mark.parametrize("m", [1, 2, 19])
+def test_the_totals_of_a_survey_are_on_the_page(m):
+    text = section("Survey")
+    formula = re.search(r"there are (.*) totals", text)[1]
+    assert computed(formula, m=m) == population.n_totals(m)
+    parts = [computed(size, m=m) for size, _ in rows(text, "numbers", "total")]
+    assert sum(parts) == population.n_totals(m)
 
 
 def declared(name):
@@ -204,8 +224,9 @@ def test_every_parameter_of_vb_is_on_the_page_in_its_order():
         (name.split(": ")[-1], sizes[size] if size else 1)
         for name, size in re.findall(part_of_list, declared("vb")["parameters"])
     ]
-    names = {"tau": "tau", "a": "user_precision", "c": "item_precision", "A": "curvature",
-             "B": "base", "V": "user_weights", "mean profile": "profile_mean", "look": "look",
+    names = {"tau": "tau", "a": "user_precision", "c": "item_precision",
+             "mean of all p_u": "mean_user", "A": "curvature", "B": "base", "V": "user_weights",
+             "mean profile": "profile_mean", "look": "look",
              "w": "unrated", "r0": "unrated", "cut points": "cuts"}  # fmt: skip
     parts = form.blocks["parameters"].split(np.zeros(form.n_parameters))
     assert list(dict.fromkeys(names[name] for name, _ in shown)) == list(parts)

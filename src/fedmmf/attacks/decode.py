@@ -30,7 +30,6 @@ from fedmmf.attacks.levels import place
 from fedmmf.attacks.view import Exposed, levels_of, per_user_mean
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskInput, MaskPlan, fit_masks
-from fedmmf.masks.models import INTERCEPT_PENALTY
 
 SCAN_POINTS = 300
 SCAN_REACH = 1.5  # steps
@@ -61,12 +60,12 @@ def scan(view: Exposed, reach: float = SCAN_REACH) -> Array:
 
 
 def _on_steps(view: Exposed, rows: slice, reach: float) -> Array:
-    """The candidate for masked + f, up to a shift, that is nearest to whole steps. (n,)."""
+    """The candidate for masked + base + f, up to a shift, nearest to whole steps. (n,)."""
     masked = _in_steps(view)[rows]
     n_folds = view.plan.folds if view.plan.cross_fit else 1
     fold_of = np.arange(len(masked)) % n_folds
     x = view.features[view.lists.items[rows]]
-    candidates = _along_the_pull(masked, x, fold_of, n_folds, reach)
+    candidates = _along_the_pull(masked, x, fold_of, n_folds, reach) + _base_in_steps(view)[rows]
     coherence, shifts = _coherence(candidates, fold_of, n_folds)
     best = int(np.argmax(coherence))
     return np.asarray(candidates[best] + shifts[best])
@@ -109,8 +108,9 @@ def _coherence(candidates: Array, fold_of: Array, n_folds: int) -> tuple[Array, 
 def _placed(view: Exposed, rows: slice, unmasked: Array) -> Array:
     cells = np.rint(unmasked).astype(np.int64)
     masked = _in_steps(view)[rows]
-    middle = (view.mean - view.scale.min) / view.scale.step
-    mean_mask = np.array((cells.mean() - middle - masked.mean(), masked.sum() / INTERCEPT_PENALTY))
+    middle = _base_in_steps(view)[rows].mean()
+    pulled = masked.sum() / view.population.pull
+    mean_mask = np.array((cells.mean() - middle - masked.mean(), pulled))
     is_stationary = view.plan.family.needs_features and not view.plan.cross_fit
     return place(cells, view.prior[rows], mean_mask if is_stationary else None)
 
@@ -167,7 +167,7 @@ def _alternate(view: Exposed, ratings: Array, seed: int) -> Array:
     posterior = view.prior
     for attempt, width in enumerate(WIDTHS):
         _, fitted = _refit(view, ratings, seed + attempt)
-        unmasked = _in_steps(view) + fitted + (view.mean - view.scale.min) / view.scale.step
+        unmasked = _in_steps(view) + fitted + _base_in_steps(view)
         distance = (unmasked[:, np.newaxis] - np.arange(n_levels)) / width
         nearness = -0.5 * distance**2
         # The best level has weight 1, so that f far off the scale does not underflow everything.
@@ -186,11 +186,11 @@ def _refit(view: Exposed, ratings: Array, seed: int) -> tuple[Array, Array]:
     plan, streams = _known_plan(view), []
     if plan.starts_at_random:
         streams = [rng.stream(seed, "attacker", int(user)) for user in view.users]
-    given = MaskInput(view.lists, ratings, view.scale, view.features, streams, view.mean)
+    given = MaskInput(view.lists, ratings, view.scale, view.features, streams, view.population)
     masks = fit_masks(plan, given, view.engine.mask_runner())
     guessed = masks.masked_ratings.astype(np.float64)
     error = (guessed - view.masked) / view.scale.step
-    fitted = (ratings - view.mean - guessed) / view.scale.step
+    fitted = (ratings - view.base - guessed) / view.scale.step
     return _rms(error, view.lists), fitted
 
 
@@ -200,7 +200,7 @@ def _known_plan(view: Exposed) -> MaskPlan:
     Folds that decide nothing are as few as can be.
     """
     plan = view.plan if view.knows_strength else replace(view.plan, strength=None)
-    decides = plan.cross_fit or len(plan.strengths) > 1
+    decides = plan.cross_fit or plan.strength == "auto"
     return plan if decides else replace(plan, folds=2)
 
 
@@ -211,6 +211,11 @@ def _rms(values: Array, lists: UserLists) -> Array:
 def _in_steps(view: Exposed) -> Array:
     """Masked ratings in steps of the scale. (n,)."""
     return np.asarray(view.unit_masked * view.scale.span / view.scale.step)
+
+
+def _base_in_steps(view: Exposed) -> Array:
+    """What somebody unknown gives, in steps from the lowest rating on. (n,)."""
+    return np.asarray((view.base - view.scale.min) / view.scale.step)
 
 
 def _ratings(view: Exposed, level: Array) -> Array:

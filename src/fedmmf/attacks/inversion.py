@@ -19,7 +19,6 @@ from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.view import Exposed, levels_of
 from fedmmf.masks.fitting import MaskPlan
-from fedmmf.masks.models import INTERCEPT_PENALTY
 
 LINEAR = ("none", "mean", "lr")
 WITNESSES = 3  # items that propose values of an unknown lambda
@@ -27,11 +26,17 @@ WITNESSES = 3  # items that propose values of an unknown lambda
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One user's masked ratings, as the models see them: y = (r - mean) / span."""
+    """One user's masked ratings, as the models see them: y = r - base, in spans of the scale."""
 
     masked: Array  # (n,) m = y - f
     x: Array  # (n, d)
-    unit_levels: Array  # (n_levels,) the scale's ratings as values of y
+    base: Array  # (n,) what somebody unknown gives, from the lowest rating on
+    unit_levels: Array  # (n_levels,) the scale's ratings, from 0 to 1
+    pull: float  # penalty of the intercept
+
+    def misfit(self, y: Array) -> float:
+        """Root mean square distance of ratings to the nearest level, in steps; 0 for real ones."""
+        return misfit(y + self.base, self.unit_levels)
 
 
 def misfit(y: Array, unit_levels: Array) -> float:
@@ -41,42 +46,37 @@ def misfit(y: Array, unit_levels: Array) -> float:
     return float(np.sqrt(np.mean(np.square((y - unit_levels[0]) / step - nearest))))
 
 
-def unmask(
-    problem: Problem, strength: float, intercept_penalty: float = INTERCEPT_PENALTY
-) -> Array:
-    """Undo a ridge mask: y = m + A D^-1 A^T m; free of the intercept's penalty, level open. (n,).
+def unmask(problem: Problem, strength: float) -> Array:
+    """Undo a ridge mask: y = m + A D^-1 A^T m; a free intercept is the scale's. (n,).
 
     Args:
         problem: of one user.
         strength: lambda.
-        intercept_penalty: 0 where the intercept is free; the scale then decides its value.
     """
     m, x = problem.masked, problem.x
     y = m + x @ (x.T @ m) / strength
-    if intercept_penalty:
-        return np.asarray(y + m.sum() / intercept_penalty)
-    return np.asarray(y + _level(y, problem.unit_levels))
+    if problem.pull:
+        return np.asarray(y + m.sum() / problem.pull)
+    return np.asarray(y + _level(y + problem.base, problem.unit_levels))
 
 
 def unmask_any_strength(problem: Problem) -> Array:
     """Undo a ridge mask of unknown lambda: the 1/lambda that puts every rating on a level. (n,)."""
     m, x = problem.masked, problem.x
-    base, slope = m + m.sum() / INTERCEPT_PENALTY, x @ (x.T @ m)
-    candidates = _inverse_strengths(base, slope, problem.unit_levels)
-    fits = [misfit(base + t * slope, problem.unit_levels) for t in candidates]
-    return np.asarray(base + candidates[int(np.argmin(fits))] * slope)
+    start, slope = m + m.sum() / problem.pull, x @ (x.T @ m)
+    candidates = _inverse_strengths(start + problem.base, slope, problem.unit_levels)
+    fits = [problem.misfit(start + t * slope) for t in candidates]
+    return np.asarray(start + candidates[int(np.argmin(fits))] * slope)
 
 
-def unmask_cross_fitted(
-    problem: Problem, strength: float, intercept_penalty: float, folds: int
-) -> Array:
+def unmask_cross_fitted(problem: Problem, strength: float, folds: int) -> Array:
     """Undo a mask whose models had not seen the rating: solve (I - S) y = m. (n,).
 
     Row i of S belongs to the model of the other folds: a_i^T (A_o^T A_o + D)^-1 A_o^T.
     """
     n, d = problem.x.shape
     a = np.column_stack((np.ones(n), problem.x))
-    penalties = np.diag(np.concatenate(([intercept_penalty], np.full(d, strength))))
+    penalties = np.diag(np.concatenate(([problem.pull], np.full(d, strength))))
     fold_of = np.arange(n) % folds  # as the masks deal them
     system = np.eye(n)
     for fold in range(min(folds, n)):
@@ -86,11 +86,11 @@ def unmask_cross_fitted(
     return np.asarray(np.linalg.lstsq(system, problem.masked, rcond=1e-12)[0])
 
 
-def _inverse_strengths(base: Array, slope: Array, unit_levels: Array) -> Array:
+def _inverse_strengths(start: Array, slope: Array, unit_levels: Array) -> Array:
     """Values of 1/lambda that put one of the most telling items on a level; 0: no slope at all."""
     tellers = np.argsort(-np.abs(slope))[:WITNESSES]
     tellers = tellers[np.abs(slope[tellers]) > 1e-9]
-    values = (unit_levels[:, np.newaxis] - base[tellers]) / slope[tellers]
+    values = (unit_levels[:, np.newaxis] - start[tellers]) / slope[tellers]
     return np.concatenate(([0.0], values[values > 0]))
 
 
@@ -106,12 +106,14 @@ def _level(y: Array, unit_levels: Array) -> float:
 def invert(view: Exposed) -> Array:
     """Ratings of every user of a linear mask. (n,)."""
     out = np.zeros(len(view.lists.items))
-    unit_levels = (levels_of(view.scale) - view.mean) / view.scale.span
+    unit_levels = np.asarray(view.scale.to_unit(levels_of(view.scale)))
+    base = np.asarray(view.scale.to_unit(view.base))
     for rows in view.ranges:
         if rows.stop > rows.start:
             x = _features_used(view, rows)
-            out[rows] = _invert_one(Problem(view.unit_masked[rows], x, unit_levels), view)
-    return np.asarray(view.mean + view.scale.span * out)
+            about = (view.unit_masked[rows], x, base[rows], unit_levels, view.population.pull)
+            out[rows] = _invert_one(Problem(*about), view)
+    return np.asarray(view.base + view.scale.span * out)
 
 
 def _features_used(view: Exposed, rows: slice) -> Array:
@@ -126,18 +128,19 @@ def _invert_one(problem: Problem, view: Exposed) -> Array:
         return problem.masked
     if not view.knows_strength and plan.kind == "lr" and not plan.cross_fit:
         return unmask_any_strength(problem)
-    every = (plan.family.default_strength, *plan.family.strengths)
-    strengths = plan.strengths if view.knows_strength else every
+    default = plan.family.default_strength or problem.pull
+    every = (default, *plan.family.strengths)
+    strengths = plan.strengths(problem.pull) if view.knows_strength else every
     solutions = [_undo(problem, strength, plan) for strength in strengths]
-    return min(solutions, key=lambda y: misfit(y, problem.unit_levels))
+    return min(solutions, key=problem.misfit)
 
 
 def _undo(problem: Problem, strength: float, plan: MaskPlan) -> Array:
-    # The family `mean` is an intercept alone, and its strength is the intercept's penalty.
-    intercept_penalty = strength if plan.kind == "mean" else INTERCEPT_PENALTY
+    if plan.kind == "mean":  # an intercept alone, whose penalty is the strength
+        problem = replace(problem, pull=strength)
     if plan.cross_fit:
-        return unmask_cross_fitted(problem, strength, intercept_penalty, plan.folds)
-    return unmask(problem, strength, intercept_penalty)
+        return unmask_cross_fitted(problem, strength, plan.folds)
+    return unmask(problem, strength)
 
 
 def invert_blindly(view: Exposed) -> Array:

@@ -1,8 +1,8 @@
 """Which whole steps a user's ratings are, once their differences are known: the level.
 
 Ratings up to a common shift are decided by what is public: no rating is off the scale, items have
-known distributions, and the user's mean mask is near the sum of its masked ratings, since a
-penalty of one rating on the intercept b makes b = sum(masked) where training has converged.
+known distributions, and the user's mean mask is near the sum of its masked ratings by the pull:
+this penalty of the intercept b makes pull b = sum(masked) where training has converged.
 """
 
 import numpy as np

@@ -80,7 +80,7 @@ class AttackAudit:
             prior=uniform_prior(len(private.ratings), scale),
             masked=masks.masked_ratings,
             features=private.features,
-            mean=masks.mean,
+            population=masks.population,
             plan=masks.plan,
             engine=ENGINES[self.engine],
             extremes=extremes_of(private.lists, private.ratings, scale),

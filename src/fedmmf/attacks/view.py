@@ -12,6 +12,7 @@ from fedmmf.engines.contract import Engine
 from fedmmf.errors import DataError, SettingsError
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskPlan
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 
 MOST_LEVELS = 1000  # of a scale; attacks weigh each level of each rating
@@ -57,7 +58,7 @@ class Exposed(View):
     Attributes:
         masked: r - f_u(i); finite. (n,)
         features: public item features. (n_items, d)
-        mean: rating of a mean user, which masks shrink towards.
+        population: which masks shrink towards.
         plan: how the masks were made, as the federation's settings say.
         engine: what the attacker trains the masks' family with.
         knows_strength: whether the attacker is told the plan's strength.
@@ -67,7 +68,7 @@ class Exposed(View):
 
     masked: Array
     features: Array
-    mean: float
+    population: Population
     plan: MaskPlan
     engine: Engine
     knows_strength: bool = True
@@ -95,11 +96,15 @@ class Exposed(View):
         )
 
     @cached_property
+    def base(self) -> Array:
+        """What somebody unknown gives the item of each masked rating. (n,)."""
+        return self.population.base(self.features, self.scale)[self.lists.items]
+
+    @cached_property
     def unit_masked(self) -> Array:
         """Masked ratings as the masks' models see them: centred, divided by the span. (n,)."""
-        masked = self.masked.astype(np.float64)
-        offset = 0.0 if self.plan.family.is_centred else self.mean
-        return np.asarray((masked - offset) / self.scale.span)
+        offset = 0.0 if self.plan.family.is_centred else self.base
+        return np.asarray((self.masked.astype(np.float64) - offset) / self.scale.span)
 
 
 def levels_of(scale: RatingScale) -> Array:

@@ -14,7 +14,7 @@ from fedmmf.lists import UserLists
 from fedmmf.secagg import MINIMUM_COHORT
 from fedmmf.simulation import Prepared
 from fedmmf.solvers.contract import ItemSums
-from fedmmf.solvers.sgd import Factors, SgdPlan, descend, start_user_factors
+from fedmmf.solvers.sgd import AllUsers, Factors, SgdPlan, descend, start_user_factors
 from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.sums.rare import are_rare
 
@@ -72,9 +72,9 @@ class PresentCrowd:
         return np.asarray(penalty - error[:, np.newaxis] * p.value[users])
 
     def totals(self, present: Array) -> Array:
-        """Nothing held out, then the users present who have ratings and the sum of their p_u."""
-        told = self.factors.value[present & (self._lists.lengths > 0)].astype(np.float64)
-        return np.concatenate((np.zeros(HELD_OUT_TOTALS), [len(told)], told.sum(axis=0)))
+        """Nothing held out, then what the users present say who have ratings."""
+        told = AllUsers.totals_of(self.factors.value[present & (self._lists.lengths > 0)])
+        return np.concatenate((np.zeros(HELD_OUT_TOTALS), told.sum(axis=0)))
 
 
 def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ def expose(run: Prepared) -> Exposed:
         prior=public_prior(training, run.settings.seed),
         masked=run.masks.masked_ratings,
         features=run.features,
-        mean=run.masks.mean,
+        population=run.masks.population,
         plan=run.masks.plan,
         engine=run.engine,
         extremes=extremes_of(run.lists, training.values, training.scale),

@@ -34,17 +34,18 @@ Results = tuple[AttackResult, ...]
 
 def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Results]:
     """Attack what a cohort of real parties sends, by what is attacked."""
-    cohort = AttackedCohort.of(run, view, tell)
-    uploads, seen = cohort.uploads, cohort.transcript
-    vectors = readings.vectors_as_updates(seen, cohort.view)
-    named = readings.vectors_as_members(seen, cohort.view, cohort.popularity)
-    sums = readings.sums_as_updates(seen, cohort.view)
-    counted = readings.sums_as_members(seen, cohort.view, cohort.popularity)
+    clear = AttackedCohort.of(run, view, tell, sharing="plain", signed=False, batch=1)
+    strict = AttackedCohort.of(run, view, tell, sharing="strict")
+    uploads, seen = clear.uploads, strict.transcript
+    vectors = readings.vectors_as_updates(seen, strict.view)
+    named = readings.vectors_as_members(seen, strict.view, strict.popularity)
+    sums = readings.sums_as_updates(seen, strict.view)
+    counted = readings.sums_as_members(seen, strict.view, strict.popularity)
     return {
-        PLAIN: cohort.attack_plain(uploads),
-        STRICT[0]: cohort.attack_strict(vectors, named),
-        STRICT[1]: (*cohort.attack_strict(sums, counted), *cohort.attack_weighed(run)),
-        TAKING_PART: (cohort.attack_taking_part(uploads),),
+        PLAIN: clear.attack_plain(uploads),
+        STRICT[0]: strict.attack_strict(vectors, named),
+        STRICT[1]: (*strict.attack_strict(sums, counted), *strict.attack_weighed(run)),
+        TAKING_PART: (clear.attack_taking_part(uploads),),
     }
 
 
@@ -69,8 +70,8 @@ class AttackedCohort:
     tell: Tell
 
     @classmethod
-    def of(cls, run: Prepared, view: Exposed, tell: Tell) -> "AttackedCohort":
-        """At most `COHORT` users of a run, by chance."""
+    def of(cls, run: Prepared, view: Exposed, tell: Tell, **sharing: Any) -> "AttackedCohort":
+        """At most `COHORT` users of a run, by chance, who share as they are told to."""
         ratings, seed = run.training, run.settings.seed
         users = np.sort(rng.stream(seed, "cohort").permutation(ratings.n_users)[:COHORT])
         mine = view.only(np.isin(np.arange(ratings.n_users), users))
@@ -82,14 +83,15 @@ class AttackedCohort:
             aggregation="secure",
             collect_masked=False,
             held_out=0.0,
+            **sharing,
         )
         some = restrict(ratings, users)
-        mean = census_of(some, settings).mean  # theirs: their masks shrink towards it
-        masked = fit_all_masks(some, run.features, settings, mean).masked_ratings
+        common = census_of(some, run.content, settings).population  # theirs
+        masked = fit_all_masks(some, run.features, settings, common).masked_ratings
         return cls(
             ratings=some,
             settings=settings,
-            view=replace(mine, mean=mean, masked=masked),
+            view=replace(mine, population=common, masked=masked),
             rated=rated,
             popularity=(counts - rated) / max(ratings.n_users - 1, 1),
             tell=tell,
@@ -98,22 +100,21 @@ class AttackedCohort:
     @cached_property
     def uploads(self) -> Uploads:
         """Two rounds in the clear."""
-        plan, parties = self._start(sharing="plain", signed=False, batch=1)
+        plan, parties = self._start()
         return record_plain(plan, parties, self.view, self.tell)
 
     @cached_property
     def transcript(self) -> Transcript:
         """Two rounds of strict mode."""
-        plan, parties = self._start(sharing="strict")
+        plan, parties = self._start()
         return record_strict(plan, parties, self.view, self.tell)
 
-    def _start(self, **changes: Any) -> tuple[ServerPlan, dict[str, Party]]:
-        settings = self.settings.changed(**changes)
-        parties = make_parties(self.ratings, settings, features=self.view.features)
+    def _start(self) -> tuple[ServerPlan, dict[str, Party]]:
+        parties = make_parties(self.ratings, self.settings, features=self.view.features)
         for party in parties.values():  # an audit shows what such sums say
             party.policy = replace(party.policy, takes_thin_sums=True)
         self.tell()
-        return server_plan(self.ratings, settings), parties
+        return server_plan(self.ratings, self.settings), parties
 
     def attack_plain(self, uploads: Uploads) -> Results:
         """Gradients leak, the mask comes off, and items are named."""

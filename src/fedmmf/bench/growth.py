@@ -36,16 +36,23 @@ class GrowthPoint:
     peak_gb: float
 
 
-def make_ratings(n_ratings: int, seed: int) -> Ratings:
-    """Ratings by users who give about as many each, whatever their number."""
-    if n_ratings == ML_10M:
-        return load("synthetic:ml-10m")
-    return synthetic(n_ratings // RATINGS_PER_USER, N_ITEMS, n_ratings, seed=seed)
+@dataclass(frozen=True)
+class Shape:
+    """Who rates what, whatever the number of ratings."""
+
+    n_items: int = N_ITEMS
+    per_user: int = RATINGS_PER_USER
+
+    def ratings(self, n_ratings: int, seed: int) -> Ratings:
+        """Ratings by users who give about as many each, whatever their number."""
+        if n_ratings == ML_10M and self == Shape():
+            return load("synthetic:ml-10m")
+        return synthetic(n_ratings // self.per_user, self.n_items, n_ratings, seed=seed)
 
 
-def measure(n_ratings: int, settings: Settings) -> GrowthPoint:
+def measure(n_ratings: int, shape: Shape, settings: Settings) -> GrowthPoint:
     """Time rounds of one size in this process."""
-    ratings = make_ratings(n_ratings, settings.seed)
+    ratings = shape.ratings(n_ratings, settings.seed)
     one_round = simulated(ratings, settings)
     one_round()  # compiles
     seconds = median(timed(one_round) for _ in range(REPEATS))
@@ -54,20 +61,21 @@ def measure(n_ratings: int, settings: Settings) -> GrowthPoint:
     return GrowthPoint(*about, seconds, nanoseconds, peak_gigabytes())
 
 
-def measure_alone(n_ratings: int, settings: dict[str, Any]) -> dict[str, Any]:
+def measure_alone(
+    n_ratings: int, shape: dict[str, int], settings: dict[str, Any]
+) -> dict[str, Any]:
     """`measure` with what JSON can hold, for a process of its own."""
-    return asdict(measure(n_ratings, Settings.checked(**settings)))
+    return asdict(measure(n_ratings, Shape(**shape), Settings.checked(**settings)))
 
 
 def measure_all(
-    solvers: Sequence[str], sizes: Sequence[int], settings: Settings, progress: Progress = quiet
+    plans: Sequence[tuple[Settings, int]], shape: Shape, progress: Progress = quiet
 ) -> list[GrowthPoint]:
-    """Every solver at every size, each in a process of its own."""
-    plans = [(settings.changed(solver=solver), size) for solver in solvers for size in sizes]
+    """Settings and numbers of ratings, each in a process of its own."""
     found = []
     for number, (chosen, size) in enumerate(plans, start=1):
         home = f"{__name__}:{measure_alone.__name__}"
-        answer = in_own_process(home, [size, chosen.model_dump()], {})
+        answer = in_own_process(home, [size, asdict(shape), chosen.model_dump()], {})
         found.append(GrowthPoint(**answer))
         progress("solvers and sizes", number, len(plans))
     return found

@@ -1,7 +1,7 @@
 """`fedmmf bench`: what things take, and what other tools take. Tables are printed as Markdown."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +29,7 @@ from fedmmf.cli.output import (
 )
 from fedmmf.config import Settings, names_for
 from fedmmf.data import load
+from fedmmf.errors import SettingsError
 
 app = typer.Typer(help="Measure, also beside other tools.", no_args_is_help=True)
 
@@ -44,7 +45,7 @@ _HIDDEN = Settings(mask="mean", held_out=0.0)
 _WORKERS = _HIDDEN.changed(factors=10, rounds=10)
 _RANKED = DataChoice("ml-100k")
 _LISTS = Settings(mask="mean", solver="vb", objective="ranking", factors=64)
-_SETS, _SIZES = list(bench_rounds.DATA), list(bench_growth.SIZES)
+_SETS = list(bench_rounds.DATA)
 _SOLVERS = list(names_for("solver"))
 
 
@@ -160,20 +161,40 @@ _GROWTH: Columns = {
 }
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """How many of everything."""
+
+    ratings: Annotated[
+        list[int], typer.Option(min=1000, help="How many ratings; may be given repeatedly.")
+    ] = field(default_factory=lambda: list(bench_growth.SIZES))
+    items: Annotated[int, typer.Option(min=10, help="How many items.")] = bench_growth.N_ITEMS
+    per_user: Annotated[
+        int, typer.Option(min=15, help="How many ratings a user gives on average.")
+    ] = bench_growth.RATINGS_PER_USER
+
+    def shape(self) -> bench_growth.Shape:
+        """Checked: every item is rated at least once."""
+        if min(self.ratings) < self.items:
+            raise SettingsError(
+                f"{self.items:,} items need as many ratings; got {min(self.ratings):,}. Give more "
+                "--ratings or fewer --items"
+            )
+        return bench_growth.Shape(self.items, self.per_user)
+
+
 @app.command("growth", epilog="Example: fedmmf bench growth --solver sgd --ratings 1000000")
 @expanded
 def growth(
+    sizes: Sizes,
     solver: SolverList = _SOLVERS,
-    ratings: Annotated[
-        list[int],
-        typer.Option(min=bench_growth.N_ITEMS, help="How many ratings; may be given repeatedly."),
-    ] = _SIZES,
-    settings: Annotated[Settings, Only("factors", "engine", "seed")] = _SMALL,
+    settings: Annotated[Settings, Only("sharing", "factors", "engine", "seed")] = _SMALL,
     json: JsonOption = False,
 ) -> None:
     """Seconds per round and memory as synthetic ratings grow; a process for each size."""
+    plans = [(settings.changed(solver=name), size) for name in solver for size in sizes.ratings]
     with progress_bar("growth") as progress:
-        found = bench_growth.measure_all(solver, ratings, settings, progress)
+        found = bench_growth.measure_all(plans, sizes.shape(), progress)
     _print(found, _GROWTH, json=json)
 
 

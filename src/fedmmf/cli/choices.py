@@ -11,7 +11,7 @@ from fedmmf.data import Ratings, load, read_split, split_as_published
 from fedmmf.data.frames import Duplicates
 from fedmmf.data.lastfm import EDGES
 from fedmmf.errors import SettingsError
-from fedmmf.model.accuracy import relevant_rating
+from fedmmf.model.accuracy import DEFAULT_TOP, relevant_rating
 from fedmmf.scale import RatingScale
 
 _PANEL = "Data"
@@ -152,11 +152,16 @@ class HeldBack:
 
     def parts(self, chosen: DataChoice, seed: int) -> tuple[Ratings, Ratings | None]:
         """Ratings to train on, and to test on where there are any."""
-        if self.relevant_from is not None and self.top is None:
-            raise SettingsError("--relevant-from is about lists; give --top N as well")
         training, testing = self._parts(chosen, seed)
         relevant_rating(training.scale, self.relevant_from)  # before any training
         return training, testing
+
+    def length(self, settings: Settings) -> int | None:
+        """Of the lists that are judged; None: none are."""
+        length = self.top or (DEFAULT_TOP if settings.objective == "ranking" else None)
+        if length is None and self.relevant_from is not None:
+            raise SettingsError("--relevant-from is about lists; give --top N as well")
+        return length
 
     def _parts(self, chosen: DataChoice, seed: int) -> tuple[Ratings, Ratings | None]:
         if self.test_file is not None:

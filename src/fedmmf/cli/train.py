@@ -14,7 +14,6 @@ from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.config import Settings, SumSettings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
-from fedmmf.model.accuracy import DEFAULT_TOP
 from fedmmf.reports import write_report
 from fedmmf.results import PrivacySpent, RankingScores, TrainResult, metric_title
 
@@ -55,13 +54,14 @@ def train(
     began = time.perf_counter()
     training, testing = test.parts(data, settings.seed)
     settings = _for_data(training, settings)
+    top = test.length(settings)
     model = FedMMF(**settings.model_dump())
     with progress_bar(training.name) as progress:
         model.fit(training, progress=progress, checkpoint=running.checkpoint, real=running.real)
         spent = time.perf_counter() - began
         found = model.summary(
             testing,
-            top=test.top or (DEFAULT_TOP if settings.objective == "ranking" else None),
+            top=top,
             relevant_from=test.relevant_from,
             total_seconds=spent,
             progress=progress,

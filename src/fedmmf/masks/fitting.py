@@ -1,6 +1,6 @@
 """Ratings and item features in, a fitted mask per user out; for one user and for a crowd."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -13,6 +13,7 @@ from fedmmf.lists import UserLists
 from fedmmf.masks.families import FAMILIES
 from fedmmf.masks.indicator import privacy_indicator
 from fedmmf.masks.models import MaskFamily
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 
 BLOCK = 1 << 22  # ratings that are worked on at once, where nothing but memory asks for it
@@ -39,12 +40,11 @@ class MaskPlan:
         """The family of that name."""
         return FAMILIES[self.kind]
 
-    @property
-    def strengths(self) -> tuple[float, ...]:
-        """What the regularisation may be."""
+    def strengths(self, pull: float) -> tuple[float, ...]:
+        """What the regularisation may be, given the pull of a population."""
         if self.strength == "auto":
             return self.family.strengths
-        return (float(self.strength or self.family.default_strength),)
+        return (float(self.strength or self.family.default_strength or pull),)
 
     @property
     def starts_at_random(self) -> bool:
@@ -88,7 +88,7 @@ class FittedMasks:
 
     plan: MaskPlan
     scale: RatingScale
-    mean: float  # rating of a mean user, which masks shrink towards
+    population: Population  # which masks shrink towards
     theta: Array  # (n_users, n_parameters)
     strengths: Array  # (n_users,) of the regularisation, as chosen
     indptr: Array  # (n_users + 1,)
@@ -103,7 +103,7 @@ class FittedMasks:
         return cls(
             parts[0].plan,
             parts[0].scale,
-            parts[0].mean,
+            parts[0].population,
             np.concatenate([part.theta for part in parts]),
             np.concatenate([part.strengths for part in parts]),
             np.concatenate(([0], np.cumsum(sizes))),
@@ -135,11 +135,10 @@ class FittedMasks:
     def _indicator(self, seen: Array) -> Array:
         """J of each user, some users at a time. (n_users,)."""
         parts = []
-        for users in _blocks(self.indptr):
-            indptr = self.indptr[users.start : users.stop + 1]
-            mine = slice(int(indptr[0]), int(indptr[-1]))
+        for some in UserLists(self.indptr, self.ratings).blocks():
+            mine = some.entries
             residuals = self.scale.to_unit(self.ratings[mine].astype(np.float64)) - seen[mine]
-            parts.append(privacy_indicator(residuals, indptr - indptr[0]))
+            parts.append(privacy_indicator(residuals, some.indptr - some.indptr[0]))
         return np.concatenate(parts)
 
     @cached_property
@@ -171,8 +170,8 @@ class Applicable(Protocol):
         """Of the ratings."""
 
     @property
-    def mean(self) -> float:
-        """Rating of a mean user."""
+    def population(self) -> Population:
+        """What masks shrink towards."""
 
     @property
     def theta(self) -> Array:
@@ -183,7 +182,7 @@ def apply_mask(masks: Applicable, lists: UserLists, features: Array, runner: Run
     """f_u(i) on the rating scale for the users' items. (n,)."""
     out = np.empty(len(lists.items))
     runner.apply(masks.family, lists.indptr, lists.items, features, masks.theta, out)
-    return _on_scale(masks, out)
+    return _on_scale(masks, out, features, lists.items)
 
 
 def apply_one_mask(masks: Applicable, user: int, features: Array) -> Array:
@@ -191,13 +190,17 @@ def apply_one_mask(masks: Applicable, user: int, features: Array) -> Array:
 
     Unlike `apply_mask` it copies no features, so that whole catalogues can be gone through.
     """
-    return _on_scale(masks, masks.family.predict(features, masks.theta[user]))
+    return _on_scale(masks, masks.family.predict(features, masks.theta[user]), features)
 
 
-def _on_scale(masks: Applicable, unit: Array) -> Array:
+def _on_scale(
+    masks: Applicable, unit: Array, features: Array, rows: Array | slice = slice(None)
+) -> Array:
     """What masks predict, from a span of 1 to the span of the ratings."""
-    base = masks.mean if masks.family.is_centred else 0.0
-    return np.asarray(base + masks.scale.span * unit, np.float32)
+    base = np.zeros(len(features))
+    if masks.family.is_centred:
+        base = masks.population.base(features, masks.scale)
+    return np.asarray(base[rows] + masks.scale.span * unit, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +213,7 @@ class MaskInput:
         scale: of the ratings.
         features: public item features; may have no columns for `none` and `mean`. (n_items, d)
         streams: one random stream per user, for families that start at random; else empty.
-        mean: rating of a mean user, which masks shrink towards; None: the scale's middle.
+        population: which masks shrink towards; None: nothing is known of it.
     """
 
     lists: UserLists
@@ -218,7 +221,7 @@ class MaskInput:
     scale: RatingScale
     features: Array
     streams: Sequence[np.random.Generator] = ()
-    mean: float | None = None
+    population: Population | None = None
 
     def starts(self, family: MaskFamily) -> Array:
         """Where each user's training starts. (n_users, n_parameters or 0)."""
@@ -232,26 +235,29 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     """Train a private model per user, on that user's ratings alone."""
     family, lists, features = plan.family, given.lists, given.features
     plan.check_features(features)
-    candidates = np.array(plan.strengths)
+    population = given.population or Population.unknown(given.scale)
+    strengths = np.array(plan.strengths(population.pull))
+    penalties = np.column_stack((strengths, np.full(len(strengths), population.pull)))
     theta = np.zeros((lists.n_users, family.n_parameters(features.shape[1])))
     chosen = np.zeros(lists.n_users, np.int64)
     fitted, held_out = np.zeros((2, len(lists.items)), np.float32)
-    mean = given.scale.midpoint if given.mean is None else given.mean
-    offset = (mean - given.scale.min) / given.scale.span if family.is_centred else 0.0
+    base = np.zeros(len(features))
+    if family.is_centred:
+        base[:] = given.scale.to_unit(population.base(features, given.scale))
     targets = given.ratings.astype(np.float64)
     targets -= given.scale.min  # in place: of a hundred million ratings, copies are gigabytes
     targets /= given.scale.span
-    targets -= offset
-    inputs = (lists.items, features, targets, candidates, plan.folds, given.starts(family))
+    _add(targets, -base, lists.items)
+    inputs = (lists.items, features, targets, penalties, plan.folds, given.starts(family))
     runner.train(family, lists.indptr, *inputs, theta, chosen, fitted, held_out)
-    fitted += np.float32(offset)
-    held_out += np.float32(offset)
+    _add(fitted, base, lists.items)
+    _add(held_out, base, lists.items)
     return FittedMasks(
         plan=plan,
         scale=given.scale,
-        mean=mean,
+        population=population,
         theta=theta,
-        strengths=candidates[chosen],
+        strengths=strengths[chosen],
         indptr=lists.indptr,
         ratings=given.ratings,
         unit_fitted=fitted,
@@ -259,11 +265,8 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     )
 
 
-def _blocks(indptr: Array) -> Iterator[range]:
-    """Users in runs of about `BLOCK` ratings."""
-    begin, n_users = 0, len(indptr) - 1
-    while begin < n_users:
-        end = int(np.searchsorted(indptr, indptr[begin] + BLOCK, side="right")) - 1
-        end = min(max(end, begin + 1), n_users)
-        yield range(begin, end)
-        begin = end
+def _add(values: Array, base: Array, items: Array) -> None:
+    """Values += base[items], without a copy of all of it."""
+    for begin in range(0, len(values), BLOCK):
+        here = slice(begin, begin + BLOCK)
+        values[here] += base[items[here]].astype(values.dtype)

@@ -22,7 +22,8 @@ def lines_of(masks: Applicable, features: Array, design: Array, runner: Runner) 
     if masks.family.is_linear and masks.theta.shape[1] in (0, m):
         lines = np.zeros((n_users, m))
         lines[:, : masks.theta.shape[1]] = masks.scale.span * masks.theta
-        lines[:, 0] += masks.mean if masks.family.is_centred else 0.0
+        line = masks.population.line if masks.family.is_centred else np.zeros(1)
+        lines[:, : len(line)] += line
         return lines
     return _fitted(masks, features, design, runner)
 
@@ -45,5 +46,6 @@ class _Some:
     """Masks of some of the users."""
 
     def __init__(self, masks: Applicable, users: slice) -> None:
-        self.family, self.scale, self.mean = masks.family, masks.scale, masks.mean
+        self.family, self.scale = masks.family, masks.scale
+        self.population = masks.population
         self.theta = masks.theta[users]

@@ -5,9 +5,10 @@ same functions are also compiled (`engines.kernels.masks`) so that a simulation 
 party at once; there is one body for both, so the results are the same. The trainer stays in this
 file with what it calls, because numba's cache notices changes of a kernel's own file alone.
 
-A model sees features x (n, d) and targets y (n,): ratings less what a mean user gives, divided by
-the span of the scale, so that one strength of regularisation means the same on every scale. Its
-parameters are one flat vector theta.
+A model sees features x (n, d) and targets y (n,): ratings less what somebody unknown gives, divided
+by the span of the scale, so that one strength of regularisation means the same on every scale. Its
+parameters are one flat vector theta. The pull is the penalty of the intercept, in
+ratings' worth.
 """
 
 from collections.abc import Callable
@@ -23,11 +24,10 @@ FM_SWEEPS = 8
 NN_HIDDEN = 8
 NN_STEPS = 60
 NN_RATE = 0.05
-INTERCEPT_PENALTY = 1.0  # ratings' worth of pull towards a mean user's rating
 FM_PAIR_PENALTY = 0.1  # V's share of the strength: at the full strength every V shrinks to 0
 
 
-def fit_none(x: Array, y: Array, strength: float, start: Array) -> Array:
+def fit_none(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
     """Return no parameters: the control that masks nothing."""
     return np.zeros(0)
 
@@ -37,7 +37,7 @@ def predict_none(x: Array, theta: Array) -> Array:
     return np.zeros(len(x))
 
 
-def fit_mean(x: Array, y: Array, strength: float, start: Array) -> Array:
+def fit_mean(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
     """Shrunken mean: minimise sum (y - b)^2 + strength b^2."""
     return np.full(1, y.sum() / (len(y) + strength))
 
@@ -47,12 +47,12 @@ def predict_mean(x: Array, theta: Array) -> Array:
     return np.full(len(x), theta[0])
 
 
-def fit_lr(x: Array, y: Array, strength: float, start: Array) -> Array:
+def fit_lr(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
     """Ridge regression in closed form; theta = (b, w)."""
     n, d = x.shape
     normal = np.empty((d + 1, d + 1))
     moments = np.empty(d + 1)
-    normal[0, 0] = n + INTERCEPT_PENALTY
+    normal[0, 0] = n + pull
     normal[0, 1:] = normal[1:, 0] = x.sum(axis=0)
     normal[1:, 1:] = x.T @ x + strength * np.eye(d)
     moments[0] = y.sum()
@@ -67,7 +67,7 @@ def predict_lr(x: Array, theta: Array) -> Array:
     return out
 
 
-def fit_fm(x: Array, y: Array, strength: float, start: Array) -> Array:
+def fit_fm(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
     """Factorization machine by exact coordinate descent (Rendle 2012, ALS); theta = (b, w, V^T).
 
     It starts from the ridge solution and a random V, and visits every coordinate in turn. `error`
@@ -75,14 +75,14 @@ def fit_fm(x: Array, y: Array, strength: float, start: Array) -> Array:
     """
     n, d = x.shape
     theta = start.copy()
-    theta[: d + 1] = fit_lr(x, y, strength, start)
+    theta[: d + 1] = fit_lr(x, y, strength, pull, start)
     columns = np.ascontiguousarray(x.T)  # (d, n)
     squares = columns * columns
     energy = squares.sum(axis=1)
     penalty = FM_PAIR_PENALTY * strength
     error = y - predict_fm(x, theta)
     for _ in range(FM_SWEEPS):
-        intercept = (error.sum() + n * theta[0]) / (n + INTERCEPT_PENALTY)
+        intercept = (error.sum() + n * theta[0]) / (n + pull)
         error -= intercept - theta[0]
         theta[0] = intercept
         for j in range(d):
@@ -152,12 +152,11 @@ def gradient_nn(x: Array, y: Array, weights: Array, theta: Array) -> Array:
     return gradient
 
 
-def fit_nn(x: Array, y: Array, strength: float, start: Array) -> Array:
+def fit_nn(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
     """One hidden tanh layer, full-batch Adam with weight decay; theta = (b, out, c, W)."""
     theta, ones = start.copy(), np.ones(len(y))
     penalty = np.full(len(theta), strength)
-    penalty[0] = INTERCEPT_PENALTY
-    penalty[1 + NN_HIDDEN : 1 + 2 * NN_HIDDEN] = 0.0  # the offsets c are free
+    penalty[0] = pull
     first, second = np.zeros_like(theta), np.zeros_like(theta)
     for t in range(1, NN_STEPS + 1):
         gradient = gradient_nn(x, y, ones, theta) + penalty * theta
@@ -200,11 +199,11 @@ def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callab
         items: Array,  # (n,) rows of `features`
         features: Array,  # (n_items, d)
         targets: Array,  # (n,) centred, unit span
-        strengths: Array,  # (s,) candidates; a party with a choice picks by its own held-out error
+        penalties: Array,  # (s, 2) strength and pull; who has a choice picks by held-out error
         n_folds: int,
         starts: Array,  # (n_users, n_params or 0)
         theta: Array,  # out (n_users, n_params)
-        chosen: Array,  # out (n_users,) index into strengths
+        chosen: Array,  # out (n_users,) row of penalties
         fitted: Array,  # out (n,) f_u on the ratings it was trained on
         held_out: Array,  # out (n,) f_u on each rating, trained without its fold
     ) -> None:
@@ -216,19 +215,21 @@ def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callab
             # Every n_folds-th rating in the order of the items: balanced, and nothing random.
             fold_of = np.arange(end - begin) % n_folds
             best_error = np.inf
-            for s in range(len(strengths)):
+            for s in range(len(penalties)):
                 predicted = np.zeros(end - begin)
                 for fold in range(min(n_folds, end - begin)):
                     inside = np.flatnonzero(fold_of == fold)
                     outside = np.flatnonzero(fold_of != fold)
                     if len(outside) > 0:
-                        part = fit(x[outside], y[outside], strengths[s], starts[u])
+                        strength, pull = penalties[s]
+                        part = fit(x[outside], y[outside], strength, pull, starts[u])
                         predicted[inside] = predict(x[inside], part)
                 error = np.sum((y - predicted) ** 2)
                 if error < best_error:
                     best_error, chosen[u] = error, s
                     held_out[begin:end] = predicted
-            theta[u] = fit(x, y, strengths[chosen[u]], starts[u])
+            strength, pull = penalties[chosen[u]]
+            theta[u] = fit(x, y, strength, pull, starts[u])
             fitted[begin:end] = predict(x, theta[u])
 
     return train
@@ -252,15 +253,15 @@ class MaskFamily:
 
     name: str
     order: str  # the paper's name for it
-    fit: Callable[[Array, Array, float, Array], Array]
+    fit: Callable[[Array, Array, float, float, Array], Array]
     predict: Callable[[Array, Array], Array]
     gradient: Callable[[Array, Array, Array, Array], Array] | None  # for a shared context model
     n_parameters: Callable[[int], int]
-    default_strength: float
+    default_strength: float | None  # None: the pull
     strengths: tuple[float, ...]  # what `auto` chooses from
     start: Callable[[np.random.Generator, int], Array] = _no_start
     needs_features: bool = True
-    is_centred: bool = True  # predicts around a mean user's rating; else around 0
+    is_centred: bool = True  # predicts around what somebody unknown gives; else around 0
     is_linear: bool = False  # theta is an intercept and weights of the features, as far as it goes
     helpers: tuple[Callable[..., Any], ...] | None = None  # to compile first; None: stays numpy
 
@@ -296,7 +297,7 @@ MEAN = MaskFamily(
     predict_mean,
     None,
     n_parameters=lambda d: 1,
-    default_strength=2.0,
+    default_strength=None,
     strengths=(0.5, 1.0, 2.0, 5.0, 10.0),
     needs_features=False,
     is_linear=True,

@@ -19,6 +19,7 @@ from fedmmf.errors import DataError, UnknownNameError
 from fedmmf.evaluation import RatingMeans
 from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
 from fedmmf.solvers import SOLVERS
@@ -37,6 +38,7 @@ _ARRAYS = [
     "j_train",
     "j_out_of_fold",
     "in_clear",
+    "line",
 ]
 _PLAIN = [
     "mask",
@@ -44,7 +46,7 @@ _PLAIN = [
     "engine",
     "variant",
     "objective",
-    "mean",
+    "pull",
     "n_summed",
     "n_ratings",
     "n_training",
@@ -62,7 +64,7 @@ class MaskParameters:
 
     family: MaskFamily
     scale: RatingScale
-    mean: float  # rating of a mean user
+    population: Population  # which they shrink towards
     theta: Array  # (n_users, n_parameters)
 
 
@@ -87,7 +89,8 @@ class Learned:
     means: RatingMeans  # of what it was trained on, to compare with
     variant: str  # of the solver
     objective: str  # rating: predictions are ratings; ranking: they are scores
-    mean: float  # rating of a mean user, as a secure sum gave it
+    line: Array  # what somebody unknown gives an item, by 1 and features (m,)
+    pull: float  # ratings' worth of pull of a user's level towards it
     n_summed: int  # items that are summed
     n_ratings: int  # that it was fitted on
     n_training: int  # of these, less those held out
@@ -103,6 +106,7 @@ class Learned:
     def of(cls, trained: Trained, ratings: Ratings, settings: Settings) -> Self:
         """Gather the result of a run on `ratings`."""
         masks, features = trained.masks, trained.features
+        common = masks.population if masks.family.is_centred else trained.layout.population
         return cls(
             mask=masks.family.name,
             solver=settings.solver,
@@ -112,7 +116,7 @@ class Learned:
             item_ids=ratings.item_ids,
             item_titles=ratings.item_titles,
             theta=np.vstack((masks.theta, np.zeros(masks.theta.shape[1]))),
-            features=np.vstack((features, np.zeros(features.shape[1]))),
+            features=np.vstack((features, features.mean(axis=0))),
             indptr=ratings.by_user,
             rated_items=ratings.item_codes,
             j_train=masks.j_train,
@@ -121,7 +125,8 @@ class Learned:
             means=RatingMeans.of(ratings),
             variant=trained.variant,
             objective=settings.objective,
-            mean=masks.mean if masks.family.is_centred else trained.layout.mean,
+            line=common.line,
+            pull=common.pull,
             n_summed=len(trained.layout.items),
             n_ratings=len(ratings),
             n_training=len(masks.ratings),
@@ -136,11 +141,25 @@ class Learned:
 
     @cached_property
     def user_factors(self) -> Array:
-        """p_u of every member side by side, and of the stranger. (n_users + 1, k)."""
+        """p_u of every member side by side, and of the stranger. (n_users + 1, k).
+
+        Whoever has rated nothing is a stranger too.
+        """
         factors = np.hstack([member.user_factors for member in self.members])
-        solver, form = SOLVERS[self.solver], self.form
-        strangers = [solver.stranger(form, member.public) for member in self.members]
-        return np.vstack((factors, np.concatenate(strangers)))
+        stranger = np.concatenate([self._stranger(member.public) for member in self.members])
+        has_any = np.diff(self.indptr)[:, np.newaxis] > 0
+        return np.vstack((np.where(has_any, factors, stranger), stranger))
+
+    def _stranger(self, public: Public) -> Array:
+        """The mean user; without a mask, one who gives what people rate what people give. (k,)."""
+        mean = SOLVERS[self.solver].stranger(self.form, public)
+        if FAMILIES[self.mask].is_centred or self.objective == "ranking":
+            return mean
+        weights = self.raters / max(self.raters.sum(), 1)
+        level = float(weights @ (public.item_factors @ mean))
+        ratio = float(self.line[0]) / level if level else 0.0
+        # Around a rating of 0 there is no such scale.
+        return np.asarray(mean * (ratio if 0.5 < ratio < 2.0 else 1.0), np.float32)
 
     @cached_property
     def form(self) -> Form:
@@ -151,9 +170,8 @@ class Learned:
     def item_factors(self) -> Array:
         """q_i of every member side by side, divided by their number: q.p is then the mean."""
         factors = np.hstack([member.public.item_factors for member in self.members])
-        unknown = np.zeros((len(self.members), self.form.rank), np.float32)
-        unknown[:, 0] = 0.0 if FAMILIES[self.mask].is_centred else self.mean
-        return np.asarray(np.vstack((factors, unknown.ravel())) / len(self.members), np.float32)
+        unknown = factors.mean(axis=0, dtype=np.float64)
+        return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
 
     @property
     def rounds(self) -> int:
@@ -258,7 +276,12 @@ class Learned:
             raise DataError(f"ratings must be on the scale {self.scale}; got {values[is_off][0]}")
 
     def _masks(self) -> MaskParameters:
-        return MaskParameters(FAMILIES[self.mask], self.scale, self.mean, self.theta)
+        return MaskParameters(FAMILIES[self.mask], self.scale, self.population, self.theta)
+
+    @property
+    def population(self) -> Population:
+        """What users have in common."""
+        return Population(self.line, self.pull)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """What a file has to hold: arrays, and a description for JSON."""

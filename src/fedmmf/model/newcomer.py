@@ -43,7 +43,7 @@ class Newcomer:
         scores = []
         for member in self._learned.members:
             about = (self._learned.solver, self._learned.variant)
-            self._party.join_late(*about, member.public, self._learned.mean)
+            self._party.join_late(*about, member.public, self._learned.population)
             scores.append(self._party.scores(codes))
         return np.asarray(np.mean(scores, axis=0))
 

@@ -89,22 +89,30 @@ def _joined(model: FedMMF, given: Ratings, test: Ratings) -> float:
 
 
 def _means(found: Situation) -> Iterator[NewcomerRow]:
-    """Of items alone, and of items and users."""
-    items, test = _item_means(found.train), found.test
-    unseen = evaluation.rmse(found.unseen.values, items[found.unseen.item_codes])
-    both = items[test.item_codes] + _user_bias(found.given, items)[test.user_codes]
-    errors = (items[test.item_codes], test.scale.clip(both))
-    for name, predicted in zip(("item means", "item and user bias"), errors, strict=True):
-        joined = evaluation.rmse(test.values, predicted)
-        yield NewcomerRow(name, "-", round(unseen, 4), round(joined, 4))
+    """Of items alone, as they are and shrunken, and of items and users."""
+    unseen, test = found.unseen, found.test
+    nobody = np.zeros(found.train.n_users)
+    for name, shrinkage, has_bias in (
+        ("item means", 0.0, False),
+        ("item means, shrunken", BIAS_SHRINKAGE, False),
+        ("item and user bias", BIAS_SHRINKAGE, True),
+    ):
+        items = _item_means(found.train, shrinkage)
+        bias = _user_bias(found.given, items) if has_bias else nobody
+        both = test.scale.clip(items[test.item_codes] + bias[test.user_codes])
+        errors = (
+            evaluation.rmse(unseen.values, items[unseen.item_codes]),
+            evaluation.rmse(test.values, both),
+        )
+        yield NewcomerRow(name, "-", *(round(error, 4) for error in errors))
 
 
-def _item_means(ratings: Ratings) -> Array:
-    """Shrunken towards the overall mean. (n_items,)."""
+def _item_means(ratings: Ratings, shrinkage: float) -> Array:
+    """Some ratings' worth nearer to the overall mean; that where there are none. (n_items,)."""
     overall = float(ratings.values.mean(dtype=np.float64))
     counts = np.bincount(ratings.item_codes, minlength=ratings.n_items)
     sums = np.bincount(ratings.item_codes, ratings.values - overall, ratings.n_items)
-    return np.asarray(overall + sums / (counts + BIAS_SHRINKAGE))
+    return np.asarray(overall + sums / np.maximum(counts + shrinkage, 1.0))
 
 
 def _user_bias(given: Ratings, items: Array) -> Array:

@@ -15,6 +15,7 @@ from fedmmf.masks.fitting import FittedMasks, MaskPlan
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun, WantedError
 from fedmmf.party.users import PartyData, Users
+from fedmmf.population import Population
 from fedmmf.secagg.keys import KEY_BYTES
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Public, part_of
@@ -176,19 +177,20 @@ class Party:
         self._result = self._running().finish(message.about).public
         return Finished()
 
-    def join_late(self, solver: str, variant: str, public: Public, mean: float) -> None:
+    def join_late(self, solver: str, variant: str, public: Public, population: Population) -> None:
         """Take finished item factors and find p_u for them, without any federation.
 
         Args:
             solver: its name.
             variant: of the solver.
             public: what was published in the end, of the whole catalogue.
-            mean: rating of a mean user.
+            population: what users have in common.
         """
         form = SOLVERS[solver].form(public.rank, variant)
         self._users.check_form(form)
         everything = np.arange(self._data.catalogue.n_items, dtype=np.int32)
-        self._users.begin(solver, form, Layout(everything, mean), self.policy)
+        layout = Layout(everything, population.line, population.pull)
+        self._users.begin(solver, form, layout, self.policy)
         self._users.settle(public)
         self._result = public
 

@@ -9,6 +9,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks
+from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.secagg.keys import public_identity
 from fedmmf.secagg.policy import MINIMUM_COHORT
@@ -101,12 +102,12 @@ class Policy:
             return self.audit.passes(private)
         return bool(np.all(private.masks.j_train <= self.threshold_j))
 
-    def mask_mean(self, mean: float, scale: RatingScale) -> float:
+    def population(self, told: Population, scale: RatingScale) -> Population:
         """What masks shrink towards; where they decide what leaves, nothing that a server says.
 
-        With a mean of its choice it could make J small, and read from the choice what J is.
+        With a line of its choice it could make J small, and read from the choice what J is.
         """
-        return scale.midpoint if self.sharing == "adaptive" else mean
+        return Population.unknown(scale) if self.sharing == "adaptive" else told
 
     def check_rank(self, rank: int) -> None:
         """Refuse vectors that would take more memory than the owner allows."""

@@ -10,9 +10,10 @@ from fedmmf.errors import WireError
 from fedmmf.lists import UserLists
 from fedmmf.party.policy import Policy
 from fedmmf.party.users import PartyData, Users
+from fedmmf.population import n_totals
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums import SUMS
-from fedmmf.sums.contract import SURVEY_TOTALS, Contribution, Work, round_sizes, survey_sizes
+from fedmmf.sums.contract import Contribution, Work, round_sizes, survey_sizes
 from fedmmf.sums.party_side import PartySide, Rounding
 from fedmmf.wire import (
     PUBLICATIONS,
@@ -70,6 +71,7 @@ class PartyRun:
         self.undo: dict[str, Array] | None = None  # the users' state before this answer
         way = SUMS[invitation.sums]
         policy.check_way(way, invitation.minimum)
+        users.check_columns(invitation.columns, way)
         self.side: PartySide = way.party(self)
 
     @property
@@ -107,7 +109,7 @@ class PartyRun:
     def resume(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
         if "layout" in state:
-            known = survey_sizes(self.catalogue.n_items, None)
+            known = survey_sizes(self.catalogue.n_items, self.invitation.columns)
             self._take_layout(Layout.decode(state["layout"].tobytes(), known))
         last, best, is_finished = map(int, state["rounds"].tolist())
         self._last_round, self._best_round, self._is_finished = last, best, bool(is_finished)
@@ -152,7 +154,7 @@ class PartyRun:
     def read_work(self, frame: bytes) -> Work | Layout:
         """Read a publication against what was agreed on."""
         n_items, layout = self.catalogue.n_items, self.layout
-        known = survey_sizes(n_items, None)
+        known = survey_sizes(n_items, self.invitation.columns)
         if layout is not None:
             known = round_sizes(n_items, layout, self.form)
         if layout is None and kind_of(frame) == Round.kind:
@@ -162,7 +164,7 @@ class PartyRun:
             self.solver.check(self.form, work.public)
             return work
         if isinstance(work, Layout):
-            check_mean(work, self.catalogue)
+            check_line(work, self.invitation)
             return work
         if isinstance(work, Survey):
             return work
@@ -172,7 +174,8 @@ class PartyRun:
         """Of the answer to what is summed."""
         n_items, layout = self.catalogue.n_items, self.layout
         if isinstance(work, Survey):
-            return survey_sizes(n_items, layout if work.with_ratings else None)
+            columns = self.invitation.columns
+            return survey_sizes(n_items, columns, layout if work.with_ratings else None)
         if layout is None:
             raise WireError("a round needs a layout first; this party has adopted none")
         return round_sizes(n_items, layout, self.form)
@@ -296,24 +299,33 @@ class PartyRun:
             raise WireError("a survey of ratings needs a layout first; this party has adopted none")
         if self._last_round:
             raise WireError("a survey comes before the first round")
-        lists, values, totals = self._described(work)
+        lists, values = self._described(work)
         rows = np.asarray(values, np.float32)[:, np.newaxis]
         rows = cohort.in_steps(rows) if cohort.is_fixed else rows
         n_items = self.sizes(work).n_items
         total = np.zeros((n_items, 1), rows.dtype)
         np.add.at(total, lists.items, rows)
         items, counts = _counted(lists.counts(n_items), cohort.left_out)
-        return Contribution(items, counts, total[items], cohort.totals_in_steps(totals).sum(axis=0))
+        return Contribution(items, counts, total[items], self._in_common(cohort))
 
-    def _described(self, work: Survey) -> tuple[UserLists, Array, Array]:
-        """Items, what is said of each, and totals of each user. (n,), (n_users, 2)."""
-        users, scale, nothing = self.users, self.catalogue.scale, (self.n_users, SURVEY_TOTALS)
+    def _described(self, work: Survey) -> tuple[UserLists, Array]:
+        """Items, and what is said of each. (n,)."""
+        users, scale = self.users, self.catalogue.scale
         if work.with_ratings:
-            values = scale.to_unit(users.summed_values) - 0.5
-            return users.summed_lists, values, np.zeros(nothing)
-        # The mean is known once there is a layout; who is in the clear does not say its own.
-        totals = users.level_totals if self.layout is None else np.zeros(nothing)
-        return users.lists, np.ones(len(users.ratings)), totals
+            return users.summed_lists, scale.to_unit(users.summed_values) - 0.5
+        return users.lists, np.ones(len(users.ratings))
+
+    def _in_common(self, cohort: Cohort) -> Array:
+        """What the users add to what is known of all, until that is known. (n_totals,).
+
+        Afterwards nothing: who is in the clear does not say its own.
+        """
+        columns = self.invitation.columns
+        nothing = cohort.totals_in_steps(np.zeros(n_totals(columns)))
+        if self.layout is not None:
+            return nothing
+        parts = (cohort.totals_in_steps(some).sum(axis=0) for some in self.users.totals(columns))
+        return np.asarray(sum(parts, nothing))
 
 
 def _counted(counts: Array, left_out: Array | None) -> tuple[Array, Array]:
@@ -324,10 +336,12 @@ def _counted(counts: Array, left_out: Array | None) -> tuple[Array, Array]:
     return items, counts[items]
 
 
-def check_mean(layout: Layout, catalogue: Catalogue) -> None:
-    """Refuse a mean rating that is off the scale."""
-    if not catalogue.scale.min <= layout.mean <= catalogue.scale.max:
-        raise WireError(f"a mean rating is on the scale {catalogue.scale}; got {layout.mean:g}")
+def check_line(layout: Layout, invitation: Invitation) -> None:
+    """Refuse another line than was agreed on; what it says is clipped to the scale."""
+    if len(layout.line) != invitation.columns:
+        raise WireError(
+            f"what users have in common has {invitation.columns} columns; got {len(layout.line)}"
+        )
 
 
 def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:

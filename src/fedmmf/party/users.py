@@ -1,6 +1,6 @@
 """The users behind a party: their ratings, masks and factors p_u."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,8 +15,10 @@ from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskInput, MaskPlan, fit_masks
 from fedmmf.masks.lines import lines_of
 from fedmmf.party.policy import Policy, Private
+from fedmmf.population import Population, user_totals
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Form, Public, design_of
+from fedmmf.sums.contract import Way
 from fedmmf.wire import Catalogue, Layout
 
 
@@ -64,7 +66,7 @@ class PartyData:
 class Users:
     """Everything private: ratings, masks, p_u. Whoever reads this object reads it all.
 
-    Masks are fitted when the layout is known, whose mean they shrink towards.
+    Masks are fitted when the layout is known, whose line they shrink towards.
 
     Args:
         data: the ratings.
@@ -98,13 +100,10 @@ class Users:
             raise NotFittedError("a party has masks after it has adopted a layout")
         return self._masks
 
-    @property
-    def level_totals(self) -> Array:
-        """Each user's mean rating, mapped to [-1/2, 1/2], and 1 if there is any. (n_users, 2)."""
-        unit = self._data.catalogue.scale.to_unit(self.ratings.astype(np.float64)) - 0.5
-        sums = np.bincount(self.lists.users, unit, self.n_users)
-        lengths = self.lists.lengths
-        return np.column_stack((sums / np.maximum(lengths, 1), lengths > 0))
+    def totals(self, n_columns: int) -> Iterator[Array]:
+        """What they add to what is known of all users, some users at a time. (n_some, n_totals)."""
+        content = np.asarray(self._data.content)[:, : n_columns - 1]
+        return user_totals(self.lists, self.ratings, content, self._data.catalogue.scale)
 
     @property
     def counts(self) -> Array:
@@ -151,6 +150,16 @@ class Users:
                 f"calls for {wanted}"
             )
 
+    def check_columns(self, n_columns: int, way: Way) -> None:
+        """Refuse other columns of what users have in common than a constant, or the features.
+
+        In the clear, moments of ratings and features would give ratings away.
+        """
+        known = self._design.shape[1] if way.hides else 1
+        if n_columns not in (1, known):
+            may_be = f"1 or {known} columns" if known > 1 else "1 column"
+            raise WireError(f"what users have in common has {may_be} here; got {n_columns}")
+
     @property
     def user_factors(self) -> Array:
         """p_u. (n_users, k)."""
@@ -162,7 +171,7 @@ class Users:
 
     def begin(self, solver: str, form: Form, layout: Layout, policy: Policy) -> None:
         """Start a run: masks, and p_u as before the first round."""
-        self._fit(policy.mask_mean(layout.mean, self._data.catalogue.scale))
+        self._fit(policy.population(layout.population, self._data.catalogue.scale))
         n_items = self._data.catalogue.n_items
         lists, self._is_summed = self.lists.within(layout.items, n_items)
         self._tested, self._is_tested = self._test_lists.within(layout.items, n_items)
@@ -196,12 +205,12 @@ class Users:
         masks = ratings - self.masks.masked_ratings[self._is_summed]
         return {"levels": self._data.catalogue.scale.levels(ratings), "mask": masks}
 
-    def _fit(self, mean: float) -> None:
-        """Masks around this mean; those that are there already stay."""
-        if self._masks is not None and self._masks.mean == mean:
+    def _fit(self, population: Population) -> None:
+        """Masks around what users have in common; those that are there already stay."""
+        if self._masks is not None and self._masks.population.is_like(population):
             return
         scale, streams = self._data.catalogue.scale, deepcopy(self._data.streams)
-        given = MaskInput(self.lists, self.ratings, scale, self.features, streams, mean)
+        given = MaskInput(self.lists, self.ratings, scale, self.features, streams, population)
         self._masks = fit_masks(self._plan, given, self._engine.mask_runner())
         self._in_clear = None
 

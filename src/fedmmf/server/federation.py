@@ -19,6 +19,7 @@ from fedmmf.server.rounds import (
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Form, Ground
 from fedmmf.sums import SUMS
+from fedmmf.sums.contract import columns_of
 from fedmmf.sums.server_side import ServerDesk, ServerSide
 from fedmmf.transports.contract import Transport
 from fedmmf.wire import Catalogue, Invitation, Layout
@@ -59,6 +60,11 @@ class ServerPlan:
         return solver.variant(settings, self.n_profile, n_design, n_levels)
 
     @property
+    def n_columns(self) -> int:
+        """Of what users have in common."""
+        return columns_of(self.settings, self.design.shape[1] - 1)
+
+    @property
     def form(self) -> Form:
         """Sizes of what is sent."""
         solver = SOLVERS[self.settings.solver]
@@ -73,7 +79,7 @@ class ServerPlan:
             n_items=len(layout.items),
             span=scale.span,
             lowest=scale.min,
-            level=0.0 if self.is_centred else layout.mean,
+            level=0.0 if self.is_centred else float(layout.line[0]),
             ratings_per_user=self.ratings_per_user or ASSUMED_RATINGS,
             regressors=self.regressors[layout.items],
             design=self.design[layout.items, : form.n_design],
@@ -99,6 +105,7 @@ class ServerPlan:
             sums=settings.sums,
             row_bound=bounds.row,
             total_bound=bounds.total,
+            columns=self.n_columns,
             minimum=settings.smallest_cohort,
         )
 

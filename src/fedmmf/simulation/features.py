@@ -6,9 +6,11 @@ from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
-from fedmmf.lists import count_codes
+from fedmmf.lists import UserLists, count_codes
+from fedmmf.masks import FAMILIES
+from fedmmf.population import Population, everybodys_totals
 from fedmmf.solvers.contract import ItemSums
-from fedmmf.sums.contract import Census
+from fedmmf.sums.contract import Census, columns_of
 from fedmmf.sums.rare import are_rare, raters_needed, summed_items
 from fedmmf.wire import Layout
 
@@ -44,15 +46,15 @@ def profile_values(ratings: Ratings) -> Array:
     return np.asarray(ratings.profiles.values, np.float64)
 
 
-def census_of(ratings: Ratings, settings: Settings) -> Census:
+def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
     """What a survey would say; under a privacy budget nobody asks."""
-    counts = count_codes(ratings.item_codes, ratings.n_items)
+    counts, scale = count_codes(ratings.item_codes, ratings.n_items), ratings.scale
     if settings.aggregation == "dp":
-        return Census(np.zeros_like(counts), ratings.scale.midpoint)
-    lengths, starts = np.diff(ratings.by_user), ratings.by_user[:-1]
-    has_any = lengths > 0
-    sums = np.add.reduceat(ratings.values, starts[has_any], dtype=np.float64)
-    return Census(counts, float((sums / lengths[has_any]).mean()))
+        return Census(np.zeros_like(counts), Population.unknown(scale))
+    n_seen = content.shape[1] * FAMILIES[settings.mask].needs_features
+    columns, lists = columns_of(settings, n_seen), UserLists(ratings.by_user, ratings.item_codes)
+    totals = everybodys_totals(lists, ratings.values, content[:, : columns - 1], scale)
+    return Census(counts, Population.of_totals(totals, columns, scale))
 
 
 def layout_of(census: Census, settings: Settings) -> Layout:
@@ -66,7 +68,7 @@ def layout_of(census: Census, settings: Settings) -> Layout:
             "sum that hides summands needs; lower min_raters, or simulate without protection: "
             "sharing 'plain'"
         )
-    return Layout(items, census.mean)
+    return Layout(items, census.population.line, census.population.pull)
 
 
 def surveyed(ratings: Ratings, settings: Settings) -> ItemSums:

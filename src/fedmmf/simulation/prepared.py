@@ -19,6 +19,7 @@ from fedmmf.masks import FittedMasks, MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.masks.lines import lines_of
 from fedmmf.party.policy import Policy, Private
+from fedmmf.population import Population
 from fedmmf.server import Coordinator, ServerPlan
 from fedmmf.simulation.costs import RoundSizes, cost_input, expected_cost
 from fedmmf.simulation.crowd import SimulatedCrowd
@@ -91,7 +92,7 @@ class Prepared:
         held_out: the ratings that are kept; None: none.
         content: public item features. (n_items, d)
         features: what masks see: the content and, where asked for, statistics. (n_items, d')
-        layout: which items are summed, and what a mean user rates.
+        layout: which items are summed, and what users have in common.
         masks: fitted on `training`.
         in_clear: who shares updates in the clear. (n_users,) bool
     """
@@ -212,7 +213,7 @@ class Prepared:
     def over_everything(self) -> "Prepared":
         """The same run if every item of the catalogue were summed."""
         items = np.arange(self.ratings.n_items, dtype=np.int32)
-        return replace(self, layout=Layout(items, self.layout.mean))
+        return replace(self, layout=replace(self.layout, items=items))
 
     def coordinator(self, member: int = 0) -> Coordinator:
         """The server's state before round 1."""
@@ -245,9 +246,9 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
     features = content
     if settings.item_statistics:
         features = np.hstack((content, statistics_features(surveyed(training, settings))))
-    layout = layout_of(census_of(training, settings), settings)
-    mean = policy_of(settings).mask_mean(layout.mean, ratings.scale)
-    masks = fit_all_masks(training, features, settings, mean, progress)
+    layout = layout_of(census_of(training, content, settings), settings)
+    population = policy_of(settings).population(layout.population, ratings.scale)
+    masks = fit_all_masks(training, features, settings, population, progress)
     return Prepared(
         ratings=ratings,
         settings=settings,
@@ -266,10 +267,10 @@ def fit_all_masks(
     training: Ratings,
     features: Array,
     settings: Settings,
-    mean: float | None = None,
+    population: Population | None = None,
     progress: Progress = no_progress,
 ) -> FittedMasks:
-    """Train every party's private model on that party's ratings, around a mean user's rating."""
+    """Train every party's private model on that party's ratings, around what all have in common."""
     plan, done = mask_plan(settings), 0
 
     def users_done(n_users: int) -> None:
@@ -280,7 +281,8 @@ def fit_all_masks(
     streams = []
     if plan.starts_at_random:
         streams = [mask_stream(settings.seed, user) for user in training.user_ids]
-    given = MaskInput(lists_of(training), training.values, training.scale, features, streams, mean)
+    about = (training.values, training.scale, features, streams, population)
+    given = MaskInput(lists_of(training), *about)
     return fit_masks(plan, given, ENGINES[settings.engine].mask_runner(users_done))
 
 

@@ -10,6 +10,7 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.folder import Folder
 from fedmmf.lists import best_first
 from fedmmf.masks import FAMILIES, MaskFamily, apply_one_mask
+from fedmmf.population import ASSUMED_PULL, Population
 from fedmmf.results import RecommendedItem, RecommendedList
 from fedmmf.scale import RatingScale
 from fedmmf.site.ratings import SiteRatings
@@ -24,7 +25,7 @@ class _Mask:
 
     family: MaskFamily
     scale: RatingScale
-    mean: float
+    population: Population
     theta: Array  # (1, n_parameters)
 
 
@@ -41,7 +42,7 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
     public, about, users = found
     place, row = holdings.training.user(user), _row_of(user, users["user_ids"])
     family, theta = FAMILIES[folder.charter().training.mask], users["theta"][[row]]
-    mask = _Mask(family, items.scale, float(about["mean"]), theta)
+    mask = _Mask(family, items.scale, Population(users["line"], ASSUMED_PULL), theta)
     of_factors = scores(public.item_factors, users["user_factors"][row])  # (n_items,)
     predicted = of_factors + apply_one_mask(mask, 0, items.features)
     predicted[_seen(holdings, place)] = -np.inf

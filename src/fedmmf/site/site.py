@@ -15,7 +15,7 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import ErrorSums
 from fedmmf.party import Party, Policy
-from fedmmf.party.run import check_agreement, check_mean
+from fedmmf.party.run import check_agreement, check_line
 from fedmmf.simulation.prepared import mask_plan
 from fedmmf.site.ratings import SiteRatings, choose_held_out
 from fedmmf.site.store import SiteStore, rows_by_user
@@ -137,6 +137,7 @@ class Site:
             "user_ids": self._plan.holdings.training.user_ids,
             "user_factors": rows_by_user(party.user_factors for party in parties),
             "theta": rows_by_user(party.masks.theta for party in parties),
+            "line": next(iter(parties)).masks.population.line,
         }
         self._store.save_result(model.last.public, model.about, users)
 
@@ -194,12 +195,12 @@ class SentModel:
     def about(self) -> dict[str, Any]:
         """What has to be known to compute with it."""
         said = self.invitation
-        return {"solver": said.solver, "variant": said.variant, "mean": self.layout.mean}
+        return {"solver": said.solver, "variant": said.variant}
 
     def let_join(self, party: Party) -> None:
         """Let a party find p_u for it, without any round."""
         said = self.invitation
-        party.join_late(said.solver, said.variant, self.last.public, self.layout.mean)
+        party.join_late(said.solver, said.variant, self.last.public, self.layout.population)
 
 
 def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
@@ -213,8 +214,8 @@ def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
     if (invitation.solver, invitation.rank) != (settings.solver, solver.rank(settings)):
         raise WireError("the model is not what this federation trains")
     form = solver.form(invitation.rank, invitation.variant)
-    layout = read(before[1], (Layout,), survey_sizes(n_items, None))
-    check_mean(layout, plan.items.catalogue)
+    layout = read(before[1], (Layout,), survey_sizes(n_items, invitation.columns))
+    check_line(layout, invitation)
     last = read(frame, (Round,), round_sizes(n_items, layout, form))
     solver.check(form, last.public)
     if not last.is_last:

@@ -28,6 +28,7 @@ STEPS = ("sum", "mean", "adam")
 DEFAULT_RATES = {"sum": 0.0005, "mean": 0.2, "adam": 0.02}
 ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-8
 N_PLAN = 6  # numbers of a plan
+LEAST_VARIANCE = 1e-6  # of an entry of p_u over users
 INITIAL_SPREAD = 0.1  # standard deviation of the item factors at the start
 
 
@@ -42,9 +43,9 @@ class SgdPlan:
     biases: float  # 1: p_u0 and q_i1 are pinned to 1, so that q_i0 and p_u1 are biases; else 0
     ratings_per_user: float = 0.0
 
-    def to_parameters(self, mean_user: Array) -> Array:
-        """As numbers for the wire, and the mean of all p_u behind them."""
-        return np.concatenate((np.array(astuple(self), np.float64), mean_user))
+    def to_parameters(self, users: "AllUsers") -> Array:
+        """As numbers for the wire, and what is known of all p_u behind them."""
+        return np.concatenate((np.array(astuple(self), np.float64), users.mean, users.weight))
 
     @classmethod
     def of(cls, public: Public) -> "SgdPlan":
@@ -69,6 +70,32 @@ class SgdPlan:
         prior = np.zeros(rank, np.float32)
         prior[0] = self.user_prior
         return prior
+
+
+@dataclass(frozen=True, eq=False)
+class AllUsers:
+    """What is known of all p_u."""
+
+    mean: Array  # (k,)
+    weight: Array  # of the mean in the place of ratings, for somebody who joins late (k,)
+
+    @classmethod
+    def of(cls, public: Public) -> "AllUsers":
+        """Read the numbers back."""
+        return cls(*np.split(public.parameters[N_PLAN:], 2))
+
+    @classmethod
+    def of_totals(cls, totals: Array, span: float) -> "AllUsers":
+        """Mean, and the noise of ratings, taken for a quarter of the scale, by variances."""
+        mean, square = np.split(totals[1:] / totals[0], 2)
+        variance = np.maximum(square - mean * mean, LEAST_VARIANCE)
+        return cls(mean, (span / 4.0) ** 2 / variance)
+
+    @staticmethod
+    def totals_of(p: Array) -> Array:
+        """What users add: 1, p_u and its squares. (..., k) -> (..., 1 + 2 k)."""
+        p = p.astype(np.float64)
+        return np.concatenate((np.ones((*p.shape[:-1], 1)), p, p * p), axis=-1)
 
 
 @dataclass
@@ -162,19 +189,16 @@ def party_update(masked_ratings: Array, q: Array, p: Factors, plan: SgdPlan, t: 
     return np.float32(plan.regularization) * q - np.outer(error, p.value)
 
 
-def settled_factors(masked_ratings: Array, q: Array, plan: SgdPlan, prior: Array) -> Array:
-    """Where the party's updates lead while the item factors stay fixed.
+def settled_factors(masked_ratings: Array, q: Array, plan: SgdPlan, users: AllUsers) -> Array:
+    """What ratings say of p_u, for fixed item factors and among all users.
 
-    p = argmin sum (r - q.p)^2 + n lambda |p - p0|^2, with p_u0 = 1 where there are biases. p0 is
-    the mean of all users, and n is at least what users have on average: of somebody with few
-    ratings, others say more. (k,)
+    p = argmin sum (r - q.p)^2 + sum_f w_f (p_f - p0_f)^2, with p0 the mean of all users, and
+    p_u0 = 1 where there are biases. (k,)
     """
     q = q.astype(np.float64)
-    prior = np.array(prior, np.float64)
-    prior[0] = 1.0 if plan.biases else prior[0]
-    n = max(len(q), plan.ratings_per_user)
-    weight = np.full(len(prior), max(n * plan.regularization, 1e-6))
-    weight[0] = 1e9 if plan.biases else weight[0]
+    prior, weight = np.array(users.mean, np.float64), np.array(users.weight, np.float64)
+    if plan.biases:
+        prior[0], weight[0] = 1.0, 1e9
     normal = q.T @ q + np.diag(weight)
     moved = np.linalg.solve(normal, q.T @ (masked_ratings - q @ prior))
     return np.asarray(prior + moved, np.float32)
@@ -199,14 +223,14 @@ class SgdParty:
         """MaskedUpdate of Algorithm 1; the totals are for the mean of all p_u."""
         q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
         if len(own.items) == 0:
-            return np.zeros_like(q), np.zeros(1 + len(self._p.value))
+            return np.zeros_like(q), np.zeros(1 + 2 * len(self._p.value))
         rows = party_update(own.masked_ratings, q, self._p, plan, t)
-        return rows, np.concatenate(([1.0], self._p.value)).astype(np.float64)
+        return rows, AllUsers.totals_of(self._p.value)
 
     def settle(self, own: Own, reading: Public) -> None:
         """Find p_u for finished item factors."""
         q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
-        self.user_factors = settled_factors(own.masked_ratings, q, plan, mean_user(reading))
+        self.user_factors = settled_factors(own.masked_ratings, q, plan, AllUsers.of(reading))
 
     def state(self) -> dict[str, Array]:
         """The factors and their moments."""
@@ -228,19 +252,22 @@ class SgdServer:
 
     def __init__(self, plan: SgdPlan, ground: Ground, rank: int) -> None:
         self._plan = plan
-        self._unknown = np.zeros(rank, np.float32)
-        self._unknown[0] = ground.level
+        start = np.zeros(rank, np.float32)
+        start[0] = ground.level
         shape, spread = (ground.n_items, rank), np.float32(INITIAL_SPREAD)
         noise = ground.stream.standard_normal(shape, np.float32) * spread
         if plan.biases:
-            self._unknown[1], noise[:, 1] = 1.0, 0.0
-        self._q = Factors.starting_at(noise + self._unknown)
-        self._mean_user = start_user_factors(1, rank)[0].astype(np.float64)
+            start[1], noise[:, 1] = 1.0, 0.0
+        self._q = Factors.starting_at(noise + start)
+        self._is_rated = np.zeros(ground.n_items, bool)  # in some round
+        self._span, weight = ground.span, plan.ratings_per_user * plan.regularization
+        mean = start_user_factors(1, rank)[0].astype(np.float64)
+        self._users = AllUsers(mean, np.full(rank, max(weight, 1e-6)))
 
     def public(self) -> Public:
         """The plan and the item factors, which stay as they are when the next round moves ours."""
         value = self._q.value.copy()
-        return Public(value.shape[1], self._plan.to_parameters(self._mean_user), value)
+        return Public(value.shape[1], self._plan.to_parameters(self._users), value)
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
@@ -249,32 +276,30 @@ class SgdServer:
             rows = rows.copy()
             rows[:, 1] = 0.0
         descend(self._q, rows, sums.n_raters[:, np.newaxis], self._plan, t)
-        n_users, *total = sums.totals.tolist()
-        if n_users >= 1:  # noise hides users where there is a budget
-            self._mean_user = np.array(total) / n_users
-        if t == 1:  # the mask alone predicts what nobody rated: take the starting noise away
-            self._q.value[unrated(sums)] = self._unknown
+        if sums.totals[0] >= 1:  # noise hides users where there is a budget
+            self._users = AllUsers.of_totals(np.asarray(sums.totals, np.float64), self._span)
+        self._is_rated |= ~unrated(sums)
+        if self._is_rated.any():
+            self._q.value[~self._is_rated] = self._q.value[self._is_rated].mean(axis=0)
 
     def check(self, public: Public) -> None:
         """The plan's numbers are in range."""
         SGD.check(SGD.form(public.rank, ""), public)
 
     def unknown(self, regressors: Array) -> Array:
-        """Nothing: the mask alone predicts. (n, k)."""
-        return np.tile(self._unknown, (len(regressors), 1))
+        """An item of which nothing is known is taken for the mean of all. (n, k)."""
+        return np.tile(self._q.value.mean(axis=0), (len(regressors), 1))
 
     def state(self) -> dict[str, Array]:
-        """The factors and their moments, and the mean of all p_u."""
-        return self._q.state() | {"mean_user": self._mean_user.copy()}
+        """The factors and their moments, and what is known of all p_u."""
+        users = {"mean_user": self._users.mean, "user_weight": self._users.weight}
+        return self._q.state() | users | {"is_rated": self._is_rated.copy()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-        self._q, self._mean_user = Factors.from_state(state), state["mean_user"].copy()
-
-
-def mean_user(public: Public) -> Array:
-    """Mean of all p_u. (k,)."""
-    return public.parameters[N_PLAN:]
+        self._q = Factors.from_state(state)
+        self._users = AllUsers(state["mean_user"], state["user_weight"])
+        self._is_rated = state["is_rated"].copy()
 
 
 class Sgd:
@@ -294,9 +319,9 @@ class Sgd:
         return ""
 
     def form(self, rank: int, variant: str) -> Form:
-        """A gradient has the length of a vector of factors; so has the mean of all p_u."""
+        """A gradient has the length of a vector of factors; so have mean and weight of all p_u."""
         require_published(variant == "", f"sgd has no variant; got {variant[:40]!r}")
-        sizes = {"n_parameters": N_PLAN + rank, "n_totals": 1 + rank}
+        sizes = {"n_parameters": N_PLAN + 2 * rank, "n_totals": 1 + 2 * rank}
         return Form(rank, width=rank, published=rank, **sizes)
 
     def bounds(self, span: float) -> Bounds:
@@ -310,8 +335,9 @@ class Sgd:
         require_published(0 < rate <= 1e6, f"the learning rate is in (0, 1e6]; got {rate:g}")
         is_weight = 0 <= regularization <= 1e6
         require_published(is_weight, f"lambda is in [0, 1e6]; got {regularization:g}")
-        is_usual = bool((np.abs(mean_user(public)) <= 1e6).all())
-        require_published(is_usual, "the mean of all users is within 1e6")
+        users = AllUsers.of(public)
+        is_usual = bool((np.abs(users.mean) <= 1e6).all() and (users.weight > 0).all())
+        require_published(is_usual, "the mean of all users is within 1e6, and its weight positive")
         require_published(0 <= per_user < 1e9, f"users have ratings; got {per_user:g} on average")
         is_switch = biases in (0, 1) and public.rank > biases
         require_published(is_switch, f"biases are 0, or 1 with two factors; got {biases:g}")
@@ -330,7 +356,7 @@ class Sgd:
 
     def stranger(self, form: Form, public: Public) -> Array:
         """The mean of all p_u. (k,)."""
-        return np.asarray(mean_user(public), np.float32)
+        return np.asarray(AllUsers.of(public).mean, np.float32)
 
     def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
         """Clipped to the scale. (n,)."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.population import MOST_COLUMNS, TOTAL_BOUND, Population, n_totals
 from fedmmf.scale import RatingScale
 from fedmmf.solvers.contract import Bounds, Form, ItemSums, Solver
 from fedmmf.wire import Catalogue, Layout, Round, Survey
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that sums withstand
 HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
-SURVEY_TOTALS = 2  # the sum of users' mean ratings, and how many users have any
 Work = Survey | Round
 """What is summed: a publication."""
 
@@ -30,19 +30,18 @@ class Census:
     """What a survey says about everybody."""
 
     n_raters: Array  # (n_items,) of the whole catalogue
-    mean: float  # of the users' mean ratings
+    population: Population  # what users have in common
 
     @classmethod
-    def of(cls, sums: ItemSums, scale: RatingScale) -> "Census":
-        """Read a survey's sums; nobody's mean is the scale's middle."""
-        total, n_users = sums.totals.tolist()
-        mean = scale.midpoint + scale.span * total / max(n_users, 1.0)
-        return cls(sums.n_raters, float(np.clip(mean, scale.min, scale.max)))
+    def of(cls, sums: ItemSums, scale: RatingScale, n_columns: int) -> "Census":
+        """Read a survey's sums."""
+        return cls(sums.n_raters, Population.of_totals(sums.totals, n_columns, scale))
 
     @classmethod
     def unknown(cls, catalogue: Catalogue) -> "Census":
         """Where nobody may ask."""
-        return cls(np.zeros(catalogue.n_items, np.int64), catalogue.scale.midpoint)
+        nobody = np.zeros(catalogue.n_items, np.int64)
+        return cls(nobody, Population.unknown(catalogue.scale))
 
 
 def lost_share(batch: int) -> float:
@@ -50,11 +49,22 @@ def lost_share(batch: int) -> float:
     return round(1 - (1 - DROPOUT) ** batch, 9)  # as near as a share of some parties has to be
 
 
-def survey_sizes(n_catalogue: int, layout: Layout | None) -> Expected:
+def columns_of(settings: Any, n_features: int) -> int:
+    """Of what users have in common, where masks see so many features.
+
+    A constant where surveys are in the clear: moments of ratings and features would give ratings
+    away. And where masks decide what leaves, or nobody may ask: it is the scale's middle there.
+    """
+    is_told = settings.sharing == "strict" and settings.aggregation != "dp"
+    return 1 + n_features if is_told and n_features < MOST_COLUMNS else 1
+
+
+def survey_sizes(n_catalogue: int, n_columns: int, layout: Layout | None = None) -> Expected:
     """Sizes of the answers to a survey: of all items at first, of those that are summed later."""
-    form = Form(rank=1, width=1, published=1, n_parameters=0, n_totals=SURVEY_TOTALS)
+    size = n_totals(n_columns)
+    form = Form(rank=1, width=1, published=1, n_parameters=0, n_totals=size)
     n_items = n_catalogue if layout is None else len(layout.items)
-    return Expected(n_catalogue, n_items, form, SURVEY_TOTALS)
+    return Expected(n_catalogue, n_items, form, size)
 
 
 def round_sizes(n_catalogue: int, layout: Layout, form: Form) -> Expected:
@@ -63,8 +73,8 @@ def round_sizes(n_catalogue: int, layout: Layout, form: Form) -> Expected:
 
 
 def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:
-    """Bounds of one user's numbers: what a solver calls for, or a count and a rating in [0, 1]."""
-    return Bounds(1.0, 1.0) if for_survey else solver.bounds(catalogue.scale.span)
+    """Bounds of one user's numbers: what a solver calls for, or of a count and what is common."""
+    return Bounds(1.0, TOTAL_BOUND) if for_survey else solver.bounds(catalogue.scale.span)
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,12 +119,14 @@ class ServerSide:
         items = self.summed_items(census.n_raters)
         if len(items) == 0:
             raise DataError("no item has enough raters to be summed; lower min_raters")
-        self.n_raters, self.layout = census.n_raters, Layout(items, census.mean)
+        line, pull = census.population.line, census.population.pull
+        self.n_raters, self.layout = census.n_raters, Layout(items, line, pull)
         self.adopt()
 
     def census(self) -> Census:
-        """Ask everybody what they rated, and what their mean rating is."""
-        return Census.of(self.sum("survey", Survey(with_ratings=False)), self.desk.catalogue.scale)
+        """Ask everybody what they rated, and what users have in common."""
+        found = self.sum("survey", Survey(with_ratings=False))
+        return Census.of(found, self.desk.catalogue.scale, self.desk.invitation.columns)
 
     def summed_items(self, n_raters: Array) -> Array:
         """Which items are summed from now on; all, where sums are in the clear. (n,) int32."""
@@ -150,7 +152,8 @@ class ServerSide:
         """Sizes of the answers to a publication."""
         n_items = self.desk.catalogue.n_items
         if isinstance(work, Survey):
-            return survey_sizes(n_items, self.require_layout() if work.with_ratings else None)
+            layout = self.require_layout() if work.with_ratings else None
+            return survey_sizes(n_items, self.desk.invitation.columns, layout)
         return round_sizes(n_items, self.require_layout(), self.desk.form)
 
     def known_raters(self) -> Array:

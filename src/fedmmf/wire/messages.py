@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.population import LARGEST_WEIGHT, LEAST_PULL, MOST_COLUMNS, MOST_PULL, Population
 from fedmmf.solvers.contract import Form, Public
 from fedmmf.wire.frames import (
     BLOB,
@@ -51,12 +52,15 @@ class Invitation(Message):
     sums: Annotated[str, TEXT]  # name of the way to sum
     row_bound: Annotated[float, REAL]  # of one user's numbers, in fixed point
     total_bound: Annotated[float, REAL]
+    columns: Annotated[int, WHOLE]  # of what users have in common: 1, and item features
     minimum: Annotated[int, WHOLE]  # the fewest parties that may be in a sum
 
     def check(self, known: Any) -> None:
         """Sizes are those of a training run."""
         require(0 < self.rank <= MOST_FACTORS, f"k is in [1, {MOST_FACTORS}]; got {self.rank}")
         require(self.rounds > 0, "there must be a round")
+        is_usual = 0 < self.columns <= MOST_COLUMNS
+        require(is_usual, f"columns are in [1, {MOST_COLUMNS}]; got {self.columns}")
         bounds = (self.row_bound, self.total_bound)
         require(min(bounds) > 0, f"bounds are positive; got {bounds}")
 
@@ -99,8 +103,8 @@ class Wanted(Message):
 class Survey(Message):
     """Published first: add up who rated what, or how.
 
-    Without ratings, the rows are ones, and the totals have the mean rating of each user, mapped to
-    [-1/2, 1/2], and the number of users who have any.
+    Without ratings, the rows are ones, and the totals are those of `population`: what users have in
+    common, with as many columns as the invitation says.
     """
 
     kind: ClassVar[int] = Kind.SURVEY
@@ -109,7 +113,7 @@ class Survey(Message):
 
 @dataclass(frozen=True, eq=False)
 class Layout(Message):
-    """Published after the survey: which items are summed from now on, and what people rate.
+    """Published after the survey: which items are summed, and what users have in common.
 
     Rows of rounds and of updates are those of these items, in this order; every item that is said
     to be the n-th is the n-th of these.
@@ -117,11 +121,22 @@ class Layout(Message):
 
     kind: ClassVar[int] = Kind.LAYOUT
     items: Annotated[Array, ITEMS]  # (n,)
-    mean: Annotated[float, REAL]  # rating of a mean user; the scale's middle where nobody asked
+    line: Annotated[Array, REALS]  # what somebody unknown gives an item, by 1 and features (m,)
+    pull: Annotated[float, REAL]  # ratings' worth of pull of a user's level towards it
+
+    @property
+    def population(self) -> Population:
+        """What users have in common."""
+        return Population(self.line, self.pull)
 
     def check(self, known: "Expected | None") -> None:
-        """Items of the catalogue; whoever knows the scale checks the mean."""
+        """Items of the catalogue; whoever knows the invitation checks the length of the line."""
         require(len(self.items) > 0, "at least one item is summed")
+        require(len(self.line) > 0, "what users have in common has a level at least")
+        is_tame = bool((np.abs(self.line) <= LARGEST_WEIGHT).all())
+        require(is_tame, f"weights of a line are within {LARGEST_WEIGHT:g}")
+        is_usual = LEAST_PULL <= self.pull <= MOST_PULL
+        require(is_usual, f"a pull is in [{LEAST_PULL:g}, {MOST_PULL:g}]; got {self.pull:g}")
         if known is not None:
             require_items(self.items, known.n_catalogue)
 

@@ -31,7 +31,7 @@ from fedmmf.wire.frames import BLOB, HEADER_BYTES, NAME_BYTES, fixed
 
 
 # A mask: halfway between the shrunken median and mean of a user's ratings.
-def fit_median(x, y, strength, start):
+def fit_median(x, y, strength, pull, start):
     middle = (np.median(y) + np.mean(y)) / 2
     return np.full(1, middle * len(y) / (len(y) + strength))
 

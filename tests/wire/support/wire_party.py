@@ -236,7 +236,7 @@ class Setup:
         self.left_out, self.identities = body.many("i"), body.counted(32)
         self.degree, self.threshold = graph_of(self.n, self.batch, bool(self.identities))
         self.n_items, self.digits = sizes[self.layout], Digits(self.n_users)
-        width, n_totals = (1, 2) if self.for_survey else (rank, 2 + 1 + rank)
+        width, n_totals = (1, 7) if self.for_survey else (rank, 2 + 1 + 2 * rank)
         self.length = self.n_items * width + n_totals * self.digits.count
         self.peers = neighbours(self.n, self.degree, self.seed, self.party)
 
@@ -411,6 +411,7 @@ class PageParty:
         span = high - low
         self.scale, self.bounds = (low, high), (4 * span, 1024 * max(span, 1) ** 2)
         assert body.numbers("d", 2) == self.bounds
+        assert body.one("I") == 1
         self.p = [1.0] + [0.0] * (self.rank - 1)
         public = b""
         if self.identity:
@@ -422,10 +423,11 @@ class PageParty:
         if about not in self.published:
             return frame(WANTED, about)
         body = Body(self.published[about][10:])
-        self.layout, mean = body.many("i"), body.one("d")
+        self.layout, line, pull = body.many("i"), body.many("d"), body.one("d")
         assert self.published[about][5] == LAYOUT
         assert max(self.layout) < self.n_items
-        assert self.scale[0] <= mean <= self.scale[1]
+        assert len(line) == 1
+        assert 0.5 <= pull <= 50
         self.sizes[about] = len(self.layout)
         return frame(ADOPTED, b"\0")
 
@@ -459,7 +461,7 @@ class PageParty:
         n_users, given, is_survey = self.setup.n_users, Body(publication[10:]), False
         bounds, items = self.bounds, self.layout if self.setup.layout in self.published else ()
         if publication[5] == SURVEY:
-            is_survey, bounds = True, (1.0, 1.0)
+            is_survey, bounds = True, (1.0, 16.0)
             found, totals = self.describe(given.one("B"))
         else:
             found, totals = self.update(given)
@@ -476,18 +478,21 @@ class PageParty:
         low, high = self.scale
         unit = {item: (rating - low) / (high - low) - 0.5 for item, rating in self.ratings.items()}
         if with_ratings:
-            return {item: [single(x)] for item, x in unit.items()}, [0.0, 0.0]
-        mean = sum(unit.values()) / len(unit)
-        return {item: [1.0] for item in self.ratings}, [mean, 1.0]
+            return {item: [single(x)] for item, x in unit.items()}, [0.0] * 7
+        n, a = len(unit), sum(unit.values()) / len(unit)
+        squares = sum(x * x for x in unit.values()) / n
+        v = max(squares - a * a, 0.0) * n / (n - 1) if n > 1 else 0.0
+        levels = [1.0, a, a * a, v, v / n] if n > 1 else [0.0] * 5
+        return {item: [1.0] for item in self.ratings}, [*levels, a, 1.0]
 
     def update(self, round_):
         round_.take(4 + 4 + 1 + 4)
-        step, rate, weight, prior, biases, per_user, *mean = round_.many("d")
+        step, rate, weight, prior, biases, per_user, *users = round_.many("d")
         n_items, width = round_.numbers("I", 2)
         q = {item: round_.numbers("f", width) for item in self.layout}
         assert (step, prior, biases, n_items, width) == (0, 0, 0, len(self.layout), self.rank)
         assert 0 <= per_user < 1e9
-        assert len(mean) == self.rank
+        assert len(users) == 2 * self.rank
         mine = {item: rating for item, rating in self.ratings.items() if item in q}
         ks, n = range(width), len(mine)
         if not mine:
@@ -502,7 +507,7 @@ class PageParty:
         low, high = self.scale
         held_out = [(i, r) for i, r in self.held_out.items() if i in q]
         squares = [(r - max(low, min(high, self.score(q[i])))) ** 2 for i, r in held_out]
-        counted = [1.0, *self.p] if mine else [0.0] * (1 + width)
+        counted = [1.0, *self.p, *(x * x for x in self.p)] if mine else [0.0] * (1 + 2 * width)
         return rows, [float(len(squares)), sum(squares), *counted]
 
     def errors(self, q, ratings):

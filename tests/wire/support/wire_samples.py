@@ -107,6 +107,7 @@ STRATEGIES = {
         sums=TEXT,
         row_bound=POSITIVE,
         total_bound=POSITIVE,
+        columns=st.integers(1, 128),
         minimum=WHOLE,
     ),
     wire.Joined: st.builds(wire.Joined, USERS, st.just(b"") | NAME),
@@ -126,7 +127,12 @@ STRATEGIES = {
     HomomorphicKey: st.builds(HomomorphicKey, TEXT, USERS, NAME, BLOB),
     Sealed: st.builds(Sealed, WHOLE, st.binary(min_size=12, max_size=12), BLOB),
     Ciphertexts: st.builds(Ciphertexts, WHOLE, BLOB),
-    wire.Layout: st.builds(wire.Layout, SOME_ITEMS.filter(len), FINITE),
+    wire.Layout: st.builds(
+        wire.Layout,
+        SOME_ITEMS.filter(len),
+        st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=5).map(np.array),
+        st.floats(0.5, 50.0),
+    ),
     wire.Adopt: st.builds(wire.Adopt, NAME),
     wire.Adopted: st.builds(wire.Adopted, SWITCH),
 }

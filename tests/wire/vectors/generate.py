@@ -138,6 +138,7 @@ def invitation(catalogue, sums):
         sums=sums,
         row_bound=bounds.row,
         total_bound=bounds.total,
+        columns=1,
         minimum=3,
     )
 
@@ -166,7 +167,7 @@ VARIANT = "implicit=both profile=3 design=0 levels=0"
 
 
 def layout():
-    return wire.Layout(codes(0, 1, 3), 3.25)
+    return wire.Layout(codes(0, 1, 3), np.array([3.25]), 1.0)
 
 
 def codes(*items):
@@ -246,8 +247,8 @@ RATINGS = {  # by item code; a rating in brackets is held out
 # Whose side is written down. Item 30 is rated by nobody else, and is in no layout; item 40, which
 # he holds out, has enough raters among four, and too few among three.
 FOLLOWED = "bob"
-# Step sum, gamma, lambda, no prior, no biases, ratings per user; then the mean of all p_u.
-PLAN = np.array([0.0, 0.25, 0.5, 0.0, 0.0, 3.0, 1.0, 0.0])
+# Step sum, gamma, lambda, no prior, no biases, ratings per user; mean of all p_u, its weights.
+PLAN = np.array([0.0, 0.25, 0.5, 0.0, 0.0, 3.0, 1.0, 0.0, 1.5, 1.5])
 FACTORS = [
     [[1.0, 0.5], [0.5, -0.5], [1.5, 0.25], [0.25, 1.0]],
     [[1.5, 0.25], [1.0, -1.0], [1.5, 0.25], [0.5, 0.5]],

@@ -286,21 +286,20 @@ class SgdCrowd:
         return CrowdUpdate(rows, [self._totals(cohort) for cohort, _ in self._cohorts])
 
     def _totals(self, cohort: Cohort) -> Array:
-        """Users who rated something, and the sum of their p_u. (1 + k,)."""
+        """Of the users who rated something. (1 + 2 k,)."""
         is_summed = np.diff(self._orders.by_user) > 0
         if cohort.members is not None:
             is_summed &= cohort.members
-        mine = self._p.value[is_summed].astype(np.float64)
-        totals = np.column_stack((np.ones(len(mine)), mine))
+        totals = sgd.AllUsers.totals_of(self._p.value[is_summed])
         return np.asarray(cohort.totals_in_steps(totals).sum(axis=0), np.float64)
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors."""
-        plan, orders, mean = sgd.SgdPlan.of(public), self._orders, sgd.mean_user(public)
+        plan, orders, known = sgd.SgdPlan.of(public), self._orders, sgd.AllUsers.of(public)
         for user in users:
             mine = slice(orders.by_user[user], orders.by_user[user + 1])
             q = public.item_factors[orders.items[mine]]
-            self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan, mean)
+            self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan, known)
 
     def _sum(self, cohort: Cohort, raters: Raters, q: Array, regularization: Any) -> Array:
         """The second pass, over one cohort. (n_items, k)."""

@@ -101,11 +101,11 @@ def _fill_latent(
 
 
 @_jit
-def _fill_known(seen: Array, n: int, profile: Array, known: Array) -> None:
+def _fill_known(seen: Array, share: float, profile: Array, known: Array) -> None:
     """`VbParty._known`, from the sum of E[q] over the rated items."""
     n_seen = len(known) - len(profile)
     for f in range(n_seen):
-        known[f] = seen[f] / np.sqrt(max(n, 1))
+        known[f] = seen[f] * share
     for f in range(len(profile)):
         known[n_seen + f] = profile[f]
 
@@ -205,10 +205,11 @@ def _add_rows(rows: Array, items: Array, left_out: Array, table: Array) -> None:
 def _fill_totals(
     out: Array, numbers: Array, mean: Array, moment: Array, prior: Array, n: int
 ) -> int:
-    """weight, error, n_users, n_ratings, deviation, moment; return where the rest begins."""
+    """weight, error, n_users, n_ratings, user_sum, deviation, moment; where the rest begins."""
     k = len(mean)
     out[0], out[1], out[2], out[3] = numbers[0], numbers[1], 1.0, n
-    at = 4
+    out[4 : 4 + k] = mean
+    at = 4 + k
     for i in range(k):
         out[at] = moment[i, i] - 2 * mean[i] * prior[i] + prior[i] * prior[i]
         at += 1
@@ -329,7 +330,8 @@ def user_pass(
         variance = _fill_latent(levels[own], mask[own], q, p[u], cuts, tau, ratings, ordered)
         first[:] = np.dot(q.T, ratings)
         squares = np.float64(np.dot(ratings, ratings)) + variance
-        _fill_known(seen, n, shown_profiles[u], known)
+        share = 1.0 / max(n, 1)  # `VbParty._share`
+        _fill_known(seen, share if m > 0 else np.sqrt(share), shown_profiles[u], known)
         _fill_prior(known, user_weights, prior)
         _fill_second(np.dot(q.T, q), shrunk, basis, second)
         numbers[0] = n

@@ -65,10 +65,10 @@ class Worker:
     ) -> tuple[Array, ...]:
         """Fit masks; the arguments are the inputs of `models._trainer`, and outputs come back."""
         family = _family(pickled)
-        items, targets, strengths, n_folds, starts = arrays
+        items, targets, penalties, n_folds, starts = arrays
         theta = np.zeros((len(indptr) - 1, family.n_parameters(features.shape[1])))
         found = (theta, np.zeros(len(theta), np.int64), *np.zeros((2, len(items))))
         # Copies: what Ray hands over is read-only, which kernels take for another kind of array.
-        inputs = (targets.copy(), strengths.copy(), n_folds, starts.copy())
+        inputs = (targets.copy(), penalties.copy(), n_folds, starts.copy())
         CompiledRunner().train(family, indptr, items, features, *inputs, *found)
         return found

@@ -35,7 +35,7 @@ from fedmmf.scale import RatingScale
 from fedmmf.solvers.contract import Bounds, Form, Ground, Public
 from fedmmf.solvers.vb.form import VbForm, write_variant
 from fedmmf.solvers.vb.ordinal import expected_rating
-from fedmmf.solvers.vb.party import VbParty, prior_mean
+from fedmmf.solvers.vb.party import VbParty
 from fedmmf.solvers.vb.reading import VbReading, check_publication
 from fedmmf.solvers.vb.server import VbServer, value_of_unrated, weight_of_unrated
 
@@ -87,10 +87,9 @@ class Vb:
         return VbServer(_vb(form), ground, unrated)
 
     def stranger(self, form: Form, public: Public) -> Array:
-        """The mean of the prior, for a mean profile. (k,)."""
+        """The mean of all p_u. (k,)."""
         numbers = _vb(form).blocks["parameters"].split(public.parameters)
-        weights = numbers["user_weights"].reshape(-1, form.rank)[_vb(form).n_seen :]
-        return np.asarray(prior_mean(form.rank) + numbers["profile_mean"] @ weights, np.float32)
+        return np.asarray(numbers["mean_user"], np.float32)
 
     def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
         """Clipped, or the mean of ordered levels; scores that only rank stay as they are. (n,)."""

@@ -139,13 +139,18 @@ class VbParty:
         return mean, covariance, known
 
     def _known(self, own: Own, reading: VbReading) -> Array:
-        """What is known of the user: n_u^-1/2 sum of E[q_j] over rated items, and a profile. (e,).
+        """What is known of the user: a share of the sum of E[q_j], a profile. (e,).
 
         Whoever has no profile is taken for the mean one.
         """
         profile = own.profile if own.profile.any() else reading.profile_mean
-        seen = reading.mean[own.items].sum(axis=0) / np.sqrt(max(len(own.items), 1))
+        seen = reading.mean[own.items].sum(axis=0) * self._share(len(own.items))
         return np.concatenate((seen[: self._form.n_seen], profile))
+
+    def _share(self, n: int) -> float:
+        """n^-1/2, so that more items say more; 1/n where unrated items say how many there are."""
+        share = 1.0 / max(n, 1)
+        return float(share if self._form.ranks else np.sqrt(share))
 
     def _totals(
         self, own: Own, reading: VbReading, about: tuple[Array, Array, Array], found: Evidence
@@ -160,6 +165,7 @@ class VbParty:
             "error": error,
             "n_users": 1.0,
             "n_ratings": len(own.items),
+            "user_sum": mean,
             "deviation": np.diag(moment) - 2 * mean * prior + prior * prior,
             "moment": len(own.items) * pack(moment),
             "user_gram": pack(np.outer(known, known)),

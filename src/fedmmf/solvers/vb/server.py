@@ -10,7 +10,7 @@ from fedmmf.arrays import Array
 from fedmmf.solvers.contract import Ground, ItemSums, Public
 from fedmmf.solvers.vb.form import VbForm, pack, unpack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts, starting_cuts
-from fedmmf.solvers.vb.party import PINNED
+from fedmmf.solvers.vb.party import PINNED, prior_mean
 from fedmmf.solvers.vb.reading import Spread, check_publication
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
@@ -18,7 +18,7 @@ ITEM_VARIANCE = 0.1
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards zero
 LOOK_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
-LOOKS = (3, 9)  # after so many rounds, one looks at who rated what
+LOOKS = (5, 13)  # after so many rounds, one looks at who rated what
 MOST_SPANS = 8.0  # of the scale, in an entry of E[q_i]; training does not reach it
 STEP = 0.85  # of the way to where the shared curvature says that a mean should go
 
@@ -35,6 +35,7 @@ class Items:
     tau: Array  # ()
     user_precision: Array  # a (k,)
     item_precision: Array  # c (k,)
+    mean_user: Array  # of all p_u (k,)
     curvature: Array  # what a rating adds to the precision of q_i (k, k)
     base: Array  # the precision of q_i without ratings (k, k)
     user_weights: Array  # of what is known of a user, in the prior mean of p_u (e, k)
@@ -66,6 +67,7 @@ class VbServer:
             tau=now.tau,
             user_precision=now.user_precision,
             item_precision=now.item_precision,
+            mean_user=now.mean_user,
             curvature=pack(now.curvature),
             base=pack(now.base),
             user_weights=now.user_weights.ravel(),
@@ -128,7 +130,8 @@ class VbServer:
         precision = n_users / totals["deviation"]
         precision[0] = PINNED
         tau = totals["error"][0] / totals["weight"][0]
-        self._now = replace(now, tau=np.asarray(tau), user_precision=precision)
+        mean_user = totals["user_sum"] / n_users
+        self._now = replace(now, tau=np.asarray(tau), user_precision=precision, mean_user=mean_user)
         if len(now.user_weights):
             gram = unpack(totals["user_gram"], len(now.user_weights))
             ridge = USER_RIDGE * np.ones(len(gram))
@@ -196,6 +199,7 @@ def _start(form: VbForm, ground: Ground) -> Items:
         tau=np.asarray(unit**2),
         user_precision=user_precision,
         item_precision=np.full(k, 1.0 / unit**2),
+        mean_user=prior_mean(k),
         curvature=np.zeros((k, k)),
         base=np.eye(k) / (ITEM_VARIANCE * unit**2),
         user_weights=np.zeros((form.n_seen + form.n_profile, k)),
@@ -214,15 +218,15 @@ def _standardised(rows: Array, n_raters: Array) -> Array:
 
 
 def weight_of_unrated(settings: Any, ground: Ground) -> float:
-    """What an unrated item weighs beside a rated one: all of them together about six times as much.
+    """What an unrated item weighs beside a rated one: all of them together seven times as much.
 
-    Found on ML-100K, ML-1M and LastFM (`fedmmf reproduce ranking`), where it hardly matters between
-    half and twice of that; very sparse data want no less than a quarter.
+    Found on ML-100K, ML-1M and LastFM (`fedmmf bench ranking`); very sparse data want no less than
+    a quarter, dense data hardly more than half.
     """
     if settings.unrated_weight != "auto":
         return float(settings.unrated_weight)
     rated = ground.ratings_per_user / ground.n_items
-    return float(np.clip(6.0 * rated / max(1.0 - rated, 1e-9), 0.25, 0.5))
+    return float(np.clip(7.0 * rated / max(1.0 - rated, 1e-9), 0.27, 0.55))
 
 
 def value_of_unrated(settings: Any, ground: Ground) -> float:

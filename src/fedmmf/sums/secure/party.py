@@ -82,7 +82,8 @@ class SecureParty(PartySide):
             raise WireError("these sums are of a layout that this party has not adopted")
         n_items = self.desk.catalogue.n_items
         if layout is None or message.for_survey:
-            sizes = survey_sizes(n_items, None if is_first else layout)
+            columns = self.desk.invitation.columns
+            sizes = survey_sizes(n_items, columns, None if is_first else layout)
         else:
             sizes = round_sizes(n_items, layout, self.desk.form)
         require_items(message.left_out, sizes.n_items)

@@ -1,0 +1,134 @@
+"""Rankers to compare with: their definitions; and one set of candidates and metrics for all."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedmmf import FedMMF
+from fedmmf.bench import ranking
+from fedmmf.bench.rankers import RANKERS, Ranker, _half_step, chosen_matrix, ease, ials, popularity
+from fedmmf.bench.ranking import compare, judged
+from fedmmf.cli.app import app
+from fedmmf.config import Settings
+
+LEAST = 4.0
+QUICK = {"factors": 3, "rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def parts(small):
+    return small.split(0.2, seed=0)
+
+
+def test_popularity_counts_raters(small):
+    scores = popularity(small, LEAST)(np.array([0, 5]))
+    assert scores.shape == (2, small.n_items)
+    assert scores[1].tolist() == np.bincount(small.item_codes, minlength=small.n_items).tolist()
+
+
+@pytest.mark.parametrize("only_liked", [False, True])
+def test_ease_is_ridge_regression_of_each_item_on_the_others(small, only_liked):
+    x = np.asarray(chosen_matrix(small, only_liked, LEAST).todense(), np.float64)
+    found = ease(small, LEAST, penalty=7.0, only_liked=only_liked)(np.arange(small.n_users))
+    for item in (0, 11, 40):
+        others = np.arange(small.n_items) != item
+        normal = x[:, others].T @ x[:, others] + 7.0 * np.eye(others.sum())
+        weights = np.linalg.solve(normal, x[:, others].T @ x[:, item])
+        np.testing.assert_allclose(found[:, item], x[:, others] @ weights, atol=1e-4)
+
+
+def test_ease_ranks_what_nobody_chose_last(small):
+    rare = small.select(small.item_codes != 3)
+    assert (ease(rare, LEAST, 7.0, only_liked=False)(np.array([2]))[:, 3] == -np.inf).all()
+
+
+def test_a_half_step_of_ials_is_the_minimum_of_its_objective(small):
+    """All entries are zeros with a weight; what was chosen is a 1 on top of that."""
+    x = chosen_matrix(small, True, LEAST)
+    q = np.random.default_rng(0).standard_normal((small.n_items, 3))
+    found = _half_step(x, q, weight=0.1, penalty=0.02)
+
+    def loss(user, p):
+        mine = q[x[user].indices]
+        pull = 0.02 * (len(mine) + 0.1 * small.n_items)
+        fit = 0.1 * np.sum((q @ p) ** 2) + np.sum((1 - mine @ p) ** 2)
+        return fit + pull * (p @ p)
+
+    for user in (0, 7):
+        for step in 1e-3 * np.vstack((np.eye(3), -np.eye(3))):
+            assert loss(user, found[user] + step) > loss(user, found[user])
+
+
+def test_ials_takes_turns_until_lists_are_those_of_its_factors(small):
+    about = {"factors": 4, "weight": 0.1, "penalty": 0.02, "only_liked": False}
+    scores = ials(small, LEAST, **about)(np.arange(small.n_users))
+    values = np.linalg.svd(scores, compute_uv=False)
+    assert values[4] < 1e-9 * values[0] < values[3]
+    rated = np.zeros(scores.shape, bool)
+    rated[small.user_codes, small.item_codes] = True
+    assert scores[rated].mean() > 2 * scores[~rated].mean()
+
+
+def test_all_rank_the_same_candidates_by_the_same_metrics(parts, monkeypatch):
+    train, test = parts
+    grid = [{"penalty": 1e9, "only_liked": True}, {"penalty": 20.0, "only_liked": False}]
+    monkeypatch.setattr(ranking, "RANKERS", (RANKERS[0], Ranker("EASE", ease, grid)))
+    told: list[str] = []
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    rows = list(compare(train, test, settings, told.append))
+    assert [row.name for row in rows] == ["popularity", "EASE", "fedmmf, strict"]
+    assert told == ["popularity", "EASE", "fedmmf"]
+    part, kept = train.split(0.1, seed=1)
+    quality = [judged(ease(part, LEAST, **some), part, kept, LEAST)["ndcg_at_10"] for some in grid]
+    assert quality[0] != quality[1]
+    assert rows[1].settings == grid[int(np.argmax(quality))]
+    model = FedMMF(**settings.model_dump()).fit(train)
+    expected = model.evaluate(test, top=10)["ranking"]
+    for name, value in rows[2].metrics.items():
+        assert value == pytest.approx(expected.metrics()[name], abs=1e-4)
+        assert rows[0].metrics[name] == pytest.approx(expected.popularity.metrics()[name], abs=1e-4)
+
+
+def test_lists_have_nothing_that_was_rated_in_training(parts):
+    train, test = parts
+    rated = np.zeros((train.n_users, train.n_items))
+    rated[train.user_codes, train.item_codes] = 1
+    wanted = np.zeros_like(rated)
+    wanted[test.user_codes, test.item_codes] = test.values >= LEAST
+    perfect = judged(lambda users: 10 * rated[users] + wanted[users], train, test, LEAST)
+    assert perfect["ndcg_at_10"] == perfect["mrr_at_10"] == 1.0
+    worst = judged(lambda users: -wanted[users], train, test, LEAST)
+    assert worst["recall_at_20"] < 0.1
+
+
+def test_tuning_does_not_see_the_test_part(parts, monkeypatch):
+    """What is chosen is the same whatever the test ratings are."""
+    train, test = parts
+    grid = [{"penalty": value, "only_liked": False} for value in (1.0, 30.0, 1e4)]
+    monkeypatch.setattr(ranking, "RANKERS", (Ranker("EASE", ease, grid),))
+    turned = replace(test, values=test.scale.max + test.scale.min - test.values)
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    first, second = (
+        next(compare(train, part, settings, lambda _: None)) for part in (test, turned)
+    )
+    assert first.settings == second.settings
+    assert first.metrics != second.metrics
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_the_command(small, tmp_path, monkeypatch, implicit):
+    path = tmp_path / "ratings.csv"
+    small.to_frame().write_csv(path)
+    monkeypatch.setattr(ranking, "RANKERS", RANKERS[:1])
+    options = ["bench", "ranking", "--data", str(path), "--factors", "3", "--rounds", "2"]
+    options += ["--implicit"] * implicit
+    done = CliRunner().invoke(app, options, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "popularity" in done.stdout
+    found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
+    ours = found["rows"][-1]
+    assert ours["name"] == "fedmmf, strict"
+    assert f"{ours['metrics']['ndcg_at_10']:.4f}" in done.stdout
