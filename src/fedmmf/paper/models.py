@@ -96,8 +96,7 @@ def chosen(solver: str) -> list[Row]:
 
 def settings_of(row: Row, tuned: dict[str, Any], seed: int) -> Settings:
     """The settings of a factorization."""
-    # The table is about what is learned: sums are exact, and no item is left out of them.
-    base = {"mask": row.mask, "solver": row.solver, "seed": seed, "sharing": "plain"}
+    base = {"mask": row.mask, "solver": row.solver, "seed": seed}
     return Settings.checked(**base | dict(row.fixed) | tuned)
 
 
