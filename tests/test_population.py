@@ -47,19 +47,18 @@ def test_a_user_adds_means_and_variances():
     lists, ratings, features = crowd(lengths=[4, 1])
     first, second = np.vstack(list(user_totals(lists, ratings, features, SCALE)))
     y, x = (ratings[:4] - 1) / 4 - 0.5, np.clip(features, -4, 4)[lists.items[:4]]
-    x = np.column_stack((np.ones(4), x))
-    spread = y.var(ddof=1)
-    np.testing.assert_allclose(first[:5], [1, y.mean(), y.mean() ** 2, spread, spread / 4])
-    np.testing.assert_allclose(first[5:9], (x * y[:, np.newaxis]).mean(axis=0))
-    np.testing.assert_allclose(first[9:], (x.T @ x / 4)[np.tril_indices(4)])
-    assert not second[:5].any()  # of a single rating nobody knows how it varies
-    assert second[5] == pytest.approx((ratings[4] - 1) / 4 - 0.5)
+    mean, spread = y.mean(), y.var(ddof=1)
+    np.testing.assert_allclose(first[:7], [1, mean, 1, mean, mean**2, spread, spread / 4])
+    np.testing.assert_allclose(first[7:], [y.sum(), *(y @ x)])
+    assert not second[2:7].any()  # of a single rating nobody knows how it varies
+    np.testing.assert_allclose(second[[0, 1, 7]], [1, *[(ratings[4] - 1) / 4 - 0.5] * 2])
 
 
 def learned(n_seen=D, **about):
     lists, ratings, features = crowd(**about)
-    totals = everybodys_totals(lists, ratings, features[:, :n_seen], SCALE)
-    return Population.of_totals(totals, 1 + n_seen, SCALE), features
+    seen, counts = features[:, :n_seen], lists.counts(N_ITEMS)
+    totals = everybodys_totals(lists, ratings, seen, SCALE)
+    return Population.of_totals(totals, counts, seen, SCALE), features
 
 
 def test_the_line_is_found_and_is_the_mean_of_means_without_features():
@@ -71,6 +70,35 @@ def test_the_line_is_found_and_is_the_mean_of_means_without_features():
     lists, ratings, _ = crowd()
     assert alone.line == pytest.approx(lists.means(ratings)[lists.lengths > 0].mean(), rel=1e-9)
     assert alone.base(features, SCALE).tolist() == alone.line.tolist() * N_ITEMS
+
+
+def test_the_line_and_the_pull_are_those_of_the_formulas():
+    """A ridge of five users' worth on the features, and twice the quotient of variances."""
+    found, features = learned()
+    lists, ratings, _ = crowd()
+    x = np.clip(features, -4, 4)[lists.items]
+    n_users = int((lists.lengths > 0).sum())
+    centred, ridge = x - x.mean(axis=0), 5.0 * len(ratings) / n_users * np.eye(D)
+    slopes = np.linalg.solve(centred.T @ centred + ridge, centred.T @ ratings)
+    np.testing.assert_allclose(found.line[1:], slopes, rtol=1e-9)
+    each = [ratings[lists.of(user)] for user in range(N_USERS) if lists.lengths[user] > 1]
+    within = np.mean([some.var(ddof=1) for some in each])
+    by_chance = np.mean([some.var(ddof=1) / len(some) for some in each])
+    between = np.var([some.mean() for some in each]) - by_chance
+    assert found.pull == pytest.approx(2 * within / between, rel=1e-9)
+
+
+def test_numbers_that_nobody_can_have_break_nothing():
+    """One party may add what it likes within the bounds: a level off the scale is its end."""
+    draw, bound = np.random.default_rng(3), population.TOTAL_BOUND
+    features, counts = draw.standard_normal((N_ITEMS, D)), np.full(N_ITEMS, 7)
+    features[:, 1] = 0.0  # a constant column
+    for totals in bound * draw.uniform(-1, 1, (50, n_totals(1 + D))):
+        found = Population.of_totals(totals, counts, features, SCALE)
+        assert np.isfinite(found.line).all()
+        assert population.LEAST_PULL <= found.pull <= population.MOST_PULL
+        alone = Population.of_totals(totals[: n_totals(1)], counts, features[:, :0], SCALE)
+        assert 1.0 <= alone.line[0] <= 5.0
 
 
 @pytest.mark.parametrize(("within", "between"), [(0.5, 0.7), (0.8, 0.4)])

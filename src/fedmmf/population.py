@@ -1,7 +1,9 @@
 """What users have in common: masks shrink towards it, and somebody unknown is taken for it.
 
-Both halves are here: what each user adds to one sum (`user_totals`), and what the sum says
-(`Population.of_totals`).
+Both halves are here: what each user adds to one sum (`user_totals`), and what the sum says together
+with how many rated each item (`Population.of_totals`). Sums over x x^T of rated items are not among
+the totals: they follow from the items' raters and features, which are public, if every rating
+counts alike; with weights of users they would tell who rated what.
 """
 
 from collections.abc import Iterator
@@ -20,9 +22,9 @@ LINE_RIDGE = 5.0  # users' worth of pull of the line towards a constant
 MOST_COLUMNS = 128  # of a line; of more features it is a constant
 LARGEST_FEATURE = 4.0  # what is beyond counts as this, so that sums have bounds
 LARGEST_WEIGHT = 1e6  # of a line, so that what it says is finite
-TOTAL_BOUND = LARGEST_FEATURE**2  # of what one user adds
+TOTAL_BOUND = 2.0**16  # of what one user adds: half of 4 for each of many ratings
 _BLOCK = 1 << 15  # ratings that are worked on at once, user by user
-_N_LEVELS = 5  # totals that say how much users differ
+_N_LEVELS = 7  # totals that say where users are, and how much they differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +50,31 @@ class Population:
         return cls(np.array([level]), ASSUMED_PULL)
 
     @classmethod
-    def of_totals(cls, totals: Array, n_columns: int, scale: RatingScale) -> "Population":
-        """Read a sum over all users. (n_totals(n_columns),)."""
-        levels, moments = np.split(totals[: _N_LEVELS + n_columns], [_N_LEVELS])
-        normal = _unpacked(totals[_N_LEVELS + n_columns :], n_columns)
-        if normal[0, 0] < 0.5:
+    def of_totals(
+        cls, totals: Array, n_raters: Array, features: Array, scale: RatingScale
+    ) -> "Population":
+        """Read a sum over all users.
+
+        Args:
+            totals: (n_totals(m),)
+            n_raters: of each item. (n_items,)
+            features: of each item, as many as the line has. (n_items, m - 1)
+            scale: of the ratings.
+        """
+        levels, moments = totals[:_N_LEVELS], totals[_N_LEVELS:]  # (7,), (m,)
+        if levels[0] < 0.5:
             return cls.unknown(scale)
-        normal[np.diag_indices(n_columns)] += LINE_RIDGE
-        normal[0, 0] -= LINE_RIDGE
-        line = scale.span * np.linalg.solve(normal, moments)
-        line[0] += scale.midpoint
-        return cls(np.clip(line, -LARGEST_WEIGHT, LARGEST_WEIGHT), _pull(levels))
+        x, weights = _design(features), np.asarray(n_raters, np.float64)
+        normal = x.T @ (weights[:, np.newaxis] * x)
+        ridge = np.full(len(normal), LINE_RIDGE * weights.sum() / levels[0])
+        ridge[0] = 1e-9
+        normal[np.diag_indices(len(normal))] += ridge
+        slopes = scale.span * np.linalg.solve(normal, moments)[1:]
+        slopes = np.clip(slopes, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+        level = scale.clip(scale.midpoint + scale.span * levels[1] / levels[0])
+        middle = weights @ x[:, 1:] / max(weights.sum(), 1.0)  # features of what people rate
+        start = np.clip(level - middle @ slopes, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+        return cls(np.concatenate(([float(start)], slopes)), _pull(levels[2:]))
 
     def is_like(self, other: "Population") -> bool:
         """Whether masks would be the same."""
@@ -72,7 +88,7 @@ class Population:
 
 def n_totals(n_columns: int) -> int:
     """How many numbers the sum has."""
-    return _N_LEVELS + n_columns + n_columns * (n_columns + 1) // 2
+    return _N_LEVELS + n_columns
 
 
 def user_totals(
@@ -80,43 +96,40 @@ def user_totals(
 ) -> Iterator[Array]:
     """What users add to the sum, some users at a time. (n_some, n_totals).
 
-    How users' levels differ, and means over each one's ratings of x (r - middle) / span and of
-    x x^T, x = (1, features of the item); zeros of whoever has no ratings.
+    How users' levels differ, and sums over each one's ratings of x (r - middle) / span, with
+    x = (1, features of the item).
     """
     for some in lists.blocks(_BLOCK):
         y = _centred(ratings[some.entries], scale)
         x = _design(features[some.items[some.entries]])  # (n, m)
-        rows, columns = np.tril_indices(x.shape[1])
-        parts = (some.means(x * y[:, np.newaxis]), some.means(x[:, rows] * x[:, columns]))
-        yield np.hstack((_levels(some, y), *parts))
+        moments = some.means(x * y[:, np.newaxis]) * some.lengths[:, np.newaxis]
+        yield np.hstack((_levels(some, y), moments))
 
 
 def everybodys_totals(
     lists: UserLists, ratings: Array, features: Array, scale: RatingScale
 ) -> Array:
-    """The sum of `user_totals`; of x x^T item by item. (n_totals,)."""
-    levels, n_items = np.zeros(_N_LEVELS), len(features)
-    weights, weighted = np.zeros((2, n_items))  # of each item: sums of 1 / n_u and of y / n_u
+    """The sum of `user_totals`, of x item by item. (n_totals,)."""
+    levels, by_item = np.zeros(_N_LEVELS), np.zeros(len(features))
     for some in lists.blocks():
-        y, items = _centred(ratings[some.entries], scale), some.items[some.entries]
+        y = _centred(ratings[some.entries], scale)
         levels += _levels(some, y).sum(axis=0)
-        share = np.repeat(1.0 / np.maximum(some.lengths, 1), some.lengths)
-        weights += np.bincount(items, share, n_items)
-        weighted += np.bincount(items, share * y, n_items)
-    x = _design(features)
-    gram = x.T @ (weights[:, np.newaxis] * x)
-    return np.concatenate((levels, x.T @ weighted, gram[np.tril_indices(len(gram))]))
+        by_item += np.bincount(some.items[some.entries], y, len(features))
+    return np.concatenate((levels, _design(features).T @ by_item))
 
 
 def _levels(lists: UserLists, y: Array) -> Array:
-    """How users with two ratings or more differ. (n_users, 5).
+    """Where users are, and how those with two ratings or more differ. (n_users, 7).
 
-    1, the level, its square, the variance of ratings, and that of the level by chance.
+    1, the level; 1, the level, its square, the variance of ratings, that of the level by chance.
     """
     level, n = lists.means(y), np.maximum(lists.lengths, 2)
     within = np.maximum(lists.means(y * y) - level**2, 0.0) * n / (n - 1)
-    each = np.column_stack((np.ones(len(n)), level, level**2, within, within / n))
-    return np.where(lists.lengths[:, np.newaxis] > 1, each, 0.0)
+    ones = np.ones(len(n))
+    first = np.column_stack((ones, level))
+    rest = np.column_stack((ones, level, level**2, within, within / n))
+    lengths = lists.lengths[:, np.newaxis]
+    return np.hstack((np.where(lengths > 0, first, 0.0), np.where(lengths > 1, rest, 0.0)))
 
 
 def _centred(ratings: Array, scale: RatingScale) -> Array:
@@ -139,9 +152,3 @@ def _pull(levels: Array) -> float:
 
 def _bounded(features: Array) -> Array:
     return np.clip(features, -LARGEST_FEATURE, LARGEST_FEATURE)
-
-
-def _unpacked(packed: Array, m: int) -> Array:
-    matrix = np.zeros((m, m))
-    matrix[np.tril_indices(m)] = packed
-    return matrix + np.tril(matrix, -1).T

@@ -162,7 +162,7 @@ def test_three_parties_with_little_in_common_can_be_audited(small, seed):
 def test_parties_that_are_attacked_have_a_population_of_their_own(small, monkeypatch, mask):
     """What leaks of some users is what their own masks leave, not those of the whole run.
 
-    Their line by hand: a regression in which every user counts once, and features have a ridge.
+    Their line by hand: a regression in which features have a ridge, at the mean of users' means.
     """
     monkeypatch.setattr(messages, "COHORT", 12)
     found, run = investigate(small, Settings(mask=mask, sharing="adaptive", factors=6))
@@ -171,14 +171,15 @@ def test_parties_that_are_attacked_have_a_population_of_their_own(small, monkeyp
     some = AttackedCohort.of(run, expose(run), lambda: None, sharing="strict")
     theirs = some.ratings
     x = np.column_stack((np.ones(small.n_items), np.clip(run.content, -4, 4)))[theirs.item_codes]
-    weighted, ridge = x.T / np.diff(theirs.by_user)[theirs.user_codes], np.full(17, 5.0)
+    ridge = np.full(17, 5.0 * len(theirs) / theirs.n_users)
     ridge[0] = 0.0
-    line = np.linalg.solve(weighted @ x + np.diag(ridge), weighted @ theirs.values)
+    line = np.linalg.solve(x.T @ x + np.diag(ridge), x.T @ (theirs.values - 3.0))
+    means = np.bincount(theirs.user_codes, theirs.values) / np.diff(theirs.by_user)
+    line[0] = means.mean() - x[:, 1:].mean(axis=0) @ line[1:]
     np.testing.assert_allclose(some.view.population.line, line, rtol=1e-5, atol=1e-6)
     whole = prepare(small, run.settings.changed(sharing="strict"))
     assert np.abs(line - whole.layout.line).max() > 0.01
     clear = AttackedCohort.of(run, expose(run), lambda: None, sharing="plain")
-    means = np.bincount(theirs.user_codes, theirs.values) / np.diff(theirs.by_user)
     assert clear.view.population.line == pytest.approx(means.mean(), rel=1e-6)
     np.testing.assert_allclose(leaked_ratings(clear.uploads), clear.view.masked, atol=2e-3)
     assert leak.mean == 1

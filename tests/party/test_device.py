@@ -682,7 +682,7 @@ def test_a_survey_says_what_users_have_in_common_once(run):
     before = asked(party, survey)
     y = (run.training.values[run.lists.of(7)].astype(float) - 3) / 4
     levels = [1, y.mean(), y.mean() ** 2, y.var(ddof=1), y.var(ddof=1) / len(y)]
-    expected = [*levels, y.mean(), 1.0]
+    expected = [1, y.mean(), *levels, y.sum()]
     np.testing.assert_allclose(before.totals, expected, rtol=1e-9, atol=1e-12)
     assert set(before.rows.ravel().tolist()) == {1.0}
     assert isinstance(told(party, run.layout), Adopted)
@@ -691,6 +691,14 @@ def test_a_survey_says_what_users_have_in_common_once(run):
     after = asked(again, survey)
     assert after.totals.tolist() == [0.0] * len(expected)
     assert np.array_equal(after.rows, before.rows)
+
+
+def test_an_update_in_the_clear_has_no_totals_of_the_solver(run):
+    """With p_u, the masked ratings would follow from one update."""
+    update = asked(joined(run), first_round(run).encode())
+    assert len(update.totals) == 2 + run.plan.form.n_totals
+    assert update.totals[0] > 0  # ratings that are held out
+    assert not update.totals[2:].any()
 
 
 def test_in_the_clear_nobody_says_how_ratings_go_with_features(small):

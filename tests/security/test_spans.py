@@ -12,6 +12,8 @@ this is about lists that are alike, as those of real users are: of lists that ar
 even two looks tell who was in.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -106,6 +108,14 @@ def test_two_looks_tell_no_more_than_is_said_of_them():
 )
 def test_gradients_tell_nothing(settings):
     assert areas(**settings).mean() < AT_CHANCE
+
+
+def test_ranking_tells_who_is_in_and_the_docs_say_so():
+    """What multiplies p_u is nearly the same for all items there; no repair, so a warning."""
+    found = areas(solver="vb", implicit_prior="users", objective="ranking").mean()
+    assert found > AT_CHANCE + 0.1
+    page = (Path(__file__).parents[2] / "docs" / "limitations.md").read_text()
+    assert "**The ranking objective**" in page
 
 
 def test_looks_in_every_round_would_tell_who_is_in(monkeypatch):

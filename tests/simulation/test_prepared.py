@@ -8,6 +8,7 @@ import pytest
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.config import Settings
 from fedmmf.data import ItemFeatures
+from fedmmf.data.profiles import UserProfiles
 from fedmmf.errors import SettingsError
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.party.policy import Private
@@ -15,6 +16,7 @@ from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.features import (
     ROW_ENERGY,
     content_features,
+    profile_values,
     statistics_features,
     surveyed,
 )
@@ -92,21 +94,37 @@ def test_the_server_knows_the_catalogue_and_no_more(small):
     assert other.catalogue.digest == run.catalogue.digest
 
 
+def test_values_of_profiles_that_few_have_are_left_out(small):
+    """Sums over users would be about their holders alone."""
+    columns = np.zeros((60, 4), np.float32)
+    for column, holders in enumerate((4, 5, 56, 0)):
+        columns[:holders, column] = 1.0
+    columns -= columns.mean(axis=0)
+    known = replace(small, profiles=UserProfiles(tuple("abcd"), columns))
+    np.testing.assert_allclose(profile_values(known), columns[:, [1]])
+    assert profile_values(small).shape == (60, 0)
+    run = prepare(known, SETTINGS.changed(solver="vb"))
+    assert "profile=1 " in run.plan.invitation().variant
+
+
 def line_by_hand(run, content):
-    """Weights of 1 and of features: every user counts once, and a ridge is on features alone."""
+    """Slopes of all ratings, with a ridge; at the mean rated item, the mean of users' means."""
     lists, values = run.lists, run.training.values.astype(np.float64)
-    x = np.column_stack((np.ones(len(values)), np.clip(content, -4, 4)[lists.items]))
-    weighted, ridge = x.T / lists.lengths[lists.users], np.full(x.shape[1], 5.0)
-    ridge[0] = 0.0
-    return np.linalg.solve(weighted @ x + np.diag(ridge), weighted @ values)
+    x = np.clip(content, -4, 4)[lists.items]
+    centred = x - x.mean(axis=0)
+    ridge = 5.0 * len(values) / lists.n_users * np.eye(x.shape[1])
+    # An intercept that is free is that of centred columns; the ridge is on the others alone.
+    slopes = np.linalg.solve(centred.T @ centred + ridge, centred.T @ values)
+    means = np.bincount(lists.users, values) / lists.lengths
+    return np.concatenate(([means.mean() - x.mean(axis=0) @ slopes], slopes))
 
 
 @pytest.mark.parametrize("mask", ["none", "mean", "lr", "fm"])
 @pytest.mark.parametrize("sharing", ["strict", "plain", "adaptive"])
 def test_masks_shrink_towards_what_users_have_in_common(small, mask, sharing):
-    """Which depends on features where masks do; masks that decide what leaves listen to nobody."""
+    """By features where masks see them and sums hide users; masks that decide have the middle."""
     run = prepare(small, SETTINGS.changed(mask=mask, sharing=sharing))
-    sees = mask in {"lr", "fm"} and sharing != "adaptive"
+    sees = mask in {"lr", "fm"} and sharing == "strict"
     line = line_by_hand(run, run.content if sees else run.content[:, :0])
     np.testing.assert_allclose(run.layout.line, line, rtol=1e-6, atol=1e-7)
     assert run.plan.invitation().columns == len(line) == (17 if sees else 1)

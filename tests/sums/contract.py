@@ -94,23 +94,30 @@ class Twins:
 
 
 def in_common(run):
-    """Line and pull of what users have in common, by hand: user by user, in one regression."""
-    scale, x, parts, spreads = run.ratings.scale, np.clip(run.content, -4, 4), [], []
-    n_columns = len(run.layout.line)
-    for user in range(run.lists.n_users):
-        mine = run.lists.of(user)
-        values = run.training.values[mine].astype(np.float64)
-        seen = np.column_stack((np.ones(len(values)), x[run.lists.items[mine], : n_columns - 1]))
-        parts.append(np.column_stack((seen, values - scale.midpoint)) / np.sqrt(len(values)))
+    """Line and pull of what users have in common, by hand: rating by rating, in one regression."""
+    n_columns, lists = len(run.layout.line), run.lists
+    means, spreads = [], []
+    for user in range(lists.n_users):
+        values = run.training.values[lists.of(user)].astype(np.float64)
+        means.append(values.mean())
         if len(values) > 1:
             spreads.append((values.mean(), values.var(ddof=1), values.var(ddof=1) / len(values)))
-    ridge = np.sqrt(5.0) * np.eye(n_columns + 1)[1:-1]  # features alone are drawn to 0
-    rows = np.vstack((*parts, ridge))
-    line = np.linalg.lstsq(rows[:, :-1], rows[:, -1], rcond=None)[0]
-    line[0] += scale.midpoint
+    line = np.array([np.mean(means)])
+    if n_columns > 1:
+        line = line_by_hand(run, np.mean(means))
     levels, within, by_chance = np.array(spreads).T
     pull = 2 * within.mean() / max(levels.var() - by_chance.mean(), 1e-9)
     return line, np.clip(pull, 0.5, 50.0)
+
+
+def line_by_hand(run, level):
+    """Slopes from all ratings alike; at the mean rated item, the mean of users' means."""
+    x = np.clip(run.content, -4, 4)[run.lists.items]
+    values = run.training.values.astype(np.float64) - run.ratings.scale.midpoint
+    ridge = np.sqrt(5.0 * len(values) / run.lists.n_users) * np.eye(x.shape[1])
+    rows = np.vstack((np.column_stack((np.ones(len(x)), x)), np.insert(ridge, 0, 0, axis=1)))
+    found = np.linalg.lstsq(rows, np.concatenate((values, np.zeros(len(ridge)))), rcond=None)[0]
+    return np.concatenate(([level - x.mean(axis=0) @ found[1:]], found[1:]))
 
 
 def added(parts, names, shape):

@@ -196,7 +196,7 @@ def test_who_shares_in_the_clear_says_what_it_rated_and_not_how(small, middle):
         update = Update.decode(data)
         assert np.array_equal(update.items, federation.parties[name]._users.lists.items)
         assert (update.rows == 1).all()
-        assert len(update.totals) == 7  # a level, its variances, and what a line needs
+        assert len(update.totals) == 8  # levels, their variances, and what a line needs
         assert not update.totals.any()
 
 

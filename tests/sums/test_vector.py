@@ -19,7 +19,7 @@ SCALE = RatingScale(1.0, 5.0, 1.0)
 CATALOGUE = Catalogue.of(["a", "b", "c", "d", "e", "f"], SCALE, np.zeros((6, 0)))
 LAYOUT = Layout(np.array([0, 2, 3, 5], np.int32), np.array([3.5]), 1.0)
 N_ITEMS, RANK = 4, 2
-N_COLUMNS, N_COMMON = 2, 10  # a level and a feature: 5 numbers, 2 moments, and 3 of the matrix
+N_COLUMNS, N_COMMON = 2, 9  # a level and a feature: 7 numbers of levels, and 2 moments
 VARIANTS = {"sgd": "", "vb": "implicit=both profile=3 design=2 levels=0"}
 
 
@@ -72,13 +72,13 @@ def test_a_first_survey_is_of_the_catalogue_and_a_later_one_of_the_layout():
     assert (first.n_catalogue, first.n_items, later.n_catalogue, later.n_items) == (6, 6, 6, 4)
     assert first.form == later.form
     assert (first.form.width, first.n_totals, later.n_totals) == (1, N_COMMON, N_COMMON)
-    assert [survey_sizes(6, m).n_totals for m in (1, 17, 128)] == [7, 175, 8389]
+    assert [survey_sizes(6, m).n_totals for m in (1, 17, 128)] == [8, 24, 135]
 
 
 def test_a_survey_of_counts_has_one_column_which_are_the_raters_and_what_is_common():
     made = codec(for_survey=True)
     assert made.length == N_ITEMS + N_COMMON * made.limbs.n
-    assert (made.bounds.row, made.bounds.total) == (1.0, 16.0)  # features count up to 4
+    assert (made.bounds.row, made.bounds.total) == (1.0, 2.0**16)  # of many ratings, half of 4 each
     first, second = np.arange(N_COMMON) - 4.5, np.full(N_COMMON, 16.0)
     said = (([2], first), ([0, 2], second), ([], np.zeros(N_COMMON)))
     sums = made.sums(sum(made.vector(contribution(made, i, 1.0, totals)) for i, totals in said))

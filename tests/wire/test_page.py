@@ -107,7 +107,7 @@ def test_inner_messages_are_on_the_page():
         ("for masks that see features 1 and their number; 1 to {} |", population.MOST_COLUMNS),
         ("features of an item, each cut to [-{0:g}, {0:g}];", population.LARGEST_FEATURE),
         ("item features, each cut to [-{0:g}, {0:g}]:", population.LARGEST_FEATURE),
-        ("its line is `(max - min) (G + {:g} D)^-1 g`", population.LINE_RIDGE),
+        ("`(max - min) (X^T C X + {:g} R D)^-1 g`", population.LINE_RIDGE),
         ("its pull is `{:g} (w / n) /", population.PULLS),
         ("cut to [{:g}, ", population.LEAST_PULL),
         (", {:g}]; 1 if fewer than two", population.MOST_PULL),

@@ -1,6 +1,7 @@
 """Centralised rankers to compare lists with; short, with numpy and scipy alone.
 
-They hold everybody's ratings. Each is tuned on a part of the training ratings, as ours could be.
+They hold everybody's ratings. Each is tuned on a part of the training ratings, also in what it
+takes for chosen: every rated item, those that are liked, or all by how much they are liked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +27,19 @@ class Ranker:
     grid: Sequence[Mapping[str, Any]]
 
 
-def chosen_matrix(ratings: Ratings, only_liked: bool, least: float) -> Any:
-    """1 for each rating, or for each that is at least `least`. (n_users, n_items), sparse."""
-    keep = ratings.values >= least if only_liked else np.ones(len(ratings), bool)
+def chosen_matrix(ratings: Ratings, chosen: str, least: float) -> Any:
+    """What was chosen. (n_users, n_items), sparse.
+
+    rated: 1 for each rating; liked: for each that is at least `least`; value: what a rating is
+    above the lowest, by the span of the scale.
+    """
+    values = np.ones(len(ratings), np.float32)
+    if chosen == "value":
+        values = ratings.scale.to_unit(ratings.values).astype(np.float32)
+    keep = (ratings.values >= least if chosen == "liked" else values > 0) & (values > 0)
     codes = (ratings.user_codes[keep], ratings.item_codes[keep])
     shape = (ratings.n_users, ratings.n_items)
-    return sparse.csr_matrix((np.ones(int(keep.sum()), np.float32), codes), shape=shape)
+    return sparse.csr_matrix((values[keep], codes), shape=shape)
 
 
 def popularity(ratings: Ratings, least: float) -> Scores:
@@ -40,9 +48,9 @@ def popularity(ratings: Ratings, least: float) -> Scores:
     return lambda users: np.tile(counts, (len(users), 1))
 
 
-def ease(ratings: Ratings, least: float, penalty: float, only_liked: bool) -> Scores:
+def ease(ratings: Ratings, least: float, penalty: float, chosen: str) -> Scores:
     """Steck 2019, Embarrassingly shallow autoencoders for sparse data: a closed form."""
-    x = chosen_matrix(ratings, only_liked, least)
+    x = chosen_matrix(ratings, chosen, least)
     known = np.flatnonzero(np.asarray(x.sum(axis=0)).ravel())
     gram = np.asarray((x[:, known].T @ x[:, known]).todense(), np.float32)
     gram[np.diag_indices(len(known))] += penalty
@@ -59,10 +67,10 @@ def ease(ratings: Ratings, least: float, penalty: float, only_liked: bool) -> Sc
 
 
 def ials(
-    ratings: Ratings, least: float, factors: int, weight: float, penalty: float, only_liked: bool
+    ratings: Ratings, least: float, factors: int, weight: float, penalty: float, chosen: str
 ) -> Scores:
     """Hu, Koren and Volinsky 2008, with the frequency-scaled penalty of Rendle et al. 2022."""
-    x = chosen_matrix(ratings, only_liked, least)
+    x = chosen_matrix(ratings, chosen, least)
     q = 0.1 / np.sqrt(factors) * np.random.default_rng(0).standard_normal((x.shape[1], factors))
     p = np.zeros((x.shape[0], factors))
     turned = x.T.tocsr()
@@ -77,10 +85,11 @@ def _half_step(x: Any, other: Array, weight: float, penalty: float) -> Array:
     everything = weight * other.T @ other
     found = np.zeros((x.shape[0], other.shape[1]))
     for row in range(x.shape[0]):
-        mine = other[x.indices[x.indptr[row] : x.indptr[row + 1]]]
+        own = slice(x.indptr[row], x.indptr[row + 1])
+        mine = other[x.indices[own]]
         pull = penalty * (len(mine) + weight * x.shape[1])
         normal = everything + mine.T @ mine + pull * np.eye(other.shape[1])
-        found[row] = linalg.solve(normal, mine.sum(axis=0), assume_a="pos")
+        found[row] = linalg.solve(normal, x.data[own] @ mine, assume_a="pos")
     return found
 
 
@@ -94,12 +103,21 @@ def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
 
 RANKERS = (
     Ranker("popularity", popularity, [{}]),
-    Ranker("EASE", ease, _grid(penalty=[50.0, 200.0, 500.0, 1500.0], only_liked=[False, True])),
+    Ranker(
+        "EASE",
+        ease,
+        _grid(
+            penalty=[50.0, 150.0, 400.0, 1000.0, 3000.0, 8000.0], chosen=["rated", "liked", "value"]
+        ),
+    ),
     Ranker(
         "iALS",
         ials,
         _grid(
-            factors=[32, 64], weight=[0.05, 0.15], penalty=[0.003, 0.01], only_liked=[False, True]
+            factors=[64, 128],
+            weight=[0.05, 0.15, 0.4],
+            penalty=[0.01, 0.02, 0.04],
+            chosen=["liked", "value"],
         ),
     ),
 )

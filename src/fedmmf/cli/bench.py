@@ -90,12 +90,12 @@ def ranking(
     if json:
         print_json({"data": train.name, "test": test, "rows": [asdict(row) for row in rows]})
         return
-    names = ("ndcg_at_10", "recall_at_20", "precision_at_10", "map_at_10", "mrr_at_10")
+    names = ("ndcg_at_10", "recall_at_20", "precision_at_10", "mrr_at_10")
     lines = [
         [row.name, *(f"{row.metrics[name]:.4f}" for name in names), f"{row.seconds:.1f}"]
         for row in rows
     ]
-    columns = ["", *(name.replace("_at_", "@") for name in names), "fit s"]
+    columns = ["", "nDCG@10", "rec.@20", "prec.@10", "MRR@10", "fit s"]
     title = f"{train.name}, test share {test:g}, all unrated items"
     results.print(table(title, columns, lines))
 

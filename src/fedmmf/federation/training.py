@@ -143,7 +143,8 @@ class Training:
 
     def _desk(self, roster: Roster) -> ServerDesk:
         invitation = self._invitation or self._plan.invitation()
-        return ServerDesk(roster, self._plan.catalogue, invitation, self._plan.settings)
+        plan = self._plan
+        return ServerDesk(roster, plan.catalogue, invitation, plan.settings, plan.regressors)
 
     def _wait_for_sites(self) -> None:
         """Until enough parties are here, and the others had some time to come as well."""

@@ -71,7 +71,7 @@ class PartyRun:
         self.undo: dict[str, Array] | None = None  # the users' state before this answer
         way = SUMS[invitation.sums]
         policy.check_way(way, invitation.minimum)
-        users.check_columns(invitation.columns, way)
+        users.check_columns(invitation.columns, way, policy)
         self.side: PartySide = way.party(self)
 
     @property

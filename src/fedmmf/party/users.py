@@ -150,12 +150,13 @@ class Users:
                 f"calls for {wanted}"
             )
 
-    def check_columns(self, n_columns: int, way: Way) -> None:
+    def check_columns(self, n_columns: int, way: Way, policy: Policy) -> None:
         """Refuse other columns of what users have in common than a constant, or the features.
 
         In the clear, moments of ratings and features would give ratings away.
         """
-        known = self._design.shape[1] if way.hides else 1
+        may_hide = way.hides and policy.sharing == "strict"
+        known = self._design.shape[1] if may_hide else 1
         if n_columns not in (1, known):
             may_be = f"1 or {known} columns" if known > 1 else "1 column"
             raise WireError(f"what users have in common has {may_be} here; got {n_columns}")

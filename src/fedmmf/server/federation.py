@@ -151,7 +151,8 @@ class FederationServer:
         """Ask everybody to join; those who do are summed from now on."""
         settings, invitation = self._plan.settings, self._plan.invitation()
         self.roster.invite(invitation)
-        desk = ServerDesk(self.roster, self._plan.catalogue, invitation, settings)
+        about = (self._plan.catalogue, invitation, settings, self._plan.regressors)
+        desk = ServerDesk(self.roster, *about)
         self._side = SUMS[settings.sums].server(desk)
         return self._side
 

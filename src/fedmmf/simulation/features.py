@@ -15,6 +15,7 @@ from fedmmf.sums.rare import are_rare, raters_needed, summed_items
 from fedmmf.wire import Layout
 
 ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
+FEWEST_HOLDERS = 5  # of a value of a profile
 STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
 
 
@@ -40,10 +41,17 @@ def scaled_features(features: Array) -> Array:
 
 
 def profile_values(ratings: Ratings) -> Array:
-    """What is known of each user; no columns where nothing is. (n_users, d)."""
+    """What is known of each user; no columns where nothing is. (n_users, d).
+
+    Without columns in which fewer than `FEWEST_HOLDERS` differ from the others: sums over users
+    would be about them alone.
+    """
     if ratings.profiles is None:
         return np.zeros((ratings.n_users, 0))
-    return np.asarray(ratings.profiles.values, np.float64)
+    values = np.asarray(ratings.profiles.values, np.float64)
+    usual = [np.unique(column, return_counts=True)[1].max() for column in values.T]
+    differ = len(values) - np.array(usual, np.int64)
+    return np.ascontiguousarray(values[:, differ >= FEWEST_HOLDERS])
 
 
 def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
@@ -53,8 +61,9 @@ def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
         return Census(np.zeros_like(counts), Population.unknown(scale))
     n_seen = content.shape[1] * FAMILIES[settings.mask].needs_features
     columns, lists = columns_of(settings, n_seen), UserLists(ratings.by_user, ratings.item_codes)
-    totals = everybodys_totals(lists, ratings.values, content[:, : columns - 1], scale)
-    return Census(counts, Population.of_totals(totals, columns, scale))
+    seen = content[:, : columns - 1]
+    totals = everybodys_totals(lists, ratings.values, seen, scale)
+    return Census(counts, Population.of_totals(totals, counts, seen, scale))
 
 
 def layout_of(census: Census, settings: Settings) -> Layout:

@@ -33,9 +33,10 @@ class Census:
     population: Population  # what users have in common
 
     @classmethod
-    def of(cls, sums: ItemSums, scale: RatingScale, n_columns: int) -> "Census":
-        """Read a survey's sums."""
-        return cls(sums.n_raters, Population.of_totals(sums.totals, n_columns, scale))
+    def of(cls, sums: ItemSums, scale: RatingScale, features: Array) -> "Census":
+        """Read a survey's sums; features are those of what users have in common. (n_items, d)."""
+        found = Population.of_totals(sums.totals, sums.n_raters, features, scale)
+        return cls(sums.n_raters, found)
 
     @classmethod
     def unknown(cls, catalogue: Catalogue) -> "Census":

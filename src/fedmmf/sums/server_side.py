@@ -67,6 +67,7 @@ class ServerDesk:
     catalogue: Catalogue
     invitation: Invitation
     settings: Any
+    content: Array  # public features of the items (n_items, d)
 
     @property
     def solver(self) -> Solver:
@@ -126,7 +127,8 @@ class ServerSide:
     def census(self) -> Census:
         """Ask everybody what they rated, and what users have in common."""
         found = self.sum("survey", Survey(with_ratings=False))
-        return Census.of(found, self.desk.catalogue.scale, self.desk.invitation.columns)
+        features = self.desk.content[:, : self.desk.invitation.columns - 1]
+        return Census.of(found, self.desk.catalogue.scale, features)
 
     def summed_items(self, n_raters: Array) -> Array:
         """Which items are summed from now on; all, where sums are in the clear. (n,) int32."""

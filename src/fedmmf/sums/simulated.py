@@ -20,6 +20,7 @@ class Group:
     counts: Array  # (n_items,) raters as the sum shows them
     noise_std: float = 0.0  # of each entry of the sum; such a sum has no totals
     is_collected: bool = False  # its masked ratings are with the server; it holds nothing out
+    is_clear: bool = False  # updates are seen one by one, and have no totals of the solver
 
     def sums(
         self, rows: Array, totals: Array, held_out: Array, noise: np.random.Generator
@@ -41,6 +42,8 @@ class Group:
         both = np.concatenate((tested, totals)) / (cohort.total_scale or 1.0)
         if self.noise_std or self.is_collected:
             both = np.zeros_like(both)
+        if self.is_clear:
+            both[len(tested) :] = 0.0
         return ItemSums(rows, self.counts, both)
 
 

@@ -236,7 +236,7 @@ class Setup:
         self.left_out, self.identities = body.many("i"), body.counted(32)
         self.degree, self.threshold = graph_of(self.n, self.batch, bool(self.identities))
         self.n_items, self.digits = sizes[self.layout], Digits(self.n_users)
-        width, n_totals = (1, 7) if self.for_survey else (rank, 2 + 1 + 2 * rank)
+        width, n_totals = (1, 8) if self.for_survey else (rank, 2 + 1 + 2 * rank)
         self.length = self.n_items * width + n_totals * self.digits.count
         self.peers = neighbours(self.n, self.degree, self.seed, self.party)
 
@@ -461,7 +461,7 @@ class PageParty:
         n_users, given, is_survey = self.setup.n_users, Body(publication[10:]), False
         bounds, items = self.bounds, self.layout if self.setup.layout in self.published else ()
         if publication[5] == SURVEY:
-            is_survey, bounds = True, (1.0, 16.0)
+            is_survey, bounds = True, (1.0, 65536.0)
             found, totals = self.describe(given.one("B"))
         else:
             found, totals = self.update(given)
@@ -478,12 +478,12 @@ class PageParty:
         low, high = self.scale
         unit = {item: (rating - low) / (high - low) - 0.5 for item, rating in self.ratings.items()}
         if with_ratings:
-            return {item: [single(x)] for item, x in unit.items()}, [0.0] * 7
+            return {item: [single(x)] for item, x in unit.items()}, [0.0] * 8
         n, a = len(unit), sum(unit.values()) / len(unit)
         squares = sum(x * x for x in unit.values()) / n
         v = max(squares - a * a, 0.0) * n / (n - 1) if n > 1 else 0.0
         levels = [1.0, a, a * a, v, v / n] if n > 1 else [0.0] * 5
-        return {item: [1.0] for item in self.ratings}, [*levels, a, 1.0]
+        return {item: [1.0] for item in self.ratings}, [1.0, a, *levels, n * a]
 
     def update(self, round_):
         round_.take(4 + 4 + 1 + 4)

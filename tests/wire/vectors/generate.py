@@ -330,7 +330,9 @@ def identity_of(name):
 def desk_of(roster, *, signed):
     settings = SimpleNamespace(signed=signed, min_raters=2, batch=1, smallest_cohort=3)
     catalogue = catalogue_of(ITEMS)
-    return ServerDesk(roster, catalogue, invitation(catalogue, "secure"), settings)
+    return ServerDesk(
+        roster, catalogue, invitation(catalogue, "secure"), settings, np.zeros((4, 0))
+    )
 
 
 def round_of(number, factors, layout=None):

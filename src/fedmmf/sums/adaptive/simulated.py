@@ -20,7 +20,7 @@ def groups(crowd: Simulated) -> list[Group]:
         counts = crowd.lists.counts(crowd.n_items, in_clear)
         cohort = Cohort(members=in_clear)
         collected = crowd.settings.collect_masked
-        found.append(Group(cohort, in_clear, counts, is_collected=collected))
+        found.append(Group(cohort, in_clear, counts, is_collected=collected, is_clear=True))
     if is_crowd(crowd, ~in_clear):
         found.append(hidden_group(crowd, ~in_clear))
     if not found:

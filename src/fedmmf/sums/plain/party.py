@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedmmf.errors import WireError
-from fedmmf.sums.contract import Work
+from fedmmf.sums.contract import HELD_OUT_TOTALS, Work
 from fedmmf.sums.party_side import PartySide
 from fedmmf.wire import Ask, Survey, Update
 
@@ -19,8 +19,10 @@ class PlainParty(PartySide):
         self._require_allowed(work)
         part = self.desk.contribute(work, None, None, n_parties=1)
         counts = part.counts if (part.counts != 1).any() else part.counts[:0]
-        round_ = 0 if isinstance(work, Survey) else work.round
-        return Update(round_, part.items, counts, np.asarray(part.rows, np.float32), part.totals)
+        round_, totals = 0 if isinstance(work, Survey) else work.round, part.totals
+        if round_:  # with its p_u, one update would tell the masked ratings at once
+            totals = np.concatenate((totals[:HELD_OUT_TOTALS], 0 * totals[HELD_OUT_TOTALS:]))
+        return Update(round_, part.items, counts, np.asarray(part.rows, np.float32), totals)
 
     def _require_allowed(self, work: Work) -> None:
         """Refuse to say in the clear what the party's owner did not allow."""

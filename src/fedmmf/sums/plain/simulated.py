@@ -9,9 +9,9 @@ from fedmmf.wire.frames import HEADER_BYTES, NAME_BYTES
 
 
 def groups(crowd: Simulated) -> list[Group]:
-    """Everybody, in floating point."""
-    everybody = np.ones(crowd.lists.n_users, bool)
-    return [Group(Cohort(), everybody, crowd.lists.counts(crowd.n_items))]
+    """Everybody, in floating point; as real parties would, if the solver lets them."""
+    everybody, counts = np.ones(crowd.lists.n_users, bool), crowd.lists.counts(crowd.n_items)
+    return [Group(Cohort(), everybody, counts, is_clear=crowd.solver.may_be_clear)]
 
 
 def cost(given: CostInput) -> Cost:
