@@ -1,6 +1,9 @@
 """Models that rank, models of what was chosen, of levels, and of people: as a user meets them."""
 
+from dataclasses import replace
+
 import numpy as np
+import polars as pl
 import pytest
 
 from fedmmf import FedMMF, RatingScale
@@ -381,3 +384,56 @@ def test_a_real_run_gives_what_the_simulation_gives(settings):
     np.testing.assert_allclose(
         real.predict(users, items), simulated.predict(users, items), rtol=1e-4, atol=1e-4
     )
+
+
+# What people have their ratings in
+
+
+def test_who_joins_brings_a_dictionary_or_a_frame(ranking, parts):
+    items = parts[0].item_ids[:5].tolist()
+    ratings = dict(zip(items, [5.0, 4.0, 1.0, 2.0, 3.0], strict=True))
+    frame = pl.DataFrame({"item_id": items, "rating": list(ratings.values())})
+    expected = ranking.join(ratings).recommend(4)["item_id"].to_list()
+    for given in (frame, frame.to_pandas()):
+        assert ranking.join(given).recommend(4)["item_id"].to_list() == expected
+    with pytest.raises(DataError, match=r"a dictionary, rating by item, or a frame .* got list"):
+        ranking.join(items)
+    with pytest.raises(DataError, match="missing: rating; arrived: item_id"):
+        ranking.join(frame.drop("rating"))
+
+
+def test_who_joins_a_model_of_what_was_chosen_brings_items(implicit, chosen):
+    items = chosen[0].item_ids[:5].tolist()
+    assert implicit.learned.is_implicit
+    expected = implicit.join(dict.fromkeys(items, 1.0)).recommend(4)["item_id"].to_list()
+    assert implicit.join(items).recommend(4)["item_id"].to_list() == expected
+    rated = pl.DataFrame({"item_id": items, "rating": [5.0, 4.0, 1.0, 2.0, 3.0]})
+    assert implicit.join(rated).recommend(4)["item_id"].to_list() == expected
+    with pytest.raises(DataError, match="got str"):
+        implicit.join("item")
+
+
+@pytest.mark.parametrize("value", [-3.5, 5.5, 99.0])
+def test_an_unrated_item_counts_as_a_low_rating(small, value):
+    with pytest.raises(SettingsError, match=r"between -3 and 5 on the scale 1\.\.5"):
+        FedMMF(objective="ranking", mask="mean", unrated_value=value, **QUICK).fit(small)
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e5])
+def test_scales_that_sums_have_no_digits_for_are_refused(small, factor):
+    scale = RatingScale(factor, 5 * factor, factor)
+    scaled = replace(small, values=(factor * small.values).astype(np.float32), scale=scale)
+    with pytest.raises(SettingsError, match=r"span between 0.001 and 10000.* Divide the ratings"):
+        FedMMF(mask="mean", solver="vb", **QUICK).fit(scaled)
+
+
+@pytest.mark.parametrize("shift", [-50.0, 90.0])
+def test_ratings_far_from_zero_are_learned_without_a_mask(small, shift):
+    """What an item starts from is no limit of what it may be."""
+    scale = RatingScale(1 + shift, 5 + shift, 1)
+    moved = replace(small, values=small.values + np.float32(shift), scale=scale)
+    found, usual = (
+        FedMMF(mask="none", solver="vb", **QUICK).fit(part).evaluate(part)["rmse"]
+        for part in (moved, small)
+    )
+    assert found < 1.1 * usual

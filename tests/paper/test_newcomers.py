@@ -10,7 +10,7 @@ from fedmmf.data import Ratings
 from fedmmf.errors import DataError
 from fedmmf.masks import FAMILIES
 from fedmmf.paper import newcomers
-from fedmmf.paper.newcomers import GIVEN, Situation, newcomer_rows
+from fedmmf.paper.newcomers import GIVEN, PULLS, Situation, best_pull, newcomer_rows
 from fedmmf.solvers import SOLVERS
 
 
@@ -88,10 +88,10 @@ def require_means(rows, found):
         errors = [p.values - items[p.item_codes] for p in (found.unseen, test)]
         expected = [np.sqrt(np.mean(np.square(error))) for error in errors]
         assert by_model[name] == pytest.approx(expected, abs=6e-5)
-    squares = []
+    pull, squares = best_pull(train), []
     for user in np.unique(test.user_codes):
         own, later = (part.select(part.user_codes == user) for part in (found.given, test))
-        bias = (own.values - items[own.item_codes]).sum() / (len(own) + 5.0)
+        bias = (own.values - items[own.item_codes]).sum() / (len(own) + pull)
         predicted = np.clip(items[later.item_codes] + bias, 1, 5)
         squares += np.square(later.values - predicted).tolist()
     expected = (by_model["item means, shrunken"][0], np.sqrt(np.mean(squares)))
@@ -103,3 +103,13 @@ def error_of(ratings: Ratings, predict) -> float:
     users = ratings.user_ids[ratings.user_codes]
     items = ratings.item_ids[ratings.item_codes]
     return float(np.sqrt(np.mean(np.square(ratings.values - predict(users, items)))))
+
+
+def test_the_pull_of_biases_is_chosen_on_training_users(timed, monkeypatch):
+    """Whose first ratings are given, and whose others are predicted; users differ here."""
+    train = Situation.of(timed).train
+    levels = 2.0 * (train.user_codes % 2) - 1.0
+    apart = replace(train, values=(3.0 + levels).astype(np.float32))
+    assert best_pull(apart) == min(PULLS)
+    alike = np.random.default_rng(0).integers(1, 6, len(train)).astype(np.float32)
+    assert best_pull(replace(train, values=alike)) == max(PULLS)

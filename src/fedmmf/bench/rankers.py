@@ -24,7 +24,7 @@ class Ranker:
 
     name: str
     fit: Callable[..., Scores]  # (ratings, least, **settings)
-    grid: Sequence[Mapping[str, Any]]
+    grid: Mapping[str, Sequence[Any]]
 
 
 def chosen_matrix(ratings: Ratings, chosen: str, least: float) -> Any:
@@ -93,31 +93,24 @@ def _half_step(x: Any, other: Array, weight: float, penalty: float) -> Array:
     return found
 
 
-def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every combination."""
-    found: list[dict[str, Any]] = [{}]
-    for name, some in values.items():
-        found = [{**one, name: value} for one in found for value in some]
-    return found
-
-
 RANKERS = (
-    Ranker("popularity", popularity, [{}]),
+    Ranker("popularity", popularity, {}),
     Ranker(
         "EASE",
         ease,
-        _grid(
-            penalty=[50.0, 150.0, 400.0, 1000.0, 3000.0, 8000.0], chosen=["rated", "liked", "value"]
-        ),
+        {
+            "chosen": ["rated", "liked", "value"],
+            "penalty": [50.0, 150.0, 400.0, 1000.0, 3000.0, 8000.0],
+        },
     ),
     Ranker(
         "iALS",
         ials,
-        _grid(
-            factors=[64, 128],
-            weight=[0.05, 0.15, 0.4],
-            penalty=[0.01, 0.02, 0.04],
-            chosen=["liked", "value"],
-        ),
+        {
+            "chosen": ["rated", "liked", "value"],
+            "weight": [0.05, 0.15, 0.4, 0.8],
+            "penalty": [0.005, 0.01, 0.02, 0.04],
+            "factors": [32, 64, 128],
+        },
     ),
 )

@@ -44,7 +44,7 @@ def compare(train: Ratings, test: Ratings, settings: Settings, tell: Tell) -> It
     least = relevant_rating(train.scale, None)
     for ranker in RANKERS:
         tell(ranker.name)
-        chosen = _tuned(ranker, train, least)
+        chosen = tuned(ranker, train, least)
         began = time.perf_counter()
         scores = ranker.fit(train, least, **chosen)
         seconds = time.perf_counter() - began
@@ -65,17 +65,28 @@ def _variants(settings: Settings) -> dict[str, Settings]:
     return {ours: settings, "fedmmf, ratings alone": alone}
 
 
-def _tuned(ranker: Ranker, train: Ratings, least: float) -> Mapping[str, Any]:
-    """The settings with the best lists on a part of the training ratings."""
-    if len(ranker.grid) == 1:
-        return ranker.grid[0]
+def tuned(ranker: Ranker, train: Ratings, least: float) -> dict[str, Any]:
+    """Settings with the best lists on a part of the training ratings.
+
+    One setting after the other, from the middle of the grid on, as long as lists get better.
+    """
     part, kept = train.split(VALIDATION, seed=1)
+    seen: dict[tuple[Any, ...], float] = {}
 
     def quality(settings: Mapping[str, Any]) -> float:
-        found = judged(ranker.fit(part, least, **settings), part, kept, least)
-        return found["ndcg_at_10"]
+        key = tuple(settings.values())
+        if key not in seen:
+            found = judged(ranker.fit(part, least, **settings), part, kept, least)
+            seen[key] = found["ndcg_at_10"]
+        return seen[key]
 
-    return max(ranker.grid, key=quality)
+    best = {name: values[len(values) // 2] for name, values in ranker.grid.items()}
+    while True:
+        before = dict(best)
+        for name, values in ranker.grid.items():
+            best = max(({**best, name: value} for value in values), key=quality)
+        if best == before:
+            return best
 
 
 def _ours(model: FedMMF) -> Scores:

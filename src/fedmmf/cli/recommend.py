@@ -10,7 +10,7 @@ import polars as pl
 import typer
 
 from fedmmf.cli.choices import JsonOption, Reading
-from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.config import Settings
 from fedmmf.data import read_own_ratings
@@ -45,6 +45,7 @@ class ModelChoice:
         if self.model is not None:
             return FedMMF.load(self.model)
         ratings = Reading().load(str(self.data))
+        settings = for_implicit(settings) if ratings.is_implicit else settings
         with progress_bar(ratings.name) as progress:
             return FedMMF(**settings.model_dump()).fit(ratings, progress=progress)
 
@@ -130,9 +131,13 @@ def recommend(
     outputs.check()
     recipients.check()
     ids, asked = recipients.ids(), choice.asked()
-    own = None if recipients.ratings is None else read_own_ratings(recipients.ratings)
     fitted = model.fitted(settings)
-    found = _lists(fitted, ids, asked) if own is None else _newcomers(fitted, own, asked)
+    if recipients.ratings is None:
+        found = _lists(fitted, ids, asked)
+    else:
+        learned = fitted.learned
+        own = read_own_ratings(recipients.ratings, learned.scale, asked=learned.is_implicit)
+        found = _newcomers(fitted, own, asked)
     if outputs.out is not None:
         _write(found.rows, outputs.out)
     if outputs.json:

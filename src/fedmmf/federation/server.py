@@ -211,6 +211,11 @@ class Server:
         parcel = self._store.model
         if not parcel:
             raise SettingsError("there is nothing to evaluate before training is done")
+        if self._charter.training.objective == "ranking":
+            raise SettingsError(
+                "this federation ranks: its scores are no ratings, so that they have no error. "
+                "Sites judge no lists yet; `fedmmf federation recommend` shows them"
+            )
         here = self._sites.here()
         questions = dict.fromkeys(here, name_of(parcel))
         replies = self._link.ask("evaluate", questions, self._charter.deadlines.answer)

@@ -17,13 +17,16 @@ from fedmmf.masks.indicator import privacy_groups
 from fedmmf.model.accuracy import Accuracy, evaluated
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
-from fedmmf.model.newcomer import Newcomer, welcome
+from fedmmf.model.newcomer import Newcomer, own_ratings, welcome
 from fedmmf.model.summary import summarize
 from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TradeoffPoint, TrainResult
+from fedmmf.scale import RatingScale
 from fedmmf.simulation import Progress, no_progress, train, train_real
 from fedmmf.simulation.costs import RoundSizes, cost_input, tradeoff
 from fedmmf.solvers.vb.form import MOST_COLUMNS
 from fedmmf.sums.costs import CostInput
+
+_SPANS = (1e-3, 1e4)  # of the ratings' scale, that sums of `vb` have digits for
 
 
 class FedMMF:
@@ -185,13 +188,14 @@ class FedMMF:
             f"{'neither' if user is None else 'both'}"
         )
 
-    def join(self, ratings: Mapping[Id, float]) -> "Newcomer":
+    def join(self, ratings: Mapping[Id, float] | Ids | Any) -> "Newcomer":
         """Welcome a user after training: a mask from own ratings, p_u from the fixed item factors.
 
         Args:
-            ratings: rating by item id.
+            ratings: rating by item id; or a frame with the columns item_id and rating; or, of a
+                model that was trained without ratings, the items alone.
         """
-        return welcome(self.learned, self._settings, ratings)
+        return welcome(self.learned, self._settings, own_ratings(self.learned, ratings))
 
     def traffic(self) -> RoundTraffic:
         """Bytes that a user sends and receives per round, on average, as `wire` encodes them.
@@ -279,13 +283,29 @@ class FedMMF:
         return model
 
 
+def _require_usual(scale: RatingScale, settings: Settings) -> None:
+    """Refuse scales and values for which the numbers of `vb` have no room, or no meaning."""
+    value, least = settings.unrated_value, scale.min - scale.span
+    if value != "auto" and not least <= value <= scale.max:
+        raise SettingsError(
+            f"unrated_value is a low rating, between {least:g} and {scale.max:g} on the scale "
+            f"{scale}; got {value:g}"
+        )
+    if settings.solver == "vb" and not _SPANS[0] <= scale.span <= _SPANS[1]:
+        raise SettingsError(
+            f"solver 'vb' needs ratings with a span between {_SPANS[0]:g} and {_SPANS[1]:g}; "
+            f"{scale} has {scale.span:g}. Divide the ratings, or use solver 'sgd'"
+        )
+
+
 def _require_ratings(ratings: Ratings, settings: Settings) -> None:
     """Refuse to predict what nobody has said, and levels that are none."""
     if ratings.is_implicit and settings.objective == "rating":
         raise SettingsError(
             f"{ratings.name!r} has no ratings to predict, only what was chosen; rank instead: "
-            "FedMMF(objective='ranking', mask='none')"
+            "objective 'ranking', mask 'none' (--objective ranking --mask none)"
         )
+    _require_usual(ratings.scale, settings)
     if settings.likelihood == "ordinal" and ratings.scale.n_levels > MOST_COLUMNS:
         raise SettingsError(
             f"likelihood 'ordinal' needs a scale of {MOST_COLUMNS:,} levels at most; "

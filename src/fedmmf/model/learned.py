@@ -174,6 +174,11 @@ class Learned:
         return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
 
     @property
+    def is_implicit(self) -> bool:
+        """Whether it was trained on what was chosen, without ratings."""
+        return self.objective == "ranking" and self.means.overall == self.scale.max
+
+    @property
     def rounds(self) -> int:
         """Rounds of all members."""
         return sum(len(member.history) for member in self.members)

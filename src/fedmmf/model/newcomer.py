@@ -1,6 +1,6 @@
 """Somebody who joins after training: a party of its own, with the model's item factors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import polars as pl
 
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
+from fedmmf.data.frames import to_polars
 from fedmmf.errors import DataError
 from fedmmf.lists import UserLists
 from fedmmf.model.learned import Learned
@@ -46,6 +47,36 @@ class Newcomer:
             self._party.join_late(*about, member.public, self._learned.population)
             scores.append(self._party.scores(codes))
         return np.asarray(np.mean(scores, axis=0))
+
+
+def own_ratings(learned: Learned, given: Any) -> Mapping[Id, float]:
+    """A newcomer's ratings by item, from what people have them in."""
+    if isinstance(given, Mapping):
+        return given
+    if hasattr(given, "columns"):
+        return _of_frame(to_polars(given), learned)
+    if learned.is_implicit and not isinstance(given, str) and isinstance(given, Iterable):
+        return dict.fromkeys(given, learned.scale.max)
+    raise DataError(
+        "a newcomer's ratings are a dictionary, rating by item, or a frame with the columns "
+        f"item_id and rating; got {type(given).__name__}"
+    )
+
+
+def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
+    wanted = ["item_id"] if learned.is_implicit else ["item_id", "rating"]
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        arrived = ", ".join(frame.columns)
+        raise DataError(
+            f"a newcomer's frame needs {' and '.join(wanted)}; missing: {', '.join(missing)}; "
+            f"arrived: {arrived}"
+        )
+    items = frame["item_id"].to_list()
+    values = [learned.scale.max] * len(items)
+    if not learned.is_implicit:
+        values = frame["rating"].to_list()
+    return dict(zip(items, values, strict=True))
 
 
 def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:

@@ -19,7 +19,8 @@ from fedmmf.model import FedMMF
 from fedmmf.solvers import SOLVERS
 
 TEST, GIVEN = 0.2, 10  # share of the ratings; ratings that newcomers join with
-BIAS_SHRINKAGE = 5.0  # ratings' worth of pull of biases towards none
+BIAS_SHRINKAGE = 5.0  # ratings' worth of pull of items' means towards the overall one
+PULLS = (1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0)  # of users' biases towards none
 Tell = Callable[[str], None]
 
 
@@ -53,10 +54,16 @@ class Situation:
                 f"{ratings.name!r} has nobody new with more than {GIVEN} of its latest ratings"
             )
         unseen = later.select(is_new)
-        order = np.lexsort((times[is_new], unseen.user_codes))
-        place = np.empty(len(unseen), np.int64)  # (n,) among the ratings of its user
-        place[order] = np.arange(len(unseen)) - unseen.by_user[unseen.user_codes[order]]
-        return cls(train, unseen, unseen.select(place < GIVEN), unseen.select(place >= GIVEN))
+        return cls(train, unseen, *_first_and_rest(unseen))
+
+
+def _first_and_rest(ratings: Ratings) -> tuple[Ratings, Ratings]:
+    """Each user's earliest ratings, `GIVEN` of them, and the others."""
+    times = np.zeros(len(ratings)) if ratings.timestamps is None else ratings.timestamps
+    order = np.lexsort((times, ratings.user_codes))
+    place = np.empty(len(ratings), np.int64)  # (n,) among the ratings of its user
+    place[order] = np.arange(len(ratings)) - ratings.by_user[ratings.user_codes[order]]
+    return ratings.select(place < GIVEN), ratings.select(place >= GIVEN)
 
 
 def newcomer_rows(ratings: Ratings, seed: int, tell: Tell) -> Iterator[NewcomerRow]:
@@ -92,13 +99,13 @@ def _means(found: Situation) -> Iterator[NewcomerRow]:
     """Of items alone, as they are and shrunken, and of items and users."""
     unseen, test = found.unseen, found.test
     nobody = np.zeros(found.train.n_users)
-    for name, shrinkage, has_bias in (
-        ("item means", 0.0, False),
-        ("item means, shrunken", BIAS_SHRINKAGE, False),
-        ("item and user bias", BIAS_SHRINKAGE, True),
+    for name, shrinkage, pull in (
+        ("item means", 0.0, None),
+        ("item means, shrunken", BIAS_SHRINKAGE, None),
+        ("item and user bias", BIAS_SHRINKAGE, best_pull(found.train)),
     ):
         items = _item_means(found.train, shrinkage)
-        bias = _user_bias(found.given, items) if has_bias else nobody
+        bias = nobody if pull is None else _user_bias(found.given, items, pull)
         both = test.scale.clip(items[test.item_codes] + bias[test.user_codes])
         errors = (
             evaluation.rmse(unseen.values, items[unseen.item_codes]),
@@ -115,9 +122,20 @@ def _item_means(ratings: Ratings, shrinkage: float) -> Array:
     return np.asarray(overall + sums / np.maximum(counts + shrinkage, 1.0))
 
 
-def _user_bias(given: Ratings, items: Array) -> Array:
-    """What users give beyond the items' means, shrunken. (n_users,)."""
+def best_pull(train: Ratings) -> float:
+    """Which pull serves users of the training part best, were they newcomers."""
+    items, (given, rest) = _item_means(train, BIAS_SHRINKAGE), _first_and_rest(train)
+
+    def error(pull: float) -> float:
+        bias = _user_bias(given, items, pull)[rest.user_codes]
+        return evaluation.rmse(rest.values, rest.scale.clip(items[rest.item_codes] + bias))
+
+    return min(PULLS, key=error)
+
+
+def _user_bias(given: Ratings, items: Array, pull: float) -> Array:
+    """What users give beyond the items' means, shrunken by so many ratings' worth. (n_users,)."""
     beyond = given.values - items[given.item_codes]
     counts = np.bincount(given.user_codes, minlength=given.n_users)
     sums = np.bincount(given.user_codes, beyond, given.n_users)
-    return np.asarray(sums / (counts + BIAS_SHRINKAGE))
+    return np.asarray(sums / (counts + pull))

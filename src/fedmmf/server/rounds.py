@@ -191,11 +191,13 @@ class Coordinator:
 
 def divergence(settings: Any, round_: int) -> DivergenceError:
     """What to tell whoever chose the settings."""
-    return DivergenceError(
-        f"training diverged in round {round_}: factors are no longer finite with solver "
-        f"{settings.solver!r}, step {settings.step!r} and learning_rate "
-        f"{settings.learning_rate}. Lower the learning rate or use step 'adam'."
-    )
+    said = f"training diverged in round {round_}: numbers are no longer finite with solver "
+    if settings.solver != "sgd":
+        hint = "Are the ratings what they should be? `fedmmf data info` shows their scale."
+        return DivergenceError(f"{said}{settings.solver!r}. {hint}")
+    said += f"'sgd', step {settings.step!r} and learning_rate {settings.learning_rate}. "
+    better = "Lower the learning rate" + " or use step 'adam'" * (settings.step != "adam")
+    return DivergenceError(f"{said}{better}.")
 
 
 def one_round(coordinator: Coordinator, participants: Participants) -> None:
