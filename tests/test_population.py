@@ -97,6 +97,8 @@ def test_numbers_that_nobody_can_have_break_nothing():
         found = Population.of_totals(totals, counts, features, SCALE)
         assert np.isfinite(found.line).all()
         assert population.LEAST_PULL <= found.pull <= population.MOST_PULL
+        none = Population.of_totals(totals, 0 * counts, features, SCALE)
+        assert np.isfinite(none.line).all()
         alone = Population.of_totals(totals[: n_totals(1)], counts, features[:, :0], SCALE)
         assert 1.0 <= alone.line[0] <= 5.0
 

@@ -64,9 +64,9 @@ class Population:
         levels, moments = totals[:_N_LEVELS], totals[_N_LEVELS:]  # (7,), (m,)
         if levels[0] < 0.5:
             return cls.unknown(scale)
-        x, weights = _design(features), np.asarray(n_raters, np.float64)
+        x, weights = _design(features), np.maximum(np.asarray(n_raters, np.float64), 0.0)
         normal = x.T @ (weights[:, np.newaxis] * x)
-        ridge = np.full(len(normal), LINE_RIDGE * weights.sum() / levels[0])
+        ridge = np.full(len(normal), LINE_RIDGE * max(weights.sum() / levels[0], 1.0))
         ridge[0] = 1e-9
         normal[np.diag_indices(len(normal))] += ridge
         slopes = scale.span * np.linalg.solve(normal, moments)[1:]

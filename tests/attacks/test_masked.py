@@ -100,12 +100,14 @@ def test_a_linear_mask_is_undone_exactly(small, changes):
 def test_what_masks_shrink_towards_is_public_and_attackers_use_it(small, mask):
     view = exposed(small, mask, mask_strength=3.0)
     seen = np.clip(view.features, -4, 4)[small.item_codes] if mask == "lr" else np.zeros((1800, 0))
-    # A regression in which every user counts once, and weights of features have a penalty of 5.
-    weight = 1 / np.sqrt(np.diff(small.by_user)[small.user_codes])
-    rows = weight[:, np.newaxis] * np.column_stack((np.ones(1800), seen))
-    penalty = np.sqrt(5.0) * np.eye(rows.shape[1])[1:]
-    targets = np.concatenate((weight * small.values, np.zeros(len(penalty))))
+    # A regression in which features have a penalty of five users' ratings, 30 each; at the mean
+    # rated item it gives the mean of users' means.
+    rows = np.column_stack((np.ones(1800), np.broadcast_to(seen, (1800, seen.shape[1]))))
+    penalty = np.sqrt(5.0 * 30.0) * np.eye(rows.shape[1])[1:]
+    targets = np.concatenate((small.values, np.zeros(len(penalty))))
     line = np.linalg.lstsq(np.vstack((rows, penalty)), targets)[0]
+    means = np.bincount(small.user_codes, small.values) / np.diff(small.by_user)
+    line[0] = means.mean() - rows[:, 1:].mean(axis=0) @ line[1:]
     np.testing.assert_allclose(view.population.line, line, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(view.base, np.clip(line[0] + seen @ line[1:], 1, 5), rtol=1e-6)
     assert np.abs(view.base - view.scale.midpoint).mean() > 0.1

@@ -51,6 +51,7 @@ from fedmmf.wire import (
 )
 
 N_PARTIES = 5
+SMALL = 2**12
 WIRE = (Invitation, SecureSetup, SecureTrip, Adopt, Finish, Survey, Layout, Round)
 INNER = (messages.Keys, messages.Boxes, messages.Survivors, messages.Request)
 EVERY_FIELD = {
@@ -266,14 +267,16 @@ class Watch:
 def _size(total, parts):
     """How few of the parts some entry of a total is the sum of, where these are too few; else 0.
 
-    Parts are of 32 bits, and those of a survey all the same but for levels and variances, which
-    are of many bits too: none is another's sum by chance.
+    Parts are of 32 bits, and those of a survey all the same but for levels and variances. Small
+    numbers, as counts and the higher digits of totals are, say nothing: they are others' sums by
+    chance.
     """
     parts = [part for part in parts if part.shape == total.shape]
     for size in range(1, MINIMUM_COHORT):
         for group in combinations(parts, size):
             same = np.sum(group, axis=0, dtype=total.dtype)
-            is_read = ((same == total) | (-same == total)) & np.all(group, axis=0)
+            is_large = np.all([np.minimum(part, -part) > SMALL for part in group], axis=0)
+            is_read = ((same == total) | (-same == total)) & is_large
             if is_read.any():
                 return size
     return 0
