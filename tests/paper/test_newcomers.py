@@ -105,7 +105,7 @@ def error_of(ratings: Ratings, predict) -> float:
     return float(np.sqrt(np.mean(np.square(ratings.values - predict(users, items)))))
 
 
-def test_the_pull_of_biases_is_chosen_on_training_users(timed, monkeypatch):
+def test_the_pull_of_biases_is_chosen_on_training_users(timed):
     """Whose first ratings are given, and whose others are predicted; users differ here."""
     train = Situation.of(timed).train
     levels = 2.0 * (train.user_codes % 2) - 1.0
