@@ -9,13 +9,29 @@ from typer.testing import CliRunner
 
 from fedmmf import FedMMF
 from fedmmf.bench import ranking
-from fedmmf.bench.rankers import RANKERS, Ranker, _half_step, chosen_matrix, ease, ials, popularity
-from fedmmf.bench.ranking import compare, judged
+from fedmmf.bench.rankers import (
+    RANKERS,
+    Ranker,
+    _half_step,
+    chosen_matrix,
+    ease,
+    ials,
+    item_knn,
+    popularity,
+)
+from fedmmf.bench.ranking import RankingRun, behind, judged
 from fedmmf.cli.app import app
 from fedmmf.config import Settings
+from fedmmf.kept import Kept
 
 LEAST = 4.0
 QUICK = {"factors": 3, "rounds": 2}
+OURS = ["fedmmf, strict", "fedmmf, ratings alone"]
+
+
+@pytest.fixture(autouse=True)
+def no_peers(monkeypatch):
+    monkeypatch.setattr(ranking, "installed_rankers", lambda: ())
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +95,18 @@ def test_all_rank_the_same_candidates_by_the_same_metrics(parts, monkeypatch):
     monkeypatch.setattr(ranking, "RANKERS", (RANKERS[0], Ranker("EASE", ease, grid)))
     told: list[str] = []
     settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
-    rows = list(compare(train, test, settings, told.append))
-    assert [row.name for row in rows] == told
-    ours = "fedmmf, strict"
-    assert told == ["popularity", "EASE", ours, "fedmmf, ratings alone"]
+    rows = list(RankingRun([parts], settings, tell=told.append).rows())
+    assert [row.name for row in rows] == ["popularity", "EASE", *OURS]
+    assert told == [
+        *(f"{name}, {what}" for name in ("popularity", "EASE") for what in ("tuned", "split-0")),
+        *(f"{name}, split-0" for name in OURS),
+    ]
     part, kept = train.split(0.1, seed=1)
 
     def quality(chosen, penalty):
         return judged(ease(part, LEAST, penalty, chosen), part, kept, LEAST)["ndcg_at_10"]
 
-    mine = rows[1].settings
+    mine = rows[1].splits[0].settings
     others = [(mine["chosen"], penalty) for penalty in grid["penalty"]]
     others += [(chosen, mine["penalty"]) for chosen in grid["chosen"]]
     found = {other: quality(*other) for other in others}
@@ -96,9 +114,37 @@ def test_all_rank_the_same_candidates_by_the_same_metrics(parts, monkeypatch):
     assert found[mine["chosen"], mine["penalty"]] == max(found.values())
     model = FedMMF(**settings.model_dump()).fit(train)
     expected = model.evaluate(test, top=10)["ranking"]
-    for name, value in rows[2].metrics.items():
+    for name, value in rows[2].splits[0].metrics.items():
         assert value == pytest.approx(expected.metrics()[name], abs=1e-4)
-        assert rows[0].metrics[name] == pytest.approx(expected.popularity.metrics()[name], abs=1e-4)
+        assert rows[0].mean(name) == pytest.approx(expected.popularity.metrics()[name], abs=1e-4)
+
+
+def test_item_knn_scores_by_damped_cosines_with_the_nearest(small):
+    x = np.asarray(chosen_matrix(small, "value", LEAST).todense(), np.float64)
+    lengths = np.linalg.norm(x, axis=0)
+    near = x.T @ x / (np.outer(lengths, lengths) + 3.0)
+    np.fill_diagonal(near, 0.0)
+    for row in near:
+        row[row < np.sort(row)[-5]] = 0.0
+    scores = item_knn(small, LEAST, neighbours=5, damping=3.0, chosen="value")(np.arange(4))
+    np.testing.assert_allclose(scores, x[:4] @ near.T, atol=1e-4)
+
+
+def test_splits_are_kept_paired_and_not_run_again(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(ranking, "RANKERS", RANKERS[:1])
+    splits = [small.split(0.2, seed=seed) for seed in (0, 1, 2)]
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    first = list(RankingRun(splits, settings, Kept(tmp_path)).rows())
+    assert [len(set(row.each())) for row in first] == [3, 3, 3]
+    monkeypatch.setattr(ranking, "judged", lambda *_: 1 / 0)
+    again = list(RankingRun(splits, settings, Kept(tmp_path)).rows())
+    assert [row.to_json_dict() for row in again] == [row.to_json_dict() for row in first]
+    found = behind(first)["popularity"]
+    differences = np.subtract(first[1].each(), first[0].each())
+    assert found.mean == pytest.approx(differences.mean(), abs=1e-5)
+    assert found.low < found.mean < found.high
+    with pytest.raises(ZeroDivisionError):
+        list(RankingRun(splits, settings.changed(factors=2), Kept(tmp_path)).rows())
 
 
 def test_lists_have_nothing_that_was_rated_in_training(parts):
@@ -121,7 +167,7 @@ def test_tuning_does_not_see_the_test_part(parts, monkeypatch):
     turned = replace(test, values=test.scale.max + test.scale.min - test.values)
     settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
     first, second = (
-        next(compare(train, part, settings, lambda _: None)) for part in (test, turned)
+        next(RankingRun([(train, part)], settings).rows()).splits[0] for part in (test, turned)
     )
     assert first.settings == second.settings
     assert first.metrics != second.metrics

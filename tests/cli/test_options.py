@@ -74,7 +74,7 @@ FLAGS = {
         --out=attacks""",
     "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
     "bench ranking": f"""
-        --data=ml-100k {READING} --test=0.2 --mask=mean --factors=64 --rounds=auto
+        --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64 --rounds=auto
         --implicit-prior=both --ensemble=1""",
     "bench secagg": """
         --clients=100 --length=100000 --neighbours=None --drop=0.05 --flower/--no-flower=None""",

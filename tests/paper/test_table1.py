@@ -7,6 +7,7 @@ import pytest
 
 from fedmmf.data import UserProfiles
 from fedmmf.errors import CheckpointError, SettingsError, UnknownNameError
+from fedmmf.kept import Kept, path_in
 from fedmmf.paper import hyperparameters, table1
 from fedmmf.paper.models import ROWS, chosen, row_called, run_row
 from fedmmf.paper.published import PAPER, paper_figure
@@ -54,10 +55,10 @@ def jobs(names=("LocalLR", "FedLR"), runs=3):
 
 
 def test_the_table_is_mean_and_deviation_of_its_runs(small, tmp_path):
-    rows = run_table(jobs(), lambda name: small, tmp_path)
+    rows = run_table(jobs(), lambda name: small, Kept(tmp_path))
     assert [row.model for row in rows] == ["LocalLR", "FedLR"]
-    results = [json.loads(job.path(tmp_path).read_text()) for job in jobs()[:3]]
-    rmse = [result["rmse"] for result in results]
+    results = [json.loads(path_in(tmp_path, job.key).read_text()) for job in jobs()[:3]]
+    rmse = [result["found"]["rmse"] for result in results]
     assert rows[0].rmse_mean == pytest.approx(np.mean(rmse), abs=1e-5)
     assert rows[0].rmse_std == pytest.approx(np.std(rmse, ddof=1), abs=1e-5)
     assert rows[0].runs == 3
@@ -66,12 +67,14 @@ def test_the_table_is_mean_and_deviation_of_its_runs(small, tmp_path):
 
 def test_a_row_that_ignores_profiles_is_left_out_where_there_are_none(small, tmp_path):
     names = ("FedLR", "FedLR without profiles")
-    rows = run_table(jobs(names, 1), lambda name: small, tmp_path)
+    rows = run_table(jobs(names, 1), lambda name: small, Kept(tmp_path))
     assert [row.model for row in rows] == ["FedLR"]
     with pytest.raises(SettingsError, match="no user profiles"):
-        run_table(jobs(names[1:], 1), lambda name: small, tmp_path)
+        run_table(jobs(names[1:], 1), lambda name: small, Kept(tmp_path))
     known = UserProfiles(("a",), np.arange(small.n_users)[:, np.newaxis] / small.n_users)
-    rows = run_table(jobs(names, 1), lambda name: small.with_profiles(known), tmp_path / "more")
+    rows = run_table(
+        jobs(names, 1), lambda name: small.with_profiles(known), Kept(tmp_path / "more")
+    )
     assert [row.model for row in rows] == list(names)
     assert rows[0].rmse_mean != rows[1].rmse_mean
 
@@ -85,28 +88,29 @@ def test_a_killed_reproduction_continues(small, tmp_path, monkeypatch):
             raise KilledError
 
     with pytest.raises(KilledError):
-        run_table(jobs(), lambda name: small, tmp_path, stop)
+        run_table(jobs(), lambda name: small, Kept(tmp_path), stop)
     ran = []
     real = table1.run_row
     monkeypatch.setattr(table1, "run_row", lambda *a: ran.append(a[0].name) or real(*a))
-    resumed = run_table(jobs(), lambda name: small, tmp_path)
+    resumed = run_table(jobs(), lambda name: small, Kept(tmp_path))
     assert ran == ["FedLR", "FedLR"]  # four of the six were there
-    assert resumed == run_table(jobs(), lambda name: small, tmp_path)
+    assert resumed == run_table(jobs(), lambda name: small, Kept(tmp_path))
 
 
 def test_other_settings_run_anew(small, tmp_path):
-    first = run_table(jobs(["LocalLR"], 1), lambda name: small, tmp_path)
+    first = run_table(jobs(["LocalLR"], 1), lambda name: small, Kept(tmp_path))
     hyperparameters.save_tuned("small", {"LocalLR": {"mask_strength": 1.0}})
-    second = run_table(jobs(["LocalLR"], 1), lambda name: small, tmp_path)
+    second = run_table(jobs(["LocalLR"], 1), lambda name: small, Kept(tmp_path))
     assert first[0].rmse_mean != second[0].rmse_mean
 
 
 def test_a_broken_result_says_so(small, tmp_path):
     (job,) = jobs(["LocalLR"], 1)
-    job.path(tmp_path).parent.mkdir(parents=True)
-    job.path(tmp_path).write_text("{")
+    path = path_in(tmp_path, job.key)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
     with pytest.raises(CheckpointError, match="Delete it"):
-        run_table([job], lambda name: small, tmp_path)
+        run_table([job], lambda name: small, Kept(tmp_path))
 
 
 CONTRACT = [

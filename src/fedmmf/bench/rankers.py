@@ -1,4 +1,4 @@
-"""Centralised rankers to compare lists with; short, with numpy and scipy alone.
+"""Centralised rankers to compare lists with; short, with what is installed anyway.
 
 They hold everybody's ratings. Each is tuned on a part of the training ratings, also in what it
 takes for chosen: every rated item, those that are liked, or all by how much they are liked.
@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 from scipy import linalg, sparse
+from threadpoolctl import threadpool_limits
 
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
@@ -66,6 +68,36 @@ def ease(ratings: Ratings, least: float, penalty: float, chosen: str) -> Scores:
     return scores
 
 
+def item_knn(
+    ratings: Ratings, least: float, neighbours: int, damping: float, chosen: str
+) -> Scores:
+    """Items near to those that were chosen: cosines, damped for rare items, the nearest alone.
+
+    Sarwar et al. 2001; Deshpande and Karypis 2004.
+    """
+    x = chosen_matrix(ratings, chosen, least)
+    lengths = np.sqrt(np.asarray(x.multiply(x).sum(axis=0)).ravel())  # (n_items,)
+    near = sparse.csr_matrix(x.T @ x)
+    near.setdiag(0.0)
+    near.eliminate_zeros()
+    of_pair = np.repeat(lengths, np.diff(near.indptr)) * lengths[near.indices] + damping
+    near.data /= of_pair.astype(near.dtype)
+    _keep_largest(near.indptr, near.data, neighbours)
+    near.eliminate_zeros()
+    turned = near.T.tocsr()
+    return lambda users: np.asarray((x[users] @ turned).todense())
+
+
+@numba.njit(cache=True)
+def _keep_largest(begins: Array, data: Array, n: int) -> None:
+    """Set all but the n largest of each row to 0."""
+    for row in range(len(begins) - 1):
+        own = data[begins[row] : begins[row + 1]]
+        if len(own) > n:
+            least = np.partition(own, len(own) - n)[len(own) - n]
+            own[own < least] = 0.0
+
+
 def ials(
     ratings: Ratings, least: float, factors: int, weight: float, penalty: float, chosen: str
 ) -> Scores:
@@ -82,19 +114,37 @@ def ials(
 
 def _half_step(x: Any, other: Array, weight: float, penalty: float) -> Array:
     """Solve for every row of x; unrated entries are zeros with a weight. (n, factors)."""
-    everything = weight * other.T @ other
     found = np.zeros((x.shape[0], other.shape[1]))
-    for row in range(x.shape[0]):
-        own = slice(x.indptr[row], x.indptr[row + 1])
-        mine = other[x.indices[own]]
-        pull = penalty * (len(mine) + weight * x.shape[1])
-        normal = everything + mine.T @ mine + pull * np.eye(other.shape[1])
-        found[row] = linalg.solve(normal, x.data[own] @ mine, assume_a="pos")
+    with threadpool_limits(limits=1, user_api="blas"):  # rows are shared between threads already
+        _solve_rows(x.indptr, x.indices, x.data, other, (weight, penalty), found)
     return found
+
+
+@numba.njit(cache=True, parallel=True)
+def _solve_rows(
+    begins: Array, columns: Array, data: Array, other: Array, pulls: tuple[float, float], out: Array
+) -> None:
+    weight, penalty = pulls
+    everything = weight * (other.T @ other)  # (factors, factors)
+    for row in numba.prange(len(begins) - 1):
+        own = slice(begins[row], begins[row + 1])
+        mine = other[columns[own]]  # (n, factors)
+        pull = penalty * (len(mine) + weight * len(other))
+        normal = everything + mine.T @ mine + pull * np.eye(other.shape[1])
+        out[row] = np.linalg.solve(normal, data[own].astype(np.float64) @ mine)
 
 
 RANKERS = (
     Ranker("popularity", popularity, {}),
+    Ranker(
+        "item kNN",
+        item_knn,
+        {
+            "chosen": ["rated", "liked", "value"],
+            "neighbours": [10, 20, 50, 100, 200, 400],
+            "damping": [0.0, 3.0, 10.0, 30.0],
+        },
+    ),
     Ranker(
         "EASE",
         ease,

@@ -1,23 +1,29 @@
-"""Lists beside those of centralised rankers: one split, one set of candidates, one set of metrics.
+"""Lists beside those of centralised rankers: the same splits, candidates and metrics for all.
 
-Rankers are tuned by nDCG@10 on a tenth of the training ratings, then fitted to all of them. They
-see ratings alone; ours sees item features and profiles too, where there are any, and has a row
+Rankers are tuned by nDCG@10 on a tenth of the first split's training ratings, then fitted to all
+of a split's. (These are in part test ratings of the other splits, which can only help rankers.)
+They see ratings alone; ours sees item features and profiles too, where there are any, and has a row
 without them. Ours runs with its defaults, which were chosen while looking at results on these very
 sets. Every list is of all items that the user has not rated in training.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fedmmf import __version__
 from fedmmf.arrays import Array
+from fedmmf.bench.measuring import median
 from fedmmf.bench.rankers import RANKERS, Ranker, Scores
+from fedmmf.bench.ranking_peers import installed_rankers
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.evaluation import ListTally, cut_offs, surprise
+from fedmmf.evaluation import ListTally, PairedDifference, cut_offs, paired_difference, surprise
+from fedmmf.kept import Kept
 from fedmmf.lists import best_first
 from fedmmf.model import FedMMF
 from fedmmf.model.accuracy import relevant_rating
@@ -26,36 +32,106 @@ VALIDATION = 0.1
 BLOCK = 256  # users whose scores are held at once
 CUT_OFFS = cut_offs(10)
 LONGEST = max(length for _, length in CUT_OFFS)
+MAIN = "ndcg_at_10"
+NOTHING_KEPT = Kept()
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class RankingRow:
-    """One way to make lists."""
+class ListsOfSplit:
+    """One way to make lists, on one split."""
 
-    name: str
     settings: Mapping[str, Any]
-    seconds: float  # of the last fit
+    seconds: float  # of the fit
     metrics: Mapping[str, float]
 
 
-def compare(train: Ratings, test: Ratings, settings: Settings, tell: Tell) -> Iterator[RankingRow]:
-    """Every ranker, and ours."""
-    least = relevant_rating(train.scale, None)
-    for ranker in RANKERS:
-        tell(ranker.name)
-        chosen = tuned(ranker, train, least)
+@dataclass(frozen=True)
+class RankingRow:
+    """One way to make lists, on every split."""
+
+    name: str
+    splits: tuple[ListsOfSplit, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of a fit; the median."""
+        return median(split.seconds for split in self.splits)
+
+    def each(self, metric: str = MAIN) -> list[float]:
+        """Split by split."""
+        return [split.metrics[metric] for split in self.splits]
+
+    def mean(self, metric: str = MAIN) -> float:
+        """Over splits."""
+        return round(float(np.mean(self.each(metric))), 4)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """With means."""
+        names = self.splits[0].metrics
+        means = {"metrics": {name: self.mean(name) for name in names}, "seconds": self.seconds}
+        return {"name": self.name, **means, "splits": [asdict(split) for split in self.splits]}
+
+
+@dataclass(frozen=True)
+class RankingRun:
+    """What is compared, and where results are kept."""
+
+    splits: Sequence[tuple[Ratings, Ratings]]
+    settings: Settings
+    kept: Kept = NOTHING_KEPT
+    tell: Tell = lambda name: None
+
+    @property
+    def least(self) -> float:
+        """What counts as relevant."""
+        return relevant_rating(self.splits[0][0].scale, None)
+
+    def rows(self) -> Iterator[RankingRow]:
+        """Every ranker, and ours."""
+        for ranker in (*RANKERS, *installed_rankers()):
+            chosen = self._once((ranker.name, "tuned"), partial(self._tuned, ranker))
+            yield self._row(ranker.name, partial(self._ranked, ranker, chosen))
+        for name, ours in _variants(self.settings).items():
+            yield self._row(name, partial(self._ours, ours))
+
+    def _row(self, name: str, judge: Callable[[int], dict[str, Any]]) -> RankingRow:
+        found = [
+            self._once((name, f"split-{number}"), partial(judge, number))
+            for number in range(len(self.splits))
+        ]
+        return RankingRow(name, tuple(ListsOfSplit(**one) for one in found))
+
+    def _once(self, name: tuple[str, str], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        train = self.splits[0][0]
+        facts = {"version": __version__, "settings": self.settings.model_dump(), "n": len(train)}
+        self.tell(", ".join(name))
+        return self.kept.once((train.name, *name), facts, compute)
+
+    def _tuned(self, ranker: Ranker) -> dict[str, Any]:
+        return tuned(ranker, self.splits[0][0], self.least)
+
+    def _ranked(self, ranker: Ranker, chosen: Mapping[str, Any], split: int) -> dict[str, Any]:
+        train, test = self.splits[split]
         began = time.perf_counter()
-        scores = ranker.fit(train, least, **chosen)
-        seconds = time.perf_counter() - began
-        yield RankingRow(ranker.name, chosen, round(seconds, 2), judged(scores, train, test, least))
-    for name, ours in _variants(settings).items():
-        tell(name)
+        scores = ranker.fit(train, self.least, **chosen)
+        seconds = round(time.perf_counter() - began, 2)
+        return asdict(ListsOfSplit(chosen, seconds, judged(scores, train, test, self.least)))
+
+    def _ours(self, ours: Settings, split: int) -> dict[str, Any]:
+        train, test = self.splits[split]
         began = time.perf_counter()
-        model = FedMMF(**ours.model_dump()).fit(train)
-        seconds = time.perf_counter() - began
+        model = FedMMF(**ours.changed(seed=ours.seed + split).model_dump()).fit(train)
+        seconds = round(time.perf_counter() - began, 2)
         shown = {name: getattr(ours, name) for name in ("mask", "factors", "ensemble")}
-        yield RankingRow(name, shown, round(seconds, 2), judged(_ours(model), train, test, least))
+        found = judged(_scores_of(model), train, test, self.least)
+        return asdict(ListsOfSplit(shown, seconds, found))
+
+
+def behind(rows: Sequence[RankingRow]) -> dict[str, PairedDifference]:
+    """How much better ours is than each other row, split by split."""
+    ours = next(row for row in rows if row.name.startswith("fedmmf"))
+    return {row.name: paired_difference(ours.each(), row.each()) for row in rows if row is not ours}
 
 
 def _variants(settings: Settings) -> dict[str, Settings]:
@@ -77,7 +153,7 @@ def tuned(ranker: Ranker, train: Ratings, least: float) -> dict[str, Any]:
         key = tuple(settings.values())
         if key not in seen:
             found = judged(ranker.fit(part, least, **settings), part, kept, least)
-            seen[key] = found["ndcg_at_10"]
+            seen[key] = found[MAIN]
         return seen[key]
 
     best = {name: values[len(values) // 2] for name, values in ranker.grid.items()}
@@ -89,7 +165,7 @@ def tuned(ranker: Ranker, train: Ratings, least: float) -> dict[str, Any]:
             return best
 
 
-def _ours(model: FedMMF) -> Scores:
+def _scores_of(model: FedMMF) -> Scores:
     everything = np.arange(model.learned.n_items)
     score = model.learned.scorer(everything)
     return lambda users: np.stack([score(int(user)) for user in users])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,7 @@ from fedmmf.cli.output import (
 from fedmmf.config import Settings, names_for
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
+from fedmmf.kept import Kept
 
 app = typer.Typer(help="Measure, also beside other tools.", no_args_is_help=True)
 
@@ -72,32 +74,54 @@ def training(
     print_json({**asdict(found), **about, "peak_gb": peak_gigabytes()})
 
 
-@app.command("ranking", epilog="Example: fedmmf bench ranking --data ml-100k")
+@dataclass(frozen=True)
+class ListsTried:
+    """On what lists are compared."""
+
+    data: DataChoice = _RANKED
+    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
+    splits: Annotated[int, typer.Option(min=1, help="Random splits, from --seed on.")] = 1
+    out: Annotated[Path | None, typer.Option(help="Folder of results; a killed run continues.")] = (
+        None
+    )
+
+
+@app.command("ranking", epilog="Example: fedmmf bench ranking --data ml-100k --splits 3")
 @expanded
 def ranking(
-    data: DataChoice = _RANKED,
-    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2,
+    tried: ListsTried,
     settings: Annotated[
         Settings, Only("mask", "factors", "rounds", "implicit_prior", "ensemble", "seed")
     ] = _LISTS,
     json: JsonOption = False,
 ) -> None:
     """Lists of centralised rankers, tuned, and ours in strict mode, in one run."""
-    train, held_back = data.load().split(test, seed=settings.seed)
-    if train.is_implicit:
+    ratings = tried.data.load()
+    if ratings.is_implicit:
         settings = for_implicit(settings)
-    rows = list(bench_ranking.compare(train, held_back, settings, _tell))
+    parts = [ratings.split(tried.test, seed=settings.seed + n) for n in range(tried.splits)]
+    rows = list(bench_ranking.RankingRun(parts, settings, Kept(tried.out), _tell).rows())
     if json:
-        print_json({"data": train.name, "test": test, "rows": [asdict(row) for row in rows]})
+        about = {"data": ratings.name, "test": tried.test, "splits": tried.splits}
+        behind = {name: asdict(found) for name, found in bench_ranking.behind(rows).items()}
+        print_json({**about, "rows": [row.to_json_dict() for row in rows], "behind": behind})
         return
-    names = ("ndcg_at_10", "recall_at_20", "precision_at_10", "mrr_at_10")
+    title = f"{ratings.name}, test share {tried.test:g}, {tried.splits} split(s), all unrated items"
+    results.print(_show_lists(rows, title))
+
+
+def _show_lists(rows: list[bench_ranking.RankingRow], title: str) -> Any:
+    behind = bench_ranking.behind(rows)
     lines = [
-        [row.name, *(f"{row.metrics[name]:.4f}" for name in names), f"{row.seconds:.1f}"]
+        [
+            row.name,
+            *(f"{row.mean(name):.4f}" for name in ("ndcg_at_10", "recall_at_20")),
+            f"{row.seconds:.1f}",
+            str(behind.get(row.name, "")),
+        ]
         for row in rows
     ]
-    columns = ["", "nDCG@10", "rec.@20", "prec.@10", "MRR@10", "fit s"]
-    title = f"{train.name}, test share {test:g}, all unrated items"
-    results.print(table(title, columns, lines))
+    return table(title, ["", "nDCG@10", "rec.@20", "fit s", "ours is better by, nDCG"], lines)
 
 
 def _tell(name: str) -> None:

@@ -13,6 +13,7 @@ from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
+from fedmmf.kept import Kept
 from fedmmf.paper.hyperparameters import load_tuned, save_tuned
 from fedmmf.paper.models import ROWS, Row, chosen, row_called
 from fedmmf.paper.newcomers import newcomer_rows
@@ -64,7 +65,7 @@ def table1(
         done = run_table(
             jobs,
             load,
-            out,
+            Kept(out),
             lambda n, job: progress(f"{job.data}, {job.row.name}", job.seed - seed, splits.runs),
         )
     write_table(done, out)

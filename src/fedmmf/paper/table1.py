@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,7 +12,8 @@ import numpy as np
 
 from fedmmf import __version__
 from fedmmf.data import Ratings
-from fedmmf.errors import CheckpointError, SettingsError
+from fedmmf.errors import SettingsError
+from fedmmf.kept import Kept, write_text
 from fedmmf.paper.hyperparameters import load_tuned
 from fedmmf.paper.models import Row, SplitScores, run_row
 from fedmmf.paper.published import paper_figure
@@ -28,10 +28,10 @@ class Job:
     seed: int
     test: float
 
-    def path(self, folder: Path) -> Path:
-        """Where the job's result is kept; the file is what makes a killed reproduction resume."""
-        parts = (self.data, self.row.name, f"test-{self.test:g}", f"seed-{self.seed}.json")
-        return folder / "runs" / Path(*(re.sub(r"[/:]+", "-", part) for part in parts))
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What its result is kept under."""
+        return (self.data, self.row.name, f"test-{self.test:g}", f"seed-{self.seed}")
 
 
 @dataclass(frozen=True)
@@ -73,31 +73,22 @@ def _deviation(values: list[float]) -> float:
     return float(np.std(values, ddof=min(1, len(values) - 1)))
 
 
-def run_job(job: Job, ratings: Ratings, folder: Path) -> SplitScores:
+def run_job(job: Job, ratings: Ratings, kept: Kept) -> SplitScores:
     """Run a job, or read its result if it has run before with the same settings."""
-    path, tuned = job.path(folder), load_tuned(job.data).get(job.row.name, {})
-    stored = _read(path) if path.exists() else {}
-    if stored.get("tuned") == tuned and stored.get("version") == __version__:
-        names = {field.name for field in fields(SplitScores)} & stored.keys()
-        return SplitScores(**{name: stored[name] for name in names})
+    tuned = load_tuned(job.data).get(job.row.name, {})
+    facts = {"tuned": tuned, "version": __version__}
+    return SplitScores(**kept.once(job.key, facts, lambda: asdict(_scores(job, ratings, tuned))))
+
+
+def _scores(job: Job, ratings: Ratings, tuned: dict[str, Any]) -> SplitScores:
     train, test = ratings.split(job.test, seed=job.seed)
-    scores = run_row(job.row, train, test, tuned, job.seed)
-    facts = {
-        "model": job.row.name,
-        "data": job.data,
-        "seed": job.seed,
-        "test": job.test,
-        "tuned": tuned,
-        "version": __version__,
-    }
-    _write(path, json.dumps(facts | asdict(scores), indent=2) + "\n")
-    return scores
+    return run_row(job.row, train, test, tuned, job.seed)
 
 
 def run_table(
     jobs: list[Job],
     load: Callable[[str], Ratings],
-    folder: Path,
+    kept: Kept,
     progress: Callable[[int, Job], None] = lambda done, job: None,
 ) -> list[TableRow]:
     """Run all jobs that suit their set, set by set; return the table's rows."""
@@ -106,7 +97,7 @@ def run_table(
         ratings = load(data)
         for job in (job for job in jobs if job.data == data and job.row.suits(ratings)):
             progress(len(scores), job)
-            scores[job] = run_job(job, ratings, folder)
+            scores[job] = run_job(job, ratings, kept)
     if not scores:
         raise SettingsError("none of these models suits its data set: there are no user profiles")
     return [
@@ -149,25 +140,8 @@ def to_csv(rows: list[TableRow]) -> str:
 
 def write_table(rows: list[TableRow], folder: Path) -> None:
     """Write the table as Markdown, CSV and JSON."""
-    _write(folder / "table1.md", to_markdown(rows))
-    _write(folder / "table1.csv", to_csv(rows))
-    _write(folder / "table1.json", json.dumps({"rows": list(map(asdict, rows))}, indent=2) + "\n")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        stored: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}. Delete it.") from None
-    return stored
-
-
-def _write(path: Path, text: str) -> None:
-    """Write whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text)
-        part.replace(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror}") from None
+    write_text(folder / "table1.md", to_markdown(rows))
+    write_text(folder / "table1.csv", to_csv(rows))
+    write_text(
+        folder / "table1.json", json.dumps({"rows": list(map(asdict, rows))}, indent=2) + "\n"
+    )

@@ -1,0 +1,60 @@
+"""Results of long runs, each in a file of its own: what was killed goes on where it was."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmmf.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder of results; without one nothing is kept."""
+
+    folder: Path | None = None
+
+    def once(
+        self,
+        name: Sequence[str],
+        facts: Mapping[str, Any],
+        compute: Callable[[], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Compute a result, unless it is there and belongs to the same facts."""
+        if self.folder is None:
+            return compute()
+        path = path_in(self.folder, name)
+        known = json.loads(json.dumps(facts))
+        stored = _read(path) if path.exists() else {}
+        if stored.get("facts") != known:
+            stored = {"facts": known, "found": compute()}
+            write_text(path, json.dumps(stored, indent=2) + "\n")
+        found: dict[str, Any] = json.loads(json.dumps(stored["found"]))
+        return found
+
+
+def path_in(folder: Path, name: Sequence[str]) -> Path:
+    """Where a result is kept."""
+    parts = [re.sub(r"[/:]+", "-", part) for part in name]
+    return folder.joinpath("runs", *parts[:-1], f"{parts[-1]}.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}. Delete it.") from None
+    return stored if isinstance(stored, dict) else {}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text)
+        part.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}") from None
