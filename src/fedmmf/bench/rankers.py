@@ -56,7 +56,7 @@ def ease(ratings: Ratings, least: float, penalty: float, chosen: str) -> Scores:
     known = np.flatnonzero(np.asarray(x.sum(axis=0)).ravel())
     gram = np.asarray((x[:, known].T @ x[:, known]).todense(), np.float32)
     gram[np.diag_indices(len(known))] += penalty
-    inverse = linalg.inv(gram, overwrite_a=True, check_finite=False)
+    inverse = _inverse(gram)
     weights = -inverse / np.diag(inverse)
     weights[np.diag_indices(len(known))] = 0.0
 
@@ -66,6 +66,15 @@ def ease(ratings: Ratings, least: float, penalty: float, chosen: str) -> Scores:
         return out
 
     return scores
+
+
+def _inverse(matrix: Array) -> Array:
+    """Of a symmetric positive matrix: half the work of a general one."""
+    lower, failed = linalg.lapack.spotrf(matrix, lower=True, clean=True, overwrite_a=True)
+    lower, failed_too = linalg.lapack.spotri(lower, lower=True, overwrite_c=True)
+    if failed or failed_too:
+        raise linalg.LinAlgError("the matrix is not positive")
+    return np.asarray(np.tril(lower, -1).T + lower)
 
 
 def item_knn(

@@ -156,10 +156,13 @@ def tuned(ranker: Ranker, train: Ratings, least: float) -> dict[str, Any]:
             seen[key] = found[MAIN]
         return seen[key]
 
-    best = {name: values[len(values) // 2] for name, values in ranker.grid.items()}
+    grid = dict(ranker.grid)
+    if train.is_implicit and "chosen" in grid:
+        grid["chosen"] = grid["chosen"][:1]  # all of them say the same
+    best = {name: values[len(values) // 2] for name, values in grid.items()}
     while True:
         before = dict(best)
-        for name, values in ranker.grid.items():
+        for name, values in grid.items():
             best = max(({**best, name: value} for value in values), key=quality)
         if best == before:
             return best
