@@ -12,6 +12,7 @@ import typer.main
 import fedmmf
 from fedmmf import load
 from fedmmf.cli.app import app
+from fedmmf.kept import Kept
 from fedmmf.paper.models import row_called
 from fedmmf.paper.table1 import Job, run_table, to_markdown
 
@@ -158,7 +159,7 @@ def table_rows(page, *starts):
 def test_the_table_is_what_the_command_gives(public_data, tmp_path, model):
     """Recompute two rows of Table 1 and find them as they are printed, wherever they are shown."""
     jobs = [Job("ml-100k", row_called(model), seed, 0.2) for seed in range(10)]
-    printed = to_markdown(run_table(jobs, load, tmp_path)).splitlines()[-1]
+    printed = to_markdown(run_table(jobs, load, Kept(tmp_path))).splitlines()[-1]
     without_seconds = printed.rsplit("|", 2)[0]
     assert table_rows(TABLES, without_seconds)
     for shown in table_rows(README, f"| ml-100k | {model} |"):

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from fedmmf.errors import SettingsError
+from fedmmf.mistakes import explained
 from fedmmf.registry import Registry, imported
 
 Step = Literal["sum", "mean", "adam"]
@@ -29,6 +30,7 @@ Grouping = Literal["indicator", "audit"]
 Noise = Literal["local", "distributed"]
 ImplicitPrior = Literal["none", "items", "users", "both"]
 Objective = Literal["rating", "ranking"]
+MaskFit = Literal["auto", "alone", "joint"]
 Likelihood = Literal["gaussian", "ordinal"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -41,6 +43,7 @@ REGISTERED = {
 }
 _CHOSEN_BY_SHARING = ("plain", "adaptive")  # ways to sum that `sharing` asks for by itself
 _SIGNED = ("secure", "dp")  # ways to sum whose parties can sign
+_JOINED = ("mean", "lr")  # masks that a solver can estimate with the factors: they are linear
 _DP_ROUNDS, _DP_HELD_OUT = 30, 0.0  # each round and each sum without noise would cost privacy
 
 
@@ -83,6 +86,12 @@ class MaskSettings(SettingsPart):
     )
     cross_fit: bool = Field(False, description="mask each rating by a model that did not see it")
     folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
+    mask_fit: MaskFit = Field(
+        "auto",
+        description="alone: masks are fitted before the factors; joint: together with them, with "
+        "a prior that all users share; auto: joint where vb predicts ratings with the mask mean or "
+        "lr",
+    )
     item_statistics: bool = Field(
         False, description="item means and counts, summed over parties, as mask features"
     )
@@ -264,6 +273,17 @@ class Settings(
         return _DP_HELD_OUT if self.aggregation == "dp" else float(self._declared.default_held_out)
 
     @property
+    def has_joint_mask(self) -> bool:
+        """Whether masks are estimated together with the factors."""
+        return self._can_join_mask if self.mask_fit == "auto" else self.mask_fit == "joint"
+
+    @property
+    def _can_join_mask(self) -> bool:
+        is_fitted_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
+        is_able = bool(self._declared.joins_masks) and self.mask in _JOINED
+        return is_able and self.objective == "rating" and not is_fitted_alone
+
+    @property
     def _declared(self) -> Any:
         """What the solver says of itself."""
         return _registry("solver")[self.solver]
@@ -327,6 +347,12 @@ class Settings(
                 f"likelihood 'ordinal' needs solver {_solvers_that('ranks')} and objective "
                 f"'rating'; got {self.solver!r} and {self.objective!r}"
             )
+        if self.mask_fit == "joint" and not self._can_join_mask:
+            yield (
+                f"mask_fit 'joint' needs solver {_solvers_that('joins_masks')}, objective "
+                f"'rating', mask {_either(_JOINED)}, and no mask_strength, cross_fit or "
+                "item_statistics"
+            )
         if self.objective == "ranking" and self.held_out_share > 0:
             yield (
                 "objective 'ranking' needs held_out 0: the error of held-out ratings does not say "
@@ -343,7 +369,7 @@ class Settings(
         try:
             return cls(**plain)
         except ValidationError as error:
-            raise SettingsError(_explain(error, cls)) from None
+            raise SettingsError(explained(error, cls)) from None
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with some values replaced, validated anew."""
@@ -371,24 +397,3 @@ def _either(names: tuple[str, ...]) -> str:
     """Alternatives in words: 'a', 'b' or 'c'."""
     *some, last = map(repr, names)
     return f"{', '.join(some)} or {last}" if some else last
-
-
-def _explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One sentence per field; the alternatives of a field are joined by `or`."""
-    rules: dict[str, list[str]] = {}
-    given: dict[str, Any] = {}
-    for detail in error.errors():
-        rule = detail["msg"].removeprefix("Value error, ")
-        if not detail["loc"]:  # a rule about several fields explains itself
-            return rule
-        name = str(detail["loc"][0])
-        rules.setdefault(name, []).append(rule.removeprefix("Input "))
-        given[name] = detail["input"]
-    return "; ".join(_explain_field(name, rules[name], given[name], model) for name in rules)
-
-
-def _explain_field(name: str, rules: list[str], given: Any, model: type[BaseModel]) -> str:
-    if name not in model.model_fields:
-        return f"unknown setting {name!r}; the settings are {', '.join(model.model_fields)}"
-    meaning = model.model_fields[name].description
-    return f"{name} {' or '.join(rules)}; got {given!r} ({meaning})"

@@ -28,7 +28,7 @@ FLAGS = {
     "train": f"""
         {DATA} --test=0.2 --test-file=None --split=random --top=None
         --relevant-from=None
-        {MASK} --item-statistics/--no-item-statistics=False
+        {MASK} --mask-fit=auto --item-statistics/--no-item-statistics=False
         --threshold-j=0.05 --sharing=strict --grouping=indicator --audit-limit=0.5
         --aggregation=secure --signed/--no-signed=False --collect-masked/--no-collect-masked=False
         --smallest-cohort=3 --batch=1 --min-raters=3
@@ -74,8 +74,8 @@ FLAGS = {
         --out=attacks""",
     "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
     "bench ranking": f"""
-        --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64 --rounds=auto
-        --implicit-prior=both --ensemble=1""",
+        --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64
+        --rounds=auto --implicit-prior=both --ensemble=1""",
     "bench secagg": """
         --clients=100 --length=100000 --neighbours=None --drop=0.05 --flower/--no-flower=None""",
     "bench session": "--parties=943 --length=33642",

@@ -67,6 +67,7 @@ COHORTS = {
 }
 
 # Settings, columns of profiles and of a design, levels: what decides which lines of a kernel run.
+JOINT = {"mask": "lr", "mask_fit": "joint"}
 VARIANTS = {
     "sgd, sum": ({"solver": "sgd", "step": "sum", "learning_rate": 0.01}, 0, 0, 0),
     "sgd, mean": ({"solver": "sgd", "step": "mean"}, 0, 0, 0),
@@ -86,8 +87,11 @@ VARIANTS = {
     "vb, ordinal": ({"solver": "vb", "implicit_prior": "none"}, 0, 0, 5),
     "vb, both, profiles, ordinal": ({"solver": "vb"}, 2, 0, 5),
     "vb, two levels": ({"solver": "vb", "implicit_prior": "users"}, 0, 0, 2),
+    "vb, joint": ({"solver": "vb", "implicit_prior": "none", **JOINT}, 0, 4, 0),
+    "vb, joint, both, profiles": ({"solver": "vb", **JOINT}, 2, 4, 0),
+    "vb, joint mean, ordinal": ({"solver": "vb", **JOINT}, 0, 1, 5),
 }
-ONE_OF_EACH = ("sgd, adam", "vb, both", "vb, all of it", "vb, both, profiles, ordinal")
+ONE_OF_EACH = ("sgd, adam", "vb, both", "vb, all of it", "vb, both, profiles, ordinal", "vb, joint")
 # Finite numbers that a solver accepts, by what they make infinite in float32.
 WILD = {
     "gradient": [("published", "mean", 3e38)],
@@ -104,7 +108,8 @@ def test_every_solver_is_tried():
 
 def settings_for(variant):
     chosen, _, n_design, n_levels = VARIANTS[variant]
-    ranking = {"objective": "ranking", "unrated_weight": 0.3} if n_design else {}
+    is_ranking = n_design and "mask_fit" not in chosen
+    ranking = {"objective": "ranking", "unrated_weight": 0.3} if is_ranking else {}
     ordinal = {"likelihood": "ordinal"} if n_levels else {}
     return Settings(factors=4, **chosen, **ranking, **ordinal)
 
@@ -128,14 +133,15 @@ def levels_of(n_levels):
 def given_for(variant, *cohorts, lists=LISTS, n_items=N_ITEMS):
     settings = settings_for(variant)
     solver, (_, d, m, levels) = SOLVERS[settings.solver], VARIANTS[variant]
+    form = solver.form(solver.rank(settings), solver.variant(settings, d, m, levels))
     return CrowdInput(
         solver=settings.solver,
-        form=solver.form(solver.rank(settings), solver.variant(settings, d, m, levels)),
+        form=form,
         design=np.resize(DESIGN, (n_items, DESIGN.shape[1]))[:, :m],
         lists=lists,
         masked_ratings=MASKED,
         profiles=PROFILES[: lists.n_users, :d],
-        lines=LINES[: lists.n_users, :m],
+        lines=LINES[: lists.n_users, : form.n_design],
         **levels_of(levels),
         cohorts=cohorts or (Cohort(),),
     )
@@ -287,7 +293,7 @@ class TestEngine:
             sums = zip(given.cohorts, found.totals, expected.totals, strict=True)
             for cohort, totals, wanted in sums:
                 assert_totals(totals, wanted, cohort, engine)
-            assert mine.user_factors.shape == (N_USERS, given.form.rank)
+            assert mine.user_factors.shape == (N_USERS, given.form.n_own)
             np.testing.assert_allclose(mine.user_factors, oracle.user_factors, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("variant", VARIANTS)
@@ -371,7 +377,7 @@ class TestEngine:
         assert update.rows[0].shape == (N_ITEMS, given.form.width)
         assert not update.rows[0].any()
         assert not update.totals[0].any()
-        assert crowd.user_factors.shape == (3, given.form.rank)
+        assert crowd.user_factors.shape == (3, given.form.n_own)
         oracle = ENGINES["numpy"].crowd(given)
         for one in (crowd, oracle):
             one.settle(PUBLICATIONS[variant][2], np.arange(3))
@@ -529,7 +535,8 @@ class TestEngine:
         (rows,) = crowd.update(PUBLICATIONS[variant][3], first_round(variant)).rows
         expected = np.zeros_like(rows, np.float64)
         for user in range(N_USERS):
-            items, p = LISTS.items[LISTS.of(user)], crowd.user_factors[user].astype(np.float64)
+            items = LISTS.items[LISTS.of(user)]
+            p = crowd.user_factors[user, : rows.shape[1]].astype(np.float64)
             length = np.sqrt(len(items) * (p @ p))
             expected[items] += p if cohort != "clipped" else p * min(1.0, 0.5 / max(length, 1e-9))
         if cohort == "left out":
@@ -550,10 +557,11 @@ class TestEngine:
         again.restore(state)
         assert {int(count) for name, value in state.items() if "looks" in name
                 for count in np.ravel(value)} == {2}  # fmt: skip
+        before = crowd.user_factors.copy()
         for one in (crowd, again):
             with pytest.raises(WireError, match="2 rounds at most may look at who rated what"):
                 one.update(look, t + 3)
-            assert np.array_equal(one.user_factors, crowd.user_factors)
+            assert np.array_equal(one.user_factors, before)
             one.update(usual, t + 3)
         fresh = engine.crowd(given)
         fresh.update(look, t)
@@ -579,13 +587,14 @@ class TestEngine:
         """Of those with ratings; also where the round looks at who rated what."""
         for cohort in (COHORTS["everybody"], COHORTS["members"]):
             given = given_for(variant, cohort)
-            crowd, place = engine.crowd(given), given.form.blocks["totals"].place("user_sum")
+            crowd, parts = engine.crowd(given), given.form.blocks["totals"]
             for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
                 (totals,) = crowd.update(public, t).totals
                 summed = np.diff(LISTS.indptr) > 0
                 summed &= True if cohort.members is None else cohort.members
                 expected = crowd.user_factors[summed].astype(np.float64).sum(axis=0)
-                np.testing.assert_allclose(totals[place], expected, rtol=1e-5, atol=1e-5)
+                found = [totals[parts.place(name)] for name in ("user_sum", "joint_sum")]
+                np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-5, atol=1e-5)
                 assert np.abs(expected[1:]).max() > 1e-4
 
     def test_scores_of_pairs_are_dot_products(self, engine):

@@ -393,11 +393,13 @@ def test_who_comes_after_the_end_takes_no_model_of_what_it_does_not_have(folder_
     invitation, final = Invitation.decode(first), Round.decode(last)
     site = made.processes["d"].site
     levels = RATINGS.scale.n_levels + 1
-    for (profile, design, of_levels), reason in (
-        ((0, 5, 0), r"1 of features.* calls for \(0, 5, 0\)"),
-        ((0, 0, levels), rf"{levels - 1} levels.* calls for \(0, 0, {levels}\)"),
+    for counts, reason in (
+        ((0, 5, 0, 0), r"1 of features.* calls for \(0, 5, 0, 0\)"),
+        ((0, 0, levels, 1), rf"{levels - 1} levels.* calls for \(0, 0, {levels}, 1\)"),
+        ((0, 0, 0, 0), r"1 of a joint mask.* calls for \(0, 0, 0, 0\)"),
+        ((0, 0, 0, 2), r"1 of a joint mask.* calls for \(0, 0, 0, 2\)"),
     ):
-        variant = write_variant("both", profile, design, of_levels)
+        variant = write_variant("both", *counts)
         parameters = as_variant(final, invitation, variant)
         other = replace(invitation, variant=variant)
         with pytest.raises(WireError, match=reason):
@@ -414,6 +416,7 @@ def as_variant(final, invitation, variant):
     )
     parts = {name: part for name, part in old.split(final.parameters).items() if len(part)}
     extra = {"unrated": np.array([0.5, 1.0]), "cuts": np.arange(1.0, 1000.0)}
+    extra |= {"joint_mean": np.zeros(2), "joint_precision": np.ones(2)}
     sizes = new.split(np.zeros(new.size))
     parts |= {name: value[: len(sizes[name])] for name, value in extra.items()}
     return replace(final, parameters=new.join(**parts))
@@ -425,7 +428,7 @@ def test_who_has_no_profile_takes_a_model_of_people_with_profiles(folder_of):
     made.away = {"d"}
     (first, laid_out), last = split_parcel(made.run(), 2)
     invitation, final = Invitation.decode(first), Round.decode(last)
-    variant = write_variant("both", 1, 0, 0)
+    variant = write_variant("both", profile=1, joint=1)
     k, places = invitation.rank, VbForm.of(invitation.rank, variant).blocks["parameters"]
     factors = []
     for mean in (0.0, 0.5):

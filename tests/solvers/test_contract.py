@@ -15,7 +15,16 @@ from fedmmf.errors import UnknownNameError, WireError
 from fedmmf.scale import RatingScale
 from fedmmf.secagg import ring_named
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Ground, ItemSums, Own, Public, added, design_of, unrated
+from fedmmf.solvers.contract import (
+    Ground,
+    ItemSums,
+    Own,
+    Public,
+    added,
+    design_of,
+    unrated,
+    whole_factors,
+)
 from fedmmf.sums.contract import HELD_OUT_TOTALS, round_sizes
 from fedmmf.wire import Catalogue, Layout, Round, read
 
@@ -39,6 +48,7 @@ CASES = {
     "vb, all of it": ({"solver": "vb"}, 2, 3, 0),
     "vb, ordinal": ({"solver": "vb", "implicit_prior": "none"}, 0, 0, 5),
     "vb, both, profiles, ordinal": ({"solver": "vb"}, 2, 0, 5),
+    "vb, joint": ({"solver": "vb", "mask": "lr", "mask_fit": "joint"}, 2, 3, 0),
 }
 # Other packages' solvers (tests/extending), as they are without being asked for more.
 TRIED = {settings["solver"] for settings, *_ in CASES.values()}
@@ -92,7 +102,7 @@ class Case:
         chosen, n_profile, n_design, n_levels = CASES[name]
         if n_levels:
             chosen = {"likelihood": "ordinal", **chosen}
-        if n_design:
+        if n_design and "mask_fit" not in chosen:
             chosen = {"objective": "ranking", "unrated_value": VALUE, **chosen}
             chosen["unrated_weight"] = WEIGHT
         self.settings = Settings(factors=3, **chosen)
@@ -101,7 +111,8 @@ class Case:
         self.variant = self.solver.variant(self.settings, n_profile, n_design, n_levels)
         self.form = self.solver.form(self.rank, self.variant)
         self.design = design_of(PROBLEM.regressors, sees_features=True)[:, :n_design]
-        lines, profiles = PROBLEM.lines[:, :n_design], PROBLEM.profiles[:, :n_profile]
+        n_lines = self.form.n_design
+        lines, profiles = PROBLEM.lines[:, :n_lines], PROBLEM.profiles[:, :n_profile]
         each = zip(PROBLEM.items, PROBLEM.masked, profiles, lines, strict=True)
         self.own = [Own(*parts) for parts in each]
         if n_levels:  # a rating is what is nearest to the masked rating, the mask is what is left
@@ -135,13 +146,14 @@ class Case:
     def error(self, halves, public):
         """Root mean square error of q . p; unrated items count as they do in training."""
         total = weights = 0.0
+        q = whole_factors(self.form, public, self.design)
         for half, own in zip(halves, self.own, strict=True):
             targets, weight = np.zeros(N_ITEMS), np.zeros(N_ITEMS)
-            if self.n_design:
+            if self.form.n_design:
                 targets, weight = VALUE - self.design @ own.line, np.full(N_ITEMS, WEIGHT)
             targets[own.items], weight[own.items] = own.masked_ratings, 1.0
             weight[PROBLEM.counts == 0] = 0.0
-            total += weight @ (targets - public.item_factors @ half.user_factors) ** 2
+            total += weight @ (targets - q @ half.user_factors) ** 2
             weights += weight.sum()
         return float(np.sqrt(total / weights))
 
@@ -189,7 +201,8 @@ class TestSolver:
         assert solver.default_rounds >= 1
         assert 0 <= solver.default_held_out <= 0.5
         assert {solver.may_be_clear, solver.may_be_noisy, solver.ranks} <= {True, False}
-        assert solver.ranks or not case.n_design
+        assert solver.ranks or not case.form.n_design
+        assert solver.joins_masks or not case.form.n_joint
 
     def test_its_sizes_are_those_of_its_arrays(self, case, server, halves):
         public, form = server.public(), case.form
@@ -202,8 +215,8 @@ class TestSolver:
         assert rows.shape == (len(case.own[0].items), form.width)
         assert rows.dtype == np.float32
         assert totals.shape == (form.n_totals,)
-        assert halves[0].user_factors.shape == (case.rank,)
-        assert (form.n_profile, form.n_design, form.n_levels) == CASES[case.name][1:]
+        assert halves[0].user_factors.shape == (case.form.n_own,)
+        assert (form.n_profile, form.n_columns, form.n_levels) == CASES[case.name][1:]
 
     def test_a_variant_is_read_as_it_was_written_and_nothing_else(self, case):
         assert case.solver.form(case.rank, case.variant) == case.form
@@ -404,7 +417,7 @@ class TestSolver:
     def test_a_stranger_is_a_finite_vector_of_factors(self, case, server, halves):
         """Before the first round it is where every party starts; then the mean of all p_u."""
         start = case.solver.stranger(case.form, server.public())
-        assert (start.shape, start.dtype) == ((case.rank,), np.float32)
+        assert (start.shape, start.dtype) == ((case.form.n_own,), np.float32)
         assert np.array_equal(start, case.party().user_factors)
         case.train(server, halves, 3)
         later = case.solver.stranger(case.form, server.public())

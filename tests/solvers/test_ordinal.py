@@ -249,9 +249,11 @@ def test_a_rating_is_the_mean_over_levels_and_on_the_scale(generator, scale, tau
 def test_scores_are_shown_as_the_objective_and_the_likelihood_have_it():
     scores = np.array([-2.0, 0.5, 3.3, 9.0], np.float32)
     expected = {
-        "implicit=none profile=0 design=0 levels=0": np.clip(scores, 1, 5),
-        "implicit=none profile=0 design=1 levels=0": scores,
-        "implicit=none profile=0 design=0 levels=5": expected_rating(scores, CUTS, 0.6, SCALE),
+        "implicit=none profile=0 design=0 levels=0 joint=0": np.clip(scores, 1, 5),
+        "implicit=none profile=0 design=1 levels=0 joint=0": scores,
+        "implicit=none profile=0 design=0 levels=5 joint=0": expected_rating(
+            scores, CUTS, 0.6, SCALE
+        ),
     }
     for variant, ratings in expected.items():
         form = VB.form(3, variant)

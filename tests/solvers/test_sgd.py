@@ -309,7 +309,7 @@ def check(public):
 
 
 def test_there_is_one_variant():
-    form = SGD.form(3, SGD.variant(Settings(), n_profile=2, n_design=0, n_levels=0))
+    form = SGD.form(3, SGD.variant(Settings(), n_profile=2, n_columns=0, n_levels=0))
     assert (form.rank, form.width, form.published) == (3, 3, 3)
     assert (form.n_parameters, form.n_totals, form.n_profile, form.n_design) == (12, 7, 0, 0)
     with pytest.raises(WireError, match="sgd has no variant; got 'other'"):

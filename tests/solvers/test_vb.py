@@ -16,8 +16,8 @@ from fedmmf.solvers.contract import Form, Ground, ItemSums, Own, Public, added, 
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb.form import IMPLICIT, Blocks, VbForm, pack, unpack, write_variant
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
-from fedmmf.solvers.vb.party import MOST_LOOKS, PINNED, VbParty, evidence, prior_mean
-from fedmmf.solvers.vb.reading import Spread
+from fedmmf.solvers.vb.party import MOST_LOOKS, PINNED, VbParty, evidence
+from fedmmf.solvers.vb.reading import Spread, prior_mean
 from fedmmf.solvers.vb.server import (
     LOOK_RIDGE,
     LOOKS,
@@ -32,20 +32,24 @@ K, N_USERS, N_ITEMS = 4, 13, 10  # nobody rates the last item
 UNPROFILED = (2, 7)  # users without a profile
 WEIGHT, VALUE = 0.3, 1.5  # of unrated items, where they count
 
-# Implicit priors, columns of profiles, columns of a design, levels.
+# Implicit priors, columns of profiles, columns of a design, levels, columns of a joint mask.
 VARIANTS = {
-    "none": ("none", 0, 0, 0),
-    "items": ("items", 0, 0, 0),
-    "users": ("users", 0, 0, 0),
-    "both": ("both", 0, 0, 0),
-    "profiles": ("none", 2, 0, 0),
-    "users, profiles": ("users", 2, 0, 0),
-    "ranking": ("none", 0, 1, 0),
-    "ranking by features": ("none", 0, 3, 0),
-    "all of it": ("both", 2, 3, 0),
-    "ordinal": ("none", 0, 0, 5),
-    "ordinal, two levels": ("none", 0, 0, 2),
-    "ordinal, both, profiles": ("both", 2, 0, 5),
+    "none": ("none", 0, 0, 0, 0),
+    "items": ("items", 0, 0, 0, 0),
+    "users": ("users", 0, 0, 0, 0),
+    "both": ("both", 0, 0, 0, 0),
+    "profiles": ("none", 2, 0, 0, 0),
+    "users, profiles": ("users", 2, 0, 0, 0),
+    "ranking": ("none", 0, 1, 0, 0),
+    "ranking by features": ("none", 0, 3, 0, 0),
+    "all of it": ("both", 2, 3, 0, 0),
+    "ordinal": ("none", 0, 0, 5, 0),
+    "ordinal, two levels": ("none", 0, 0, 2, 0),
+    "ordinal, both, profiles": ("both", 2, 0, 5, 0),
+    "joint": ("none", 0, 0, 0, 3),
+    "joint, both, profiles": ("both", 2, 0, 0, 3),
+    "joint mean": ("users", 0, 0, 0, 1),
+    "joint, ordinal": ("both", 0, 0, 5, 3),
 }
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -59,11 +63,11 @@ class World:
     """Some users and a server, after some rounds of training."""
 
     def __init__(self, variant, rounds=None, copies=1):
-        implicit, d, m, n_levels = VARIANTS[variant]
+        implicit, d, m, n_levels, j = VARIANTS[variant]
         made, drawn = np.random.default_rng(12), np.random.default_rng(13)
-        self.form = VbForm.of(K, write_variant(implicit, d, m, n_levels))
+        self.form = VbForm.of(K, write_variant(implicit, d, m, n_levels, j))
         self.regressors = made.standard_normal((N_ITEMS, 2))
-        self.design = design_of(self.regressors, sees_features=True)[:, :m]
+        self.design = design_of(self.regressors, sees_features=True)[:, : max(m, j)]
         self.own = []
         for _ in range(N_USERS):
             items = np.flatnonzero(made.random(N_ITEMS - 1) < 0.6)
@@ -133,10 +137,19 @@ class Posterior:
 
 
 def covariances(reading, form, public):
-    """T_i of every item: an inverse each. (n_items, k, k)."""
+    """T_i of every item: an inverse each, 0 for known columns. (n_items, n_own, n_own)."""
     parts = form.blocks["parameters"].split(public.parameters)
     a, b = unpack(parts["curvature"], K), unpack(parts["base"], K)
-    return np.array([np.linalg.inv(n * a + b) for n in reading.n_raters])
+    found = np.zeros((len(reading.mean), form.n_own, form.n_own))
+    for covariance, n in zip(found, reading.n_raters, strict=True):
+        covariance[:K, :K] = np.linalg.inv(n * a + b)
+    return found
+
+
+def middle(world):
+    """Prior mean of p_u of whom nothing is known: what is pinned, and the mean mask."""
+    now = world.server.state()
+    return np.concatenate((prior_mean(K), now["joint_mean"]))
 
 
 def phi(x):
@@ -154,7 +167,7 @@ def in_order(world, own):
     n_cuts, spread = len(reading.cuts), math.sqrt(reading.tau)
     totals, means, variances = np.zeros((3, n_cuts)), [], []
     for item, level, mask in zip(own.items, own.levels, own.mask, strict=True):
-        expected = float(mask) + sum(reading.mean[item][f] * float(p[f]) for f in range(K))
+        expected = float(mask) + sum(reading.mean[item][f] * float(p[f]) for f in range(len(p)))
         at = [(cut - expected) / spread for cut in reading.cuts]
         low, high = at[level - 1] if level else -9.0, at[level] if level < n_cuts else 9.0
         share = below(high) - below(low)
@@ -193,7 +206,7 @@ def dense(world, own):
     if world.form.n_levels:
         targets[own.items], each, totals = in_order(world, own)
         variance, levels = sum(each), totals.ravel()
-    prior = prior_mean(K) + known_of(world, own) @ reading.user_weights
+    prior = middle(world) + known_of(world, own) @ reading.user_weights
     precision, right = np.diag(reading.user_precision), reading.user_precision * prior
     for i in range(n_items):
         q = reading.mean[i]
@@ -276,20 +289,21 @@ def test_a_form_counts_what_is_sent(implicit):
     [
         "",
         "implicit=both",
-        "implicit=all profile=0 design=0 levels=0",
-        "implicit=both profile=-1 design=0 levels=0",
-        "implicit=both profile=01 design=0 levels=0",
-        "implicit=both profile=0 design=9999 levels=0",
-        "implicit=both profile=0 design=99999 levels=0",
-        "implicit=both profile=0 design=0 levels=0 levels=0",
-        "implicit=both profile=0 design=0 levels=-5",
-        "implicit=both profile=0 design=0 levels=05",
-        "implicit=both profile=0 design=0 levels=9999",
-        "implicit=both profile=0 design=0 levels=",
-        "implicit=both profile=0 design=0",
-        "profile=0 implicit=both design=0 levels=0",
-        "implicit=both  profile=0 design=0 levels=0",
-        "implicit=both profile=\u0663 design=0 levels=0",
+        "implicit=all profile=0 design=0 levels=0 joint=0",
+        "implicit=both profile=-1 design=0 levels=0 joint=0",
+        "implicit=both profile=01 design=0 levels=0 joint=0",
+        "implicit=both profile=0 design=9999 levels=0 joint=0",
+        "implicit=both profile=0 design=99999 levels=0 joint=0",
+        "implicit=both profile=0 design=0 levels=0 levels=0 joint=0",
+        "implicit=both profile=0 design=0 levels=-5 joint=0",
+        "implicit=both profile=0 design=0 levels=05 joint=0",
+        "implicit=both profile=0 design=0 levels=9999 joint=0",
+        "implicit=both profile=0 design=0 levels= joint=0",
+        "implicit=both profile=0 design=0 levels=0",
+        "implicit=both profile=0 design=3 levels=0 joint=3",
+        "profile=0 implicit=both design=0 levels=0 joint=0",
+        "implicit=both  profile=0 design=0 levels=0 joint=0",
+        "implicit=both profile=\u0663 design=0 levels=0 joint=0",
     ],
 )
 def test_what_is_no_variant_is_refused(variant):
@@ -299,10 +313,13 @@ def test_what_is_no_variant_is_refused(variant):
 
 def test_a_variant_says_what_the_settings_ask_for():
     settings = Settings(solver="vb", implicit_prior="users")
-    assert VB.variant(settings, 3, 1, 0) == "implicit=users profile=3 design=1 levels=0"
-    assert VB.variant(settings, 0, 0, 5) == "implicit=users profile=0 design=0 levels=5"
-    without = settings.changed(profile_prior=False)
-    assert VB.variant(without, 3, 0, 0) == "implicit=users profile=0 design=0 levels=0"
+    assert VB.variant(settings, 3, 2, 5) == "implicit=users profile=3 design=0 levels=0 joint=2"
+    ranking = settings.changed(objective="ranking")
+    assert VB.variant(ranking, 0, 2, 5) == "implicit=users profile=0 design=2 levels=0 joint=0"
+    ordered = settings.changed(likelihood="ordinal", mask="none")
+    assert VB.variant(ordered, 0, 1, 5) == "implicit=users profile=0 design=0 levels=5 joint=0"
+    without = settings.changed(profile_prior=False, mask_strength=3.0)
+    assert VB.variant(without, 3, 1, 0) == "implicit=users profile=0 design=0 levels=0 joint=0"
 
 
 def test_one_factor_more_is_the_items_bias():
@@ -455,22 +472,23 @@ def test_totals_are_what_they_are_called(variant):
         _, totals = half.update(own, reading, world.t)
         found = world.form.blocks["totals"].split(totals)
         known = known_of(world, own)
+        deviation = np.diag(about.moment) - 2 * about.mean * about.prior + about.prior**2
         expected = {
             "weight": [about.weights.sum()],
             "error": [expected_squares(world, about)],
             "n_users": [1],
             "n_ratings": [n],
-            "user_sum": about.mean,
-            "deviation": np.diag(about.moment)
-            - 2 * about.mean * about.prior
-            + about.prior**2,  # E[(p - prior)^2]
-            "moment": n * pack(about.moment),
+            "user_sum": about.mean[:K],
+            "deviation": deviation[:K],
+            "moment": n * pack(about.moment[:K, :K]),
             "user_gram": [known[i] * known[j] for i in range(len(known)) for j in range(i + 1)],
-            "user_moments": [x * p for x in known for p in (0.0, *about.mean[1:])],
+            "user_moments": [x * p for x in known for p in (0.0, *about.mean[1:K])],
             "n_profiled": [float(own.profile.any())] if world.form.n_profile else [],
             "profile_sum": own.profile,
             "all_moment": [],
             "all_line": [],
+            "joint_sum": about.mean[K:],
+            "joint_deviation": deviation[K:],
             "levels": about.levels,
         }
         if world.form.n_design:
@@ -498,14 +516,14 @@ def test_summed_gradients_are_the_slope_of_the_expected_bound(variant):
         all_moment = unpack(totals["all_moment"], K)
         found = found + WEIGHT * (world.design @ line.T - reading.mean @ all_moment)
 
-    def bound(mean):
-        total = 0.0
+    def bound(learned):
+        total, mean = 0.0, np.hstack((learned, reading.mean[:, K:]))
         for one in about:
             scores, squares = mean @ one.mean, np.einsum("ik,kl,il->i", mean, one.moment, mean)
             total -= 0.5 * np.sum(one.weights * (squares - 2 * one.targets * scores))
         return total  # what does not depend on the means is left out
 
-    np.testing.assert_allclose(found, slope(bound, reading.mean), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, slope(bound, reading.mean[:, :K]), rtol=1e-4, atol=1e-5)
 
 
 # The server
@@ -524,10 +542,10 @@ def after(world):
 def test_a_step_of_the_items_is_that_of_dense_sums_over_users(variant):
     world = World(variant)
     before, about, reading, sums, now = after(world)
-    tau, c, n_ratings = reading.tau, reading.item_precision, sum(sums.n_raters)
+    tau, c, n_ratings = reading.tau, before["item_precision"], sum(sums.n_raters)
     shared = sum(len(own.items) * one.moment for own, one in zip(world.own, about, strict=True))
-    shared = shared / n_ratings
-    everybody = sum(one.moment for one in about)
+    shared = shared[:K, :K] / n_ratings
+    everybody = sum(one.moment for one in about)[:K, :K]
     weight = WEIGHT if world.form.n_design else 0.0
     for i in range(N_ITEMS - 1):
         q = before["mean"][i]
@@ -535,7 +553,8 @@ def test_a_step_of_the_items_is_that_of_dense_sums_over_users(variant):
         precision = precision + (1 - weight) * sums.n_raters[i] * shared / tau
         gradient = -c * (q - before["prior"][i])
         for one in about:
-            gradient += one.weights[i] * (one.targets[i] * one.mean - one.moment @ q) / tau
+            whole = one.targets[i] * one.mean - one.moment @ reading.mean[i]
+            gradient += one.weights[i] * whole[:K] / tau
         expected = q + STEP * np.linalg.solve(precision, gradient)
         np.testing.assert_allclose(now["mean"][i], expected, rtol=1e-4, atol=1e-5)
         t = np.linalg.inv(sums.n_raters[i] * now["curvature"] + now["base"])
@@ -548,7 +567,10 @@ def test_hyperparameters_maximise_the_bound(variant):
     world = World(variant)
     _, about, reading, sums, now = after(world)
     deviation = sum(np.diag(one.moment) - 2 * one.mean * one.prior + one.prior**2 for one in about)
-    np.testing.assert_allclose(now["user_precision"][1:], (len(about) / deviation)[1:], rtol=1e-5)
+    found = np.concatenate((now["user_precision"], now["joint_precision"]))
+    np.testing.assert_allclose(found[1:], (len(about) / deviation)[1:], rtol=1e-5)
+    mean = np.mean([one.mean for one in about], axis=0)
+    np.testing.assert_allclose(now["joint_mean"], mean[K:], rtol=1e-5, atol=1e-8)
     assert now["user_precision"][0] == PINNED
     n_pairs = sum(one.weights.sum() for one in about)
     assert now["tau"] * n_pairs == pytest.approx(sum_of_errors(reading, about), rel=1e-5)
@@ -610,7 +632,7 @@ def test_weights_of_users_prior_are_a_ridge_regression_over_users(variant):
     usual = np.mean(np.square(known[:, :n_seen])) if n_seen else 0.0
     penalty = np.diag(np.sqrt([USER_RIDGE * usual] * n_seen + [USER_RIDGE] * d))
     rows = np.vstack((known, penalty))
-    targets = np.vstack(([one.mean for one in about], np.zeros((n_seen + d, K))))
+    targets = np.vstack(([one.mean[:K] for one in about], np.zeros((n_seen + d, K))))
     expected = np.linalg.lstsq(rows, targets)[0]
     expected[:, 0] = 0.0  # the pinned coordinate has no prior to explain
     np.testing.assert_allclose(now["user_weights"], expected, rtol=1e-4, atol=1e-6)
@@ -625,9 +647,9 @@ def test_weights_of_users_prior_are_a_ridge_regression_over_users(variant):
 def test_without_knowledge_users_have_one_prior(variant):
     """Where nothing else counts, somebody without ratings settles there."""
     world = World(variant)
-    assert world.reading().user_weights.shape == (0, K)
+    assert world.reading().user_weights.shape == (0, world.form.n_own)
     if not world.form.n_design:
-        np.testing.assert_allclose(settled_without_ratings(world), prior_mean(K), atol=1e-6)
+        np.testing.assert_allclose(settled_without_ratings(world), middle(world), atol=1e-6)
 
 
 def settled_without_ratings(world):
@@ -647,11 +669,12 @@ def test_the_mean_user_is_the_mean_of_all_p_u_and_the_stranger(variant):
         sums = world.round(t)
         mean = np.mean([half.user_factors.astype(float) for half in world.halves], axis=0)
         found = world.server.public().parameters[place]
-        np.testing.assert_allclose(found, mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found, mean[:K], rtol=1e-5, atol=1e-6)
         summed = world.form.blocks["totals"].split(sums.totals)["user_sum"]
         np.testing.assert_allclose(found, summed / N_USERS, rtol=1e-12)
         stranger = VB.stranger(world.form, world.server.public())
-        assert np.array_equal(stranger, found.astype(np.float32))
+        assert np.array_equal(stranger[:K], found.astype(np.float32))
+        np.testing.assert_allclose(stranger, mean, rtol=1e-5, atol=1e-6)  # with a mean mask
         assert stranger.dtype == np.float32
     assert np.abs(mean[1:]).max() > 0.001  # it is not the mean of the prior
 
@@ -667,7 +690,7 @@ def test_a_posterior_does_not_depend_on_the_mean_user(variant):
     readings = (VB.reading(world.form, told, world.design) for told in (public, other))
     one, same = (world.half_of(own).update(own, reading, world.t) for reading in readings)
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
-    assert (VB.stranger(world.form, other) > VB.stranger(world.form, public) + 0.9).all()
+    assert (VB.stranger(world.form, other) > VB.stranger(world.form, public) + 0.9)[:K].all()
 
 
 def test_who_has_rated_nothing_is_not_in_the_mean_user():
@@ -728,7 +751,7 @@ def test_nobody_may_have_a_profile():
 def test_who_has_neither_profile_nor_items_settles_by_the_mean_profile(variant):
     world = World(variant)
     reading = world.reading()
-    expected = prior_mean(K) + reading.profile_mean @ reading.user_weights[-2:]
+    expected = middle(world) + reading.profile_mean @ reading.user_weights[-2:]
     np.testing.assert_allclose(settled_without_ratings(world), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -762,9 +785,9 @@ def test_rows_of_a_look_are_p_u_and_totals_are_as_ever(variant):
         half, other, expected = world.half_of(own), world.half_of(own), dense_early(world, own)
         rows, totals = half.update(own, reading, world.t)
         gradients, same = other.update(own, blind, world.t)
-        np.testing.assert_allclose(rows, np.tile(expected.mean, (len(own.items), 1)), rtol=1e-4,
+        np.testing.assert_allclose(rows, np.tile(expected.mean[:K], (len(own.items), 1)), rtol=1e-4,
                                    atol=2e-6)  # fmt: skip
-        assert all(np.array_equal(row, half.user_factors) for row in rows)
+        assert all(np.array_equal(row, half.user_factors[:K]) for row in rows)
         assert rows.dtype == np.float32
         assert np.array_equal(totals, same)
         assert np.array_equal(half.user_factors, other.user_factors)
@@ -793,7 +816,7 @@ def test_a_look_gives_regressors_and_moves_no_item(variant, rounds):
     for i in range(N_ITEMS - 1):
         raters = [h for own, h in zip(world.own, world.halves, strict=True) if i in own.items]
         assert len(raters) == sums.n_raters[i] > 0
-        told[i] = sum(half.user_factors for half in raters) / math.sqrt(len(raters))
+        told[i] = sum(half.user_factors[:K] for half in raters) / math.sqrt(len(raters))
     for f in range(K):
         mean = sum(told[:, f]) / len(told)
         deviation = math.sqrt(sum((x - mean) ** 2 for x in told[:, f]) / len(told))

@@ -315,7 +315,7 @@ def test_a_context_model_gets_nothing_from_a_strict_party(small, sums):
 
 def test_a_variational_update_never_leaves_in_the_clear(small):
     """Settings refuse such a run; a server might ask for it all the same."""
-    vb = prepare(small, settings_of("secure vb"))
+    vb = prepare(small, settings_of("secure vb", mask_fit="alone"))
     party = make_parties(small, settings_of("adaptive", threshold_j=1.0), vb.is_held_out)["000000"]
     for sums in ("adaptive", "plain"):
         invitation = replace(vb.plan.invitation(), sums=sums)

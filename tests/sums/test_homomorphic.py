@@ -98,7 +98,7 @@ def codec(n_items=5, solver="sgd", n_users=5):
     """Of a sum in a run of that shape."""
     declared = SOLVERS[solver]
     layout = Layout(np.arange(n_items, dtype=np.int32), np.array([3.0]), 1.0)
-    variant = "" if solver == "sgd" else "implicit=both profile=0 design=0 levels=0"
+    variant = "" if solver == "sgd" else "implicit=both profile=0 design=0 levels=0 joint=0"
     sizes = round_sizes(n_items, layout, declared.form(4, variant))
     return codec_of(sizes, declared.bounds(4.0), n_users, declared.ring)
 

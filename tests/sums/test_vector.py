@@ -20,7 +20,7 @@ CATALOGUE = Catalogue.of(["a", "b", "c", "d", "e", "f"], SCALE, np.zeros((6, 0))
 LAYOUT = Layout(np.array([0, 2, 3, 5], np.int32), np.array([3.5]), 1.0)
 N_ITEMS, RANK = 4, 2
 N_COLUMNS, N_COMMON = 2, 9  # a level and a feature: 7 numbers of levels, and 2 moments
-VARIANTS = {"sgd": "", "vb": "implicit=both profile=3 design=2 levels=0"}
+VARIANTS = {"sgd": "", "vb": "implicit=both profile=3 design=2 levels=0 joint=0"}
 
 
 def codec(solver="sgd", n_users=5, for_survey=False, bounds=None, ring=None):

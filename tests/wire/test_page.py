@@ -153,28 +153,30 @@ USERS, ITEMS = ("users", "both"), ("items", "both")  # what priors of p_u and of
 @pytest.mark.parametrize("k", [1, 2, 7])
 @pytest.mark.parametrize(
     ("name", "variant", "numbers"),
-    [("sgd", "", {"y": 0, "z": 0, "d": 0, "m": 0, "h": 0})]
+    [("sgd", "", {"y": 0, "z": 0, "d": 0, "m": 0, "h": 0, "j": 0})]
     + [
         (
             "vb",
-            f"implicit={implicit} profile={d} design={m} levels={levels}",
+            f"implicit={implicit} profile={d} design={m} levels={levels} joint={j}",
             {
                 "y": implicit in USERS,
                 "z": implicit in ITEMS,
                 "d": d,
                 "m": m,
                 "h": max(levels - 1, 0),
+                "j": j,
             },
         )
         for implicit in ("none", "items", "users", "both")
-        for d, m, levels in (
-            (0, 0, 0),
-            (3, 0, 0),
-            (0, 4, 0),
-            (3, 1, 0),
-            (0, 0, 2),
-            (0, 0, 5),
-            (3, 0, 10),
+        for d, m, levels, j in (
+            (0, 0, 0, 0),
+            (3, 0, 0, 0),
+            (0, 4, 0, 0),
+            (3, 1, 0, 0),
+            (0, 0, 2, 0),
+            (0, 0, 5, 0),
+            (3, 0, 10, 4),
+            (0, 0, 0, 1),
         )
     ],
 )
@@ -199,10 +201,11 @@ def computed(formula, **names):
     return eval(formula, {**tools, **names})  # noqa: S307 - our own text
 
 
-def test_every_total_of_vb_is_on_the_page_in_its_order():
+@pytest.mark.parametrize(("m", "j"), [(2, 0), (0, 2)])
+def test_every_total_of_vb_is_on_the_page_in_its_order(m, j):
     """Their sizes in the table, added up, are the places of the parts in the code."""
-    sizes = {"k": 7, "y": 7, "d": 3, "m": 2, "h": 4}
-    form = SOLVERS["vb"].form(7, "implicit=both profile=3 design=2 levels=5")
+    sizes = {"k": 7, "y": 7, "d": 3, "m": m, "h": 4, "j": j}
+    form = SOLVERS["vb"].form(7, f"implicit=both profile=3 design={m} levels=5 joint={j}")
     numbers = [
         int(computed(number, **sizes))
         for row in rows(section("Totals of vb"), "numbers", "total")
@@ -214,10 +217,11 @@ def test_every_total_of_vb_is_on_the_page_in_its_order():
     assert sum(numbers) == blocks.size
 
 
-def test_every_parameter_of_vb_is_on_the_page_in_its_order():
+@pytest.mark.parametrize(("m", "j"), [(2, 0), (0, 2)])
+def test_every_parameter_of_vb_is_on_the_page_in_its_order(m, j):
     """A name for each part of the code, as long as it says; scalars say nothing."""
-    form, sizes = SOLVERS["vb"].form(7, "implicit=both profile=3 design=2 levels=5"), {"k": 7}
-    sizes |= {"y": 7, "d": 3, "h": 4, "z": 1, "packed": 28, "y + d rows of k": 70}
+    form = SOLVERS["vb"].form(7, f"implicit=both profile=3 design={m} levels=5 joint={j}")
+    sizes = {"k": 7, "y": 7, "d": 3, "h": 4, "z": 1, "packed": 28, "y + d rows of k": 70, "j": j}
     sizes["z: 0 or 1"] = 1
     part_of_list = r"(?:^|, |; )([^,;(]+?)(?: \(([^)]*)\))?(?=,|;|$)"
     shown = [
@@ -227,16 +231,18 @@ def test_every_parameter_of_vb_is_on_the_page_in_its_order():
     names = {"tau": "tau", "a": "user_precision", "c": "item_precision",
              "mean of all p_u": "mean_user", "A": "curvature", "B": "base", "V": "user_weights",
              "mean profile": "profile_mean", "look": "look",
-             "w": "unrated", "r0": "unrated", "cut points": "cuts"}  # fmt: skip
+             "w": "unrated", "r0": "unrated", "cut points": "cuts",
+             "mean mask": "joint_mean", "precision of masks": "joint_precision"}  # fmt: skip
     parts = form.blocks["parameters"].split(np.zeros(form.n_parameters))
     assert list(dict.fromkeys(names[name] for name, _ in shown)) == list(parts)
     for part, values in parts.items():
-        assert sum(size for name, size in shown if names[name] == part) == len(values)
+        named = sum(size for name, size in shown if names[name] == part)
+        assert named == len(values) or (part == "unrated" and not m)
 
 
 def test_texts_of_variants_are_on_the_page():
     text = section("Solvers")
-    assert f"`{write_variant('I', 'd', 'm', 'L')}`" in text
+    assert f"`{write_variant('I', 'd', 'm', 'L', 'j')}`" in text
     for implicit in IMPLICIT:
         assert f"`{implicit}`" in text
     assert f"up to {MOST_COLUMNS}" in text

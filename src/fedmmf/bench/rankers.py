@@ -143,6 +143,7 @@ def _solve_rows(
         out[row] = np.linalg.solve(normal, data[own].astype(np.float64) @ mine)
 
 
+_PENALTIES = (5.0, 15.0, 50.0, 150.0, 400.0, 1000.0, 3000.0, 8000.0)
 RANKERS = (
     Ranker("popularity", popularity, {}),
     Ranker(
@@ -157,18 +158,16 @@ RANKERS = (
     Ranker(
         "EASE",
         ease,
-        {
-            "chosen": ["rated", "liked", "value"],
-            "penalty": [50.0, 150.0, 400.0, 1000.0, 3000.0, 8000.0],
-        },
+        {"chosen": ["rated", "liked"], "penalty": _PENALTIES},
     ),
+    Ranker("EASE on ratings", ease, {"chosen": ["value"], "penalty": _PENALTIES}),
     Ranker(
         "iALS",
         ials,
         {
             "chosen": ["rated", "liked", "value"],
-            "weight": [0.05, 0.15, 0.4, 0.8],
-            "penalty": [0.005, 0.01, 0.02, 0.04],
+            "weight": [0.005, 0.015, 0.05, 0.15, 0.4, 0.8],
+            "penalty": [0.0025, 0.005, 0.01, 0.02, 0.04],
             "factors": [32, 64, 128],
         },
     ),

@@ -90,21 +90,27 @@ class RankingRun:
     def rows(self) -> Iterator[RankingRow]:
         """Every ranker, and ours."""
         for ranker in (*RANKERS, *installed_rankers()):
-            chosen = self._once((ranker.name, "tuned"), partial(self._tuned, ranker))
-            yield self._row(ranker.name, partial(self._ranked, ranker, chosen))
+            tuning = partial(self._tuned, ranker)
+            chosen = self._once((ranker.name, "tuned"), dict(ranker.grid), tuning)
+            yield self._row(ranker.name, chosen, partial(self._ranked, ranker, chosen))
         for name, ours in _variants(self.settings).items():
-            yield self._row(name, partial(self._ours, ours))
+            about = ours.model_dump(exclude_defaults=True)
+            yield self._row(name, about, partial(self._ours, ours))
 
-    def _row(self, name: str, judge: Callable[[int], dict[str, Any]]) -> RankingRow:
+    def _row(
+        self, name: str, about: dict[str, Any], judge: Callable[[int], dict[str, Any]]
+    ) -> RankingRow:
         found = [
-            self._once((name, f"split-{number}"), partial(judge, number))
+            self._once((name, f"split-{number}"), about, partial(judge, number))
             for number in range(len(self.splits))
         ]
         return RankingRow(name, tuple(ListsOfSplit(**one) for one in found))
 
-    def _once(self, name: tuple[str, str], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        train = self.splits[0][0]
-        facts = {"version": __version__, "settings": self.settings.model_dump(), "n": len(train)}
+    def _once(
+        self, name: tuple[str, str], about: dict[str, Any], compute: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        train, seed = self.splits[0][0], self.settings.seed
+        facts = {"version": __version__, "about": about, "n": len(train), "seed": seed}
         self.tell(", ".join(name))
         return self.kept.once((train.name, *name), facts, compute)
 

@@ -18,6 +18,7 @@ from fedmmf.engines.kernels import threads
 from fedmmf.lists import UserLists
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import whole_factors
 
 _PASSES = {"sgd": 3, "vb": 2}  # over a user's items: to read them, and to add to their sums
 
@@ -93,7 +94,8 @@ def learning_curve(train: Ratings, test: Ratings, settings: Settings) -> Curve:
         round_ = coordinator.next_round()
         coordinator.advance(round_, crowd.sums(round_))
         spent += time.perf_counter() - began
-        p, q = crowd.user_factors, coordinator.result.item_factors
+        p = crowd.user_factors
+        q = whole_factors(run.plan.form, coordinator.result, run.design)
         scores = run.engine.pair_scores(test.user_codes, test.item_codes, p, q)
         seconds.append(spent)
         errors.append(evaluation.rmse(test.values, test.scale.clip(scores + mask)))

@@ -18,7 +18,8 @@ EXAMPLE = (
     "--out audit"
 )
 _ADAPTIVE = Settings(sharing="adaptive")  # where users share in the clear, as the paper has it
-_OF_MASKS = tuple(name for name in MaskSettings.model_fields if name != "item_statistics")
+_NOT_HERE = ("item_statistics", "mask_fit")  # what sgd trains with
+_OF_MASKS = tuple(name for name in MaskSettings.model_fields if name not in _NOT_HERE)
 _OF_SHARING = ("sharing", "threshold_j", "grouping", "audit_limit", "min_raters")
 
 

@@ -98,8 +98,10 @@ class ListTally:
         """Take a user's list into account: item codes, which are hits, how many there were."""
         self._n_lists += 1
         for name, n in self._sums:
-            if name == "novelty":  # mean over the items of a list, then over lists
-                self._sums[name, n] += float(self._surprise[items[:n]].mean())
+            if name == "novelty":  # mean over the items of a list, then over lists; nothing: 0
+                self._sums[name, n] += float(self._surprise[items[:n]].sum()) / max(
+                    len(items[:n]), 1
+                )
             else:
                 self._sums[name, n] += PER_LIST[name](hits, n_relevant, n)
         for n, shown in self._shown.items():

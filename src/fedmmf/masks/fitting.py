@@ -28,12 +28,14 @@ class MaskPlan:
         strength: of the regularisation; None: the family's default; "auto": each user's choice.
         cross_fit: mask each rating by a model that did not see it.
         folds: of cross-fitting, of J out of fold, and of "auto".
+        joint: leave all but what users have in common to the solver.
     """
 
     kind: str = "lr"
     strength: float | Literal["auto"] | None = None
     cross_fit: bool = False
     folds: int = 5
+    joint: bool = False
 
     @property
     def family(self) -> MaskFamily:
@@ -249,7 +251,8 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     targets /= given.scale.span
     _add(targets, -base, lists.items)
     inputs = (lists.items, features, targets, penalties, plan.folds, given.starts(family))
-    runner.train(family, lists.indptr, *inputs, theta, chosen, fitted, held_out)
+    if not plan.joint:
+        runner.train(family, lists.indptr, *inputs, theta, chosen, fitted, held_out)
     _add(fitted, base, lists.items)
     _add(held_out, base, lists.items)
     return FittedMasks(

@@ -232,9 +232,11 @@ class FedMMF:
         A small J is no protection: see docs/errata.md, 13.
         """
         learned = self.learned
+        is_known = np.isfinite(learned.j_out_of_fold)
+        out_of_fold = learned.j_out_of_fold[is_known]
         return PrivacyGroups(
             **privacy_groups(learned.j_train, self._settings.threshold_j),
-            mean_j_out_of_fold=float(np.nanmean(learned.j_out_of_fold)),
+            mean_j_out_of_fold=float(out_of_fold.mean()) if is_known.any() else None,
             users_in_clear=int(learned.in_clear.sum()),
             items_left_out=learned.n_left_out,
         )

@@ -5,7 +5,7 @@ ids point there, so that prediction needs no special case.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -19,11 +19,12 @@ from fedmmf.errors import DataError, UnknownNameError
 from fedmmf.evaluation import RatingMeans
 from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask
+from fedmmf.masks.indicator import privacy_indicator
 from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Form, Public
+from fedmmf.solvers.contract import Form, Public, design_of, whole_factors
 from fedmmf.solvers.sgd import scores
 from fedmmf.sums.costs import Cost
 
@@ -107,7 +108,7 @@ class Learned:
         """Gather the result of a run on `ratings`."""
         masks, features = trained.masks, trained.features
         common = masks.population if masks.family.is_centred else trained.layout.population
-        return cls(
+        found = cls(
             mask=masks.family.name,
             solver=settings.solver,
             engine=settings.engine,
@@ -138,10 +139,19 @@ class Learned:
             n_left_out=trained.n_left_out,
             is_simulated=trained.is_simulated,
         )
+        return found if not found.form.n_joint else found._with_own_j(ratings)
+
+    def _with_own_j(self, ratings: Ratings) -> Self:
+        """With J of masks that belong to p_u; what they would be without a fold is not known."""
+        masks = self._mask_of(ratings.user_codes, ratings.item_codes)
+        masks += self._joint_part(ratings.user_codes, ratings.item_codes)
+        residuals = (ratings.values - masks) / self.scale.span
+        j = privacy_indicator(residuals.astype(np.float64), ratings.by_user)
+        return replace(self, j_train=j, j_out_of_fold=np.full(len(j), np.nan))
 
     @cached_property
     def user_factors(self) -> Array:
-        """p_u of every member side by side, and of the stranger. (n_users + 1, k).
+        """p_u of every member side by side, and of the stranger. (n_users + 1, n_own).
 
         Whoever has rated nothing is a stranger too.
         """
@@ -151,7 +161,7 @@ class Learned:
         return np.vstack((np.where(has_any, factors, stranger), stranger))
 
     def _stranger(self, public: Public) -> Array:
-        """The mean user; without a mask, one who gives what people rate what people give. (k,)."""
+        """The mean user; without a mask, one who gives what people give. (n_own,)."""
         mean = SOLVERS[self.solver].stranger(self.form, public)
         if FAMILIES[self.mask].is_centred or self.objective == "ranking":
             return mean
@@ -168,8 +178,15 @@ class Learned:
 
     @cached_property
     def item_factors(self) -> Array:
-        """q_i of every member side by side, divided by their number: q.p is then the mean."""
-        factors = np.hstack([member.public.item_factors for member in self.members])
+        """q_i of every member side by side, divided by their number: q.p is then the mean.
+
+        Where masks belong to p_u, what is known of an item stands beside each q_i.
+        """
+        sees_features = FAMILIES[self.mask].needs_features
+        design = design_of(self.features[:-1], sees_features=sees_features)
+        factors = np.hstack(
+            [whole_factors(self.form, member.public, design) for member in self.members]
+        )
         unknown = factors.mean(axis=0, dtype=np.float64)
         return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
 
@@ -247,7 +264,15 @@ class Learned:
 
     def predict_masks(self, users: Array, items: Array) -> Array:
         """f_u(i) alone, clipped to the scale. (n,)."""
-        return np.asarray(self.scale.clip(self._mask_of(users, items)))
+        masks = self._mask_of(users, items) + self._joint_part(users, items)
+        return np.asarray(self.scale.clip(masks))
+
+    def _joint_part(self, users: Array, items: Array) -> Array:
+        """What masks say that belong to p_u, for pairs of codes. (n,)."""
+        is_mask = np.arange(self.form.n_own) >= self.form.rank
+        columns = np.tile(is_mask, len(self.members))
+        p, q = self.user_factors[:, columns], self.item_factors[:, columns]
+        return ENGINES[self.engine].pair_scores(users, items, p, q)
 
     def _mask_of(self, users: Array, items: Array) -> Array:
         """f_u(i) for pairs of codes. (n,)."""

@@ -92,7 +92,7 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
         lists=UserLists.of_one(codes[order]),
         ratings=values,
         streams=[mask_stream(settings.seed, "newcomer")],
-        content=features[:, : max(learned.form.n_design - 1, 0)],  # statistics come after it
+        content=features[:, : max(learned.form.n_columns - 1, 0)],  # statistics come after it
     )
     return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
 

@@ -204,7 +204,7 @@ class Party:
         lengths = np.zeros(self.n_users, np.int64)
         lengths[user] = len(items)
         lists = UserLists(np.concatenate(([0], np.cumsum(lengths))), items)
-        return self._users.scores(lists, result.item_factors)
+        return self._users.scores(lists, result)
 
     def _finished(self) -> Public:
         if self._result is None:

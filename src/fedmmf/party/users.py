@@ -17,7 +17,7 @@ from fedmmf.masks.lines import lines_of
 from fedmmf.party.policy import Policy, Private
 from fedmmf.population import Population, user_totals
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Form, Public, design_of
+from fedmmf.solvers.contract import Form, Public, design_of, whole_factors
 from fedmmf.sums.contract import Way
 from fedmmf.wire import Catalogue, Layout
 
@@ -139,15 +139,17 @@ class Users:
         Users without any profile may take part: they are taken for the mean one.
         """
         data, levels = self._data, self._data.catalogue.scale.n_levels
-        wanted = (form.n_profile, form.n_design, form.n_levels)
-        fit = ({0, data.profiles.shape[1]}, {0, self._design.shape[1]}, {0, levels})
+        wanted = (form.n_profile, form.n_design, form.n_levels, form.n_joint)
+        n_columns = self._design.shape[1]
+        joint = n_columns if self._plan.joint else 0
+        fit = ({0, data.profiles.shape[1]}, {0, n_columns}, {0, levels}, {joint})
         if data.profiles.shape[1] == 0:
             fit = (set(wanted[:1]), *fit[1:])
         if not all(number in known for number, known in zip(wanted, fit, strict=True)):
             raise WireError(
                 f"this party has {data.profiles.shape[1]} columns of profiles, "
-                f"{self._design.shape[1]} of features and {levels} levels; the server's variant "
-                f"calls for {wanted}"
+                f"{n_columns} of features, {levels} levels and {joint} of a joint mask; the "
+                f"server's variant calls for {wanted}"
             )
 
     def check_columns(self, n_columns: int, way: Way, policy: Policy) -> None:
@@ -163,7 +165,7 @@ class Users:
 
     @property
     def user_factors(self) -> Array:
-        """p_u. (n_users, k)."""
+        """p_u. (n_users, n_own)."""
         return self._started().user_factors
 
     @user_factors.setter
@@ -177,9 +179,9 @@ class Users:
         lists, self._is_summed = self.lists.within(layout.items, n_items)
         self._tested, self._is_tested = self._test_lists.within(layout.items, n_items)
         self._counts = lists.counts(len(layout.items))
-        design = self._design[layout.items, : form.n_design]
+        design = self._design[layout.items, : form.n_columns]
         lines = np.zeros((self.n_users, 0))
-        if design.shape[1]:
+        if form.n_design:
             lines = lines_of(self.masks, self.features, self._design, self._engine.mask_runner())
         self._given = CrowdInput(
             solver=solver,
@@ -233,10 +235,15 @@ class Users:
         """Find p_u of some users, or of all, for finished item factors, without any round."""
         self._started().settle(public, np.arange(self.n_users) if users is None else users)
 
-    def scores(self, lists: UserLists, item_factors: Array) -> Array:
-        """q_i . p_u + f_u(i) for items of each user, which may be off the scale. (n,)."""
+    def scores(self, lists: UserLists, public: Public) -> Array:
+        """q_i . p_u + f_u(i) for items of each user, which may be off the scale. (n,).
+
+        Args:
+            lists: items of each user.
+            public: what was published in the end, of the whole catalogue.
+        """
         mask = self.masks.predict(lists, self.features, self._engine.mask_runner())
-        return self._factor_scores(lists, item_factors) + mask
+        return self._factor_scores(lists, public, self._design) + mask
 
     def state(self) -> dict[str, Array]:
         """What changes from round to round; copies."""
@@ -274,7 +281,7 @@ class Users:
     def _held_out_totals(self, public: Public) -> Array:
         """Number of held-out ratings and their squared error, of every user. (n_users, 2)."""
         lists, ratings = self._tested, self._test_ratings[self._is_tested]
-        scores = self._factor_scores(lists, public.item_factors)
+        scores = self._factor_scores(lists, public, self._started_input().design)
         scores = scores + self._test_mask[self._is_tested]
         squares = np.square(ratings - self.ratings_of(scores, public), dtype=np.float64)
         errors = np.bincount(lists.users, squares, self.n_users)
@@ -286,5 +293,6 @@ class Users:
         runner = self._engine.mask_runner()
         return self.masks.predict(self._test_lists, self.features, runner)
 
-    def _factor_scores(self, lists: UserLists, q: Array) -> Array:
+    def _factor_scores(self, lists: UserLists, public: Public, design: Array) -> Array:
+        q = whole_factors(self._started_input().form, public, design)
         return self._engine.pair_scores(lists.users, lists.items, self.user_factors, q)

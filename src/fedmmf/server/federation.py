@@ -53,11 +53,8 @@ class ServerPlan:
     @property
     def variant(self) -> str:
         """Of the solver."""
-        settings = self.settings
-        n_design = self.design.shape[1] if settings.objective == "ranking" else 0
-        n_levels = self.catalogue.scale.n_levels if settings.likelihood == "ordinal" else 0
-        solver = SOLVERS[settings.solver]
-        return solver.variant(settings, self.n_profile, n_design, n_levels)
+        solver, n_levels = SOLVERS[self.settings.solver], self.catalogue.scale.n_levels
+        return solver.variant(self.settings, self.n_profile, self.design.shape[1], n_levels)
 
     @property
     def n_columns(self) -> int:

@@ -10,7 +10,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 from fedmmf.server.rounds import divergence
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import ItemSums, Public, added, part_of
+from fedmmf.solvers.contract import ItemSums, Public, added, part_of, whole_factors
 from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire import Round
 
@@ -34,7 +34,7 @@ class SimulatedCrowd:
 
     @property
     def user_factors(self) -> Array:
-        """p_u of everybody. (n_users, k)."""
+        """p_u of everybody. (n_users, n_own)."""
         return self._users.user_factors
 
     def sums(self, round_: Round) -> ItemSums:
@@ -75,8 +75,9 @@ class SimulatedCrowd:
         if tested is None:
             return np.zeros((n_users, HELD_OUT_TOTALS))
         codes = (tested.lists.users, tested.lists.items)
-        scores = self._run.engine.pair_scores(*codes, self.user_factors, public.item_factors)
         given, scale = self._run.crowd_input, self._run.ratings.scale
+        factors = whole_factors(given.form, public, given.design)
+        scores = self._run.engine.pair_scores(*codes, self.user_factors, factors)
         predicted = SOLVERS[given.solver].ratings_of(
             given.form, public, scores + tested.mask, scale
         )

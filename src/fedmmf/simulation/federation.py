@@ -92,19 +92,19 @@ class LocalFederation:
         """Train to the end; results of both sides, which one process can join."""
         self.prepare_sums()
         self.server.run(lambda server: progress("rounds", server.n_done, server.rounds))
-        rank = self.server.coordinator.result.rank
-        factors = [_factors_of(party, rank) for party in self.parties.values()]
+        n_own = self.plan.form.n_own
+        factors = [_factors_of(party, n_own) for party in self.parties.values()]
         return Member.of(self.server.coordinator, np.concatenate(factors))
 
 
-def _factors_of(party: Party, rank: int) -> Array:
-    """p_u of a party's users; zeros where it has joined no such run. (n_users, rank)."""
+def _factors_of(party: Party, n_own: int) -> Array:
+    """p_u of a party's users; zeros where it has joined no such run. (n_users, n_own)."""
     try:
         factors = party.user_factors
     except NotFittedError:
         factors = np.zeros((0, 0))
-    is_same = factors.shape == (party.n_users, rank)
-    return factors if is_same else np.zeros((party.n_users, rank), np.float32)
+    is_same = factors.shape == (party.n_users, n_own)
+    return factors if is_same else np.zeros((party.n_users, n_own), np.float32)
 
 
 def make_parties(

@@ -62,8 +62,13 @@ def choose_held_out(ratings: Ratings, settings: Settings) -> Array:
 
 def mask_plan(settings: Settings) -> MaskPlan:
     """What masks the settings ask for."""
-    strength, folds = settings.mask_strength, settings.folds
-    return MaskPlan(settings.mask, strength, settings.cross_fit, folds)
+    return MaskPlan(
+        settings.mask,
+        settings.mask_strength,
+        settings.cross_fit,
+        settings.folds,
+        settings.has_joint_mask,
+    )
 
 
 def mask_stream(seed: int, user_id: object) -> np.random.Generator:
@@ -144,7 +149,7 @@ class Prepared:
         return CrowdInput(
             solver=self.settings.solver,
             form=form,
-            design=self.design[self.layout.items, : form.n_design],
+            design=self.design[self.layout.items, : form.n_columns],
             lists=lists,
             masked_ratings=masked if is_summed.all() else masked[is_summed],
             profiles=self.profiles[:, : form.n_profile],

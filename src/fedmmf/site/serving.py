@@ -16,6 +16,7 @@ from fedmmf.scale import RatingScale
 from fedmmf.site.ratings import SiteRatings
 from fedmmf.site.store import SiteStore
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import design_of, whole_factors
 from fedmmf.solvers.sgd import scores
 
 
@@ -43,12 +44,13 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
     place, row = holdings.training.user(user), _row_of(user, users["user_ids"])
     family, theta = FAMILIES[folder.charter().training.mask], users["theta"][[row]]
     mask = _Mask(family, items.scale, Population(users["line"], ASSUMED_PULL), theta)
-    of_factors = scores(public.item_factors, users["user_factors"][row])  # (n_items,)
-    predicted = of_factors + apply_one_mask(mask, 0, items.features)
-    predicted[_seen(holdings, place)] = -np.inf
-    best = best_first(predicted, n)
     solver = SOLVERS[about["solver"]]
     form = solver.form(public.rank, about["variant"])
+    design = design_of(items.features, sees_features=family.needs_features)
+    of_factors = scores(whole_factors(form, public, design), users["user_factors"][row])
+    predicted = of_factors + apply_one_mask(mask, 0, items.features)  # (n_items,)
+    predicted[_seen(holdings, place)] = -np.inf
+    best = best_first(predicted, n)
     clipped = solver.ratings_of(form, public, predicted[best], items.scale)
     listed = tuple(
         RecommendedItem(

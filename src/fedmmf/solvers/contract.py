@@ -31,6 +31,7 @@ class Form:
         n_profile: columns of users' profiles that are used.
         n_design: columns of what masks are linear in; 0: unrated items do not count.
         n_levels: of ordered ratings; 0: ratings are numbers.
+        n_joint: columns of masks that are estimated with the factors; 0: they are fitted alone.
     """
 
     rank: int
@@ -41,6 +42,17 @@ class Form:
     n_profile: int = 0
     n_design: int = 0
     n_levels: int = 0
+    n_joint: int = 0
+
+    @property
+    def n_own(self) -> int:
+        """Entries of what a user learns: p_u and, where it is estimated with it, the mask."""
+        return self.rank + self.n_joint
+
+    @property
+    def n_columns(self) -> int:
+        """Of the design, that are used for anything."""
+        return max(self.n_design, self.n_joint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +129,7 @@ class Ground:
 class PartyHalf(Protocol):
     """What lives in a party, for one user; holds p_u."""
 
-    user_factors: Array  # (k,)
+    user_factors: Array  # (n_own,)
 
     def update(self, own: Own, reading: Any, t: int) -> tuple[Array, Array]:
         """Take part in round t; return (rows, totals)."""
@@ -169,6 +181,7 @@ class Solver(Protocol):
         may_be_clear: whether a lone update may ever leave in the clear.
         may_be_noisy: whether it learns from clipped updates with noise, without counts.
         ranks: whether it can count unrated items.
+        joins_masks: whether it can estimate linear masks together with the factors.
     """
 
     name: str
@@ -178,18 +191,19 @@ class Solver(Protocol):
     may_be_clear: bool
     may_be_noisy: bool
     ranks: bool
+    joins_masks: bool
 
     def rank(self, settings: Any) -> int:
         """Length k of a vector of factors, biases counted."""
 
-    def variant(self, settings: Any, n_profile: int, n_design: int, n_levels: int) -> str:
+    def variant(self, settings: Any, n_profile: int, n_columns: int, n_levels: int) -> str:
         """What else both sides have to agree on, as one line of text.
 
         Args:
             settings: of the run.
             n_profile: columns of the users' profiles.
-            n_design: columns of what masks are linear in, where unrated items count; else 0.
-            n_levels: of the scale, where ratings are ordered; else 0.
+            n_columns: of what masks are linear in.
+            n_levels: of the scale.
         """
 
     def form(self, rank: int, variant: str) -> Form:
@@ -217,7 +231,7 @@ class Solver(Protocol):
         """The server's half before the first round."""
 
     def stranger(self, form: Form, public: Public) -> Array:
-        """P of somebody of whom nothing is known. (k,)."""
+        """P of somebody of whom nothing is known. (n_own,)."""
 
     def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
         """What q_i . p_u + f_u(i) says of ratings; as it is where items are only ranked. (n,)."""
@@ -248,6 +262,20 @@ def part_of(state: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {
         name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
     }
+
+
+def whole_factors(form: Form, public: Public, design: Array) -> Array:
+    """q_i, and beside it what is known of the item, where masks belong to p_u. (n_items, n_own).
+
+    Args:
+        form: of the run.
+        public: what was published.
+        design: of the same items. (n_items, m)
+    """
+    if not form.n_joint:
+        return public.item_factors
+    known = design[:, : form.n_joint].astype(np.float32)
+    return np.hstack((public.item_factors, known))
 
 
 def design_of(content: Array, *, sees_features: bool) -> Array:

@@ -308,13 +308,13 @@ class Sgd:
     name, ring = "sgd", "2^32"
     default_rounds, default_held_out = 200, 0.05
     may_be_clear = may_be_noisy = True
-    ranks = False
+    ranks = joins_masks = False
 
     def rank(self, settings: Any) -> int:
         """Two more than the factors where biases are learned."""
         return int(settings.factors + 2 * settings.biases)
 
-    def variant(self, settings: Any, n_profile: int, n_design: int, n_levels: int) -> str:
+    def variant(self, settings: Any, n_profile: int, n_columns: int, n_levels: int) -> str:
         """There is but one."""
         return ""
 

@@ -163,7 +163,7 @@ def survey_setup():
     return replace(setup(()), for_survey=True, layout=bytes(32), left_out=codes())
 
 
-VARIANT = "implicit=both profile=3 design=0 levels=0"
+VARIANT = "implicit=both profile=3 design=0 levels=0 joint=0"
 
 
 def layout():

@@ -21,7 +21,7 @@ from fedmmf.errors import WireError
 from fedmmf.solvers.contract import Public
 from fedmmf.solvers.vb.form import VbForm
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
-from fedmmf.solvers.vb.party import SETTLING, looked, prior_mean
+from fedmmf.solvers.vb.party import SETTLING, looked, starting_user
 from fedmmf.solvers.vb.reading import VbReading
 
 FLOAT_PARTS = 8  # tables of floating-point sums
@@ -40,12 +40,11 @@ class VbCrowd:
         self._masked = threads.frozen(given.masked_ratings, np.float32)
         self._levels = threads.frozen(given.levels, np.int32)
         self._mask = threads.frozen(given.mask, np.float32)
-        start = prior_mean(given.form.rank).astype(np.float32)
-        self._p, self._n_looks = np.tile(start, (n_users, 1)), 0
+        self._p, self._n_looks = np.tile(starting_user(given.form), (n_users, 1)), 0
 
     @property
     def user_factors(self) -> Array:
-        """Posterior means of p_u of everybody. (n_users, k)."""
+        """Posterior means of p_u of everybody. (n_users, n_own)."""
         return self._p
 
     @user_factors.setter
@@ -148,14 +147,15 @@ class _Sums:
 
 def _tables_of(reading: VbReading, given: CrowdInput) -> tuple[Any, ...]:
     """What a pass reads of the items, and the numbers that are the same for everybody."""
-    k, m, unrated = reading.form.rank, given.design.shape[1], reading.unrated
+    k, m, unrated = reading.form.n_own, reading.form.n_design, reading.unrated
     moment, line, gram = (
         (np.zeros((k, k)), np.zeros((k, m)), np.zeros((m, m)))
         if unrated is None
         else (unrated.moment, unrated.line, unrated.gram)
     )
-    narrow = (np.hstack((reading.mean, reading.shrinkage)), given.design)
-    wide = (reading.spread.basis, reading.user_precision, reading.user_weights)
+    narrow = (np.hstack((reading.mean, reading.shrinkage)), given.design[:, :m])
+    users = (reading.user_precision, reading.user_middle, reading.user_weights)
+    wide = (reading.spread.basis, *users)
     return (
         *(threads.frozen(array, np.float32) for array in narrow),
         *(threads.frozen(array, np.float64) for array in (*wide, moment, line, gram)),

@@ -21,14 +21,13 @@ _jit = numba.njit(
 @_jit
 def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> None:
     """Sum of E[q q^T]: sum E[q] E[q]^T + V diag(sum of shrinkages) V^T."""
-    k = len(basis)
-    turned = np.empty((k, k))
-    for i in range(k):
-        for f in range(k):
+    turned = np.empty(basis.shape)
+    for i in range(basis.shape[0]):
+        for f in range(basis.shape[1]):
             turned[i, f] = basis[i, f] * shrunk[f]
     np.dot(turned, basis.T, second)
-    for i in range(k):
-        for j in range(k):
+    for i in range(len(second)):
+        for j in range(len(second)):
             second[i, j] += gram[i, j]
 
 
@@ -46,15 +45,16 @@ def _solve(second: Array, first: Array, a: Array, prior: Array, tau: float, mean
 @_jit
 def _gather(mine: Array, table: Array, q: Array, seen: Array, shrunk: Array) -> None:
     """Copy E[q] of a user's items, and add up E[q] and the shrinkages."""
-    k = q.shape[1]
+    n_own = q.shape[1]
     seen[:] = np.float32(0)
     shrunk[:] = np.float32(0)
     for j in range(len(mine)):
         i = mine[j]
-        for f in range(k):
+        for f in range(n_own):
             q[j, f] = table[i, f]
             seen[f] += table[i, f]
-            shrunk[f] += table[i, k + f]
+        for f in range(len(shrunk)):
+            shrunk[f] += table[i, n_own + f]
 
 
 @_jit
@@ -111,10 +111,11 @@ def _fill_known(seen: Array, share: float, profile: Array, known: Array) -> None
 
 
 @_jit
-def _fill_prior(known: Array, weights: Array, prior: Array) -> None:
+def _fill_prior(known: Array, weights: Array, middle: Array, prior: Array) -> None:
     """Mean of the prior of p_u."""
     np.dot(known, weights, prior)
-    prior[0] += 1.0
+    for f in range(len(prior)):
+        prior[f] += middle[f]
 
 
 @_jit
@@ -176,7 +177,7 @@ def _fill_rows(ratings: Array, here: Array, mean: Array, is_look: bool, e: Array
     doubt = np.float32(0)
     for j in range(len(ratings)):
         r = np.float32(ratings[j] - here[j])
-        for f in range(len(mean)):
+        for f in range(e.shape[1]):
             gradient = r * np.float32(mean[f]) - e[j, f]
             e[j, f] = np.float32(mean[f]) if is_look else gradient
             doubt += e[j, f] * np.float32(0)
@@ -202,6 +203,13 @@ def _add_rows(rows: Array, items: Array, left_out: Array, table: Array) -> None:
 
 
 @_jit
+def _fill_deviation(out: Array, mean: Array, moment: Array, prior: Array) -> None:
+    """E[(p - prior)^2], entry by entry."""
+    for i in range(len(mean)):
+        out[i] = moment[i, i] - 2 * mean[i] * prior[i] + prior[i] * prior[i]
+
+
+@_jit
 def _fill_totals(
     out: Array, numbers: Array, mean: Array, moment: Array, prior: Array, n: int
 ) -> int:
@@ -210,9 +218,8 @@ def _fill_totals(
     out[0], out[1], out[2], out[3] = numbers[0], numbers[1], 1.0, n
     out[4 : 4 + k] = mean
     at = 4 + k
-    for i in range(k):
-        out[at] = moment[i, i] - 2 * mean[i] * prior[i] + prior[i] * prior[i]
-        at += 1
+    _fill_deviation(out[at : at + k], mean, moment, prior)
+    at += k
     for i in range(k):
         for j in range(i + 1):
             out[at] = n * moment[i, j]
@@ -241,10 +248,10 @@ def _fill_users(out: Array, at: int, known: Array, mean: Array, profile: Array) 
 
 
 @_jit
-def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> None:
+def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> int:
     """E[p p^T] and E[p] times the line of unrated items, where these count."""
     if len(line) == 0:
-        return
+        return at
     for i in range(len(mean)):
         for j in range(i + 1):
             out[at] = moment[i, j]
@@ -253,6 +260,7 @@ def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> N
         for f in range(len(line)):
             out[at] = mean[i] * line[f]
             at += 1
+    return at
 
 
 @_jit
@@ -275,11 +283,12 @@ def user_pass(
     indptr: Array,
     items: Array,
     masked: Array,
-    table: Array,  # E[q] and shrinkages of each item, side by side (n_items, 2 k) float32
-    design: Array,  # (n_items, m) float32
-    basis: Array,
-    a: Array,
-    user_weights: Array,
+    table: Array,  # E[q], known columns and shrinkages, side by side (n_items, k + j + k) float32
+    design: Array,  # where unrated items count (n_items, m) float32
+    basis: Array,  # (k + j, k)
+    a: Array,  # (k + j,)
+    middle: Array,  # (k + j,)
+    user_weights: Array,  # (e, k + j)
     all_moment: Array,
     all_line: Array,
     gram: Array,
@@ -308,14 +317,20 @@ def user_pass(
 
     Without rows, p alone moves.
     """
-    k, m, longest = len(a), design.shape[1], 0
+    n_own, k = basis.shape
+    m, longest = design.shape[1], 0
     for u in range(begin, end):
         longest = max(longest, indptr[u + 1] - indptr[u])
-    q_all, e_all = np.empty((longest, k), np.float32), np.empty((longest, k), np.float32)
+    q_all, e_all = np.empty((longest, n_own), np.float32), np.empty((longest, k), np.float32)
     here_all, ratings_all = np.zeros(longest), np.empty(longest, np.float32)
-    seen, shrunk = np.empty(k, np.float32), np.empty(k, np.float32)
-    second, moment, known = np.empty((k, k)), np.empty((k, k)), np.empty(len(user_weights))
-    mean, first, prior = np.empty(k), np.empty(k), np.empty(k)
+    seen, shrunk = np.empty(n_own, np.float32), np.empty(k, np.float32)
+    second, moment = np.empty((n_own, n_own)), np.empty((n_own, n_own))
+    mean, first, prior, known = (
+        np.empty(n_own),
+        np.empty(n_own),
+        np.empty(n_own),
+        np.empty(len(user_weights)),
+    )
     line, numbers, totals = np.zeros(m), np.empty(2), np.zeros(len(total_sums))
     ordered, is_sound = np.zeros(3 * len(cuts)), True
     for u in range(begin, end):
@@ -332,7 +347,7 @@ def user_pass(
         squares = np.float64(np.dot(ratings, ratings)) + variance
         share = 1.0 / max(n, 1)  # `VbParty._share`
         _fill_known(seen, share if m > 0 else np.sqrt(share), shown_profiles[u], known)
-        _fill_prior(known, user_weights, prior)
+        _fill_prior(known, user_weights, middle, prior)
         _fill_second(np.dot(q.T, q), shrunk, basis, second)
         numbers[0] = n
         if m > 0:
@@ -346,16 +361,19 @@ def user_pass(
         if not with_rows:
             continue
         numbers[1] = _error(squares, mean, covariance, first, second, moment)
-        np.dot(q, ((1 - weight) * moment).astype(np.float32), e)
+        np.dot(q, ((1 - weight) * moment[:, :k]).astype(np.float32), e)
         is_sound &= _fill_rows(ratings, here, mean, is_look, e)
         if not is_member[u] or not is_sound:
             continue
         if scale > 0:
             _round(e.ravel(), limit, scale)
         _add_rows(e, mine, left_out, sums)
-        at = _fill_totals(totals, numbers, mean, moment, prior, n)
-        at = _fill_users(totals, at, known, mean, profiles[u])
-        _fill_all(totals, at, mean, moment, line)
+        at = _fill_totals(totals, numbers, mean[:k], moment, prior, n)
+        at = _fill_users(totals, at, known, mean[:k], profiles[u])
+        at = _fill_all(totals, at, mean[:k], moment, line)
+        totals[at : at + n_own - k] = mean[k:]
+        at += n_own - k
+        _fill_deviation(totals[at : at + n_own - k], mean[k:], moment[k:, k:], prior[k:])
         totals[len(totals) - len(ordered) :] = ordered
         is_sound &= _add_totals(totals, total_bound, total_scale, total_sums)
     return is_sound

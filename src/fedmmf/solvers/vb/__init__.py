@@ -20,6 +20,10 @@ mean of q_i is linear in t_i = n_i^-1/2 sum of p_u over raters, which two rounds
 
 *Ordered ratings.* A rating may be a level instead of a number; see `ordinal`.
 
+*Joint masks.* A linear mask may be part of p_u instead of being fitted alone: q_i gets the item's
+public features as known columns, p_u private weights of them, whose prior has a mean and a
+precision per column from secure totals. Only rows for the k learned columns leave.
+
 *Unrated items.* Where lists are wanted, each unrated item counts as a low rating with a small
 weight (Steck 2010, Training and testing of recommender systems on data missing not at random); sums
 over the catalogue go through public matrices.
@@ -46,16 +50,21 @@ class Vb:
     name, ring = "vb", "2^32"
     default_rounds, default_held_out = 22, 0.0
     may_be_clear = may_be_noisy = False  # one update holds masked ratings
-    ranks = True
+    ranks = joins_masks = True
 
     def rank(self, settings: Any) -> int:
         """One more than the factors, for the item's bias."""
         return int(settings.factors) + 1
 
-    def variant(self, settings: Any, n_profile: int, n_design: int, n_levels: int) -> str:
+    def variant(self, settings: Any, n_profile: int, n_columns: int, n_levels: int) -> str:
         """Which parts there are."""
-        n_used = n_profile if settings.profile_prior else 0
-        return write_variant(settings.implicit_prior, n_used, n_design, n_levels)
+        return write_variant(
+            settings.implicit_prior,
+            profile=n_profile if settings.profile_prior else 0,
+            design=n_columns if settings.objective == "ranking" else 0,
+            levels=n_levels if settings.likelihood == "ordinal" else 0,
+            joint=n_columns if settings.has_joint_mask else 0,
+        )
 
     def form(self, rank: int, variant: str) -> VbForm:
         """Sizes of what is sent."""
@@ -87,9 +96,10 @@ class Vb:
         return VbServer(_vb(form), ground, unrated)
 
     def stranger(self, form: Form, public: Public) -> Array:
-        """The mean of all p_u. (k,)."""
+        """The mean of all p_u, and of masks that belong to them. (n_own,)."""
         numbers = _vb(form).blocks["parameters"].split(public.parameters)
-        return np.asarray(numbers["mean_user"], np.float32)
+        mean = np.concatenate((numbers["mean_user"], numbers["joint_mean"]))
+        return mean.astype(np.float32)
 
     def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
         """Clipped, or the mean of ordered levels; scores that only rank stay as they are. (n,)."""

@@ -79,7 +79,7 @@ class VbForm(Form):
         """Read a variant, and lay its parts out."""
         named = _read(variant)
         implicit, d = str(named["implicit"]), int(named["profile"])
-        m, levels = int(named["design"]), int(named["levels"])
+        m, levels, joint = (int(named[name]) for name in ("design", "levels", "joint"))
         e = k * (implicit in ("users", "both")) + d
         blocks = {
             "published": Blocks(mean=k, n_raters=1),
@@ -95,6 +95,8 @@ class VbForm(Form):
                 look=int(implicit in ("items", "both")),
                 unrated=2 * (m > 0),
                 cuts=max(levels - 1, 0),
+                joint_mean=joint,
+                joint_precision=joint,
             ),
             "totals": Blocks(
                 weight=1,
@@ -110,6 +112,8 @@ class VbForm(Form):
                 profile_sum=d,
                 all_moment=triangle(k) * (m > 0),
                 all_line=k * m,
+                joint_sum=joint,
+                joint_deviation=joint,
                 levels=3 * max(levels - 1, 0),
             ),
         }
@@ -123,6 +127,7 @@ class VbForm(Form):
             n_design=m,
             implicit=implicit,
             n_levels=levels,
+            n_joint=joint,
             blocks=blocks,
         )
 
@@ -142,21 +147,28 @@ class VbForm(Form):
         return self.n_design > 0
 
 
-def write_variant(implicit: str, n_profile: int, n_design: int, n_levels: int) -> str:
+_COUNTS = ("profile", "design", "levels", "joint")
+
+
+def write_variant(
+    implicit: str, profile: int = 0, design: int = 0, levels: int = 0, joint: int = 0
+) -> str:
     """One line of text."""
-    return f"implicit={implicit} profile={n_profile} design={n_design} levels={n_levels}"
+    numbers = zip(_COUNTS, (profile, design, levels, joint), strict=True)
+    return " ".join((f"implicit={implicit}", *(f"{name}={number}" for name, number in numbers)))
 
 
 def _read(variant: str) -> dict[str, str]:
     """The words of a variant; its only spelling is what `write_variant` writes."""
     words = dict(word.partition("=")[::2] for word in variant.split(" "))
-    counts = ("profile", "design", "levels")
-    is_known = set(words) == {"implicit", *counts} and words["implicit"] in IMPLICIT
-    numbers = [words.get(name, "") for name in counts]
-    is_known &= all(word.isdecimal() and len(word) < 5 for word in numbers)
+    is_known = set(words) == {"implicit", *_COUNTS} and words["implicit"] in IMPLICIT
+    numbers = {name: words.get(name, "") for name in _COUNTS}
+    is_known &= all(word.isdecimal() and len(word) < 5 for word in numbers.values())
     require_published(is_known, f"there is no variant {variant[:80]!r} of vb")
-    most = max(map(int, numbers))
+    most = max(map(int, numbers.values()))
     require_published(most <= MOST_COLUMNS, f"{MOST_COLUMNS} columns are the most; got {most}")
-    same = write_variant(words["implicit"], *map(int, numbers))
+    same = write_variant(words["implicit"], **{name: int(n) for name, n in numbers.items()})
+    is_one = "0" in (numbers["design"], numbers["joint"])
+    require_published(is_one, "masks belong to p_u only where unrated items do not count")
     require_published(same == variant, f"a variant is written {same!r}; got {variant[:80]!r}")
     return words

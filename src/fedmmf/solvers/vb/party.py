@@ -10,18 +10,16 @@ from fedmmf.errors import WireError
 from fedmmf.solvers.contract import Own
 from fedmmf.solvers.vb import ordinal
 from fedmmf.solvers.vb.form import VbForm, pack
-from fedmmf.solvers.vb.reading import Unrated, VbReading
+from fedmmf.solvers.vb.reading import Unrated, VbReading, prior_mean
 
 SETTLING = 5  # turns of p_u and of what is latent, where no rounds do it
 MOST_LOOKS = 2  # rounds of a run that a party tells p_u in, inside a sum
 PINNED = 1e6  # prior precision of the coordinate that is always 1
 
 
-def prior_mean(k: int) -> Array:
-    """m: the pinned coordinate is 1, the others 0. (k,)."""
-    mean = np.zeros(k)
-    mean[0] = 1.0
-    return mean
+def starting_user(form: VbForm) -> Array:
+    """Before the first round. (n_own,) float32."""
+    return np.concatenate((prior_mean(form.rank), np.zeros(form.n_joint))).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +29,8 @@ class Evidence:
     Lambda = diag(a) + second / tau,  mean = Lambda^-1 (a prior + first / tau)
     """
 
-    first: Array  # sum of weighted r E[q] (k,)
-    second: Array  # sum of weighted E[q q^T] (k, k)
+    first: Array  # sum of weighted r E[q] (k + j,)
+    second: Array  # sum of weighted E[q q^T] (k + j, k + j)
     squares: float  # sum of weighted r^2
     weight: float  # of all summands together
 
@@ -82,7 +80,7 @@ class VbParty:
 
     def __init__(self, form: VbForm) -> None:
         self._form = form
-        self.user_factors = prior_mean(form.rank).astype(np.float32)
+        self.user_factors = starting_user(form)
         self._n_looks = 0
 
     def update(self, own: Own, reading: VbReading, t: int) -> tuple[Array, Array]:
@@ -98,7 +96,7 @@ class VbParty:
         found = replace(found, squares=found.squares + ordered.variance)
         mean, covariance, known = self._posterior(own, reading, found)
         moment = covariance + np.outer(mean, mean)
-        rows = np.tile(mean, (len(own.items), 1))
+        rows = np.tile(mean[: self._form.rank], (len(own.items), 1))
         if not reading.is_look:
             rows = _gradients(own, reading, mean, moment)
         totals = self._totals(own, reading, (mean, moment, known), found)
@@ -130,9 +128,9 @@ class VbParty:
     def _posterior(
         self, own: Own, reading: VbReading, found: Evidence
     ) -> tuple[Array, Array, Array]:
-        """Mean and covariance of p_u, and what its prior knows. (k,), (k, k), (e,)."""
+        """Mean and covariance of p_u, and what its prior knows. (n_own,), (n_own, n_own), (e,)."""
         precision, known = reading.user_precision, self._known(own, reading)
-        prior = prior_mean(self._form.rank) + known @ reading.user_weights
+        prior = reading.user_middle + known @ reading.user_weights
         covariance = np.linalg.inv(np.diag(precision) + found.second / reading.tau)
         mean = covariance @ (precision * prior + found.first / reading.tau)
         self.user_factors = mean.astype(np.float32)
@@ -156,26 +154,29 @@ class VbParty:
         self, own: Own, reading: VbReading, about: tuple[Array, Array, Array], found: Evidence
     ) -> Array:
         """What the hyperparameters are learned from. (n_totals,)."""
-        mean, moment, known = about
-        prior = prior_mean(self._form.rank) + known @ reading.user_weights
+        (mean, moment, known), k = about, self._form.rank
+        prior = reading.user_middle + known @ reading.user_weights
         error = found.squares - 2 * mean @ found.first + np.sum(moment * found.second)
-        beyond = _unpinned(mean)
+        deviation = np.diag(moment) - 2 * mean * prior + prior * prior
+        learned = pack(moment[:k, :k])
         parts = {
             "weight": found.weight,
             "error": error,
             "n_users": 1.0,
             "n_ratings": len(own.items),
-            "user_sum": mean,
-            "deviation": np.diag(moment) - 2 * mean * prior + prior * prior,
-            "moment": len(own.items) * pack(moment),
+            "user_sum": mean[:k],
+            "deviation": deviation[:k],
+            "moment": len(own.items) * learned,
             "user_gram": pack(np.outer(known, known)),
-            "user_moments": np.outer(known, beyond).ravel(),
+            "user_moments": np.outer(known, _unpinned(mean[:k])).ravel(),
+            "joint_sum": mean[k:],
+            "joint_deviation": deviation[k:],
         }
         if own.profile.any():
             parts |= {"n_profiled": 1.0, "profile_sum": own.profile}
         if reading.unrated is not None:
             line = _unrated_line(own, reading.unrated)
-            parts |= {"all_moment": pack(moment), "all_line": np.outer(mean, line).ravel()}
+            parts |= {"all_moment": learned, "all_line": np.outer(mean, line).ravel()}
         return self._form.blocks["totals"].join(**parts)
 
     def state(self) -> dict[str, Array]:
@@ -200,12 +201,12 @@ def looked(n_before: int, reading: VbReading) -> int:
 
 def _gradients(own: Own, reading: VbReading, mean: Array, moment: Array) -> Array:
     """Of the bound in E[q_i], for each rated item. (n, k)."""
-    q, ratings, weight = reading.mean[own.items], own.masked_ratings, 1.0
+    q, ratings, weight, k = reading.mean[own.items], own.masked_ratings, 1.0, reading.form.rank
     if reading.unrated is not None:
         weight = 1 - reading.unrated.weight
         here = reading.unrated.design[own.items] @ _unrated_line(own, reading.unrated)
         ratings = ratings - reading.unrated.weight * here
-    return np.asarray(np.outer(ratings, mean) - weight * (q @ moment))
+    return np.asarray(np.outer(ratings, mean[:k]) - weight * (q @ moment[:, :k]))
 
 
 def _unpinned(vector: Array) -> Array:

@@ -10,11 +10,12 @@ from fedmmf.arrays import Array
 from fedmmf.solvers.contract import Ground, ItemSums, Public
 from fedmmf.solvers.vb.form import VbForm, pack, unpack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts, starting_cuts
-from fedmmf.solvers.vb.party import PINNED, prior_mean
-from fedmmf.solvers.vb.reading import Spread, check_publication
+from fedmmf.solvers.vb.party import PINNED
+from fedmmf.solvers.vb.reading import Spread, check_publication, prior_mean
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
+JOINT_SPREAD = 0.3  # of weights of masks, in quarters of the scale, before anything is known
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards zero
 LOOK_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
@@ -41,6 +42,8 @@ class Items:
     user_weights: Array  # of what is known of a user, in the prior mean of p_u (e, k)
     profile_mean: Array  # (d,)
     cuts: Array  # between the levels of ordered ratings (n_levels - 1 or 0,)
+    joint_mean: Array  # of weights of masks that belong to p_u (j,)
+    joint_precision: Array  # (j,)
     n_done: Array  # rounds ()
 
 
@@ -75,6 +78,8 @@ class VbServer:
             look=np.asarray(float(self._is_look)),
             unrated=self._unrated,
             cuts=now.cuts,
+            joint_mean=now.joint_mean,
+            joint_precision=now.joint_precision,
         )
         rows = blocks["published"].join((len(now.mean),), **columns).astype(np.float32)
         return Public(self._form.rank, parameters, rows)
@@ -143,6 +148,9 @@ class VbServer:
             np.linalg.cholesky(normal)  # raises where no users add up to it
             weights = np.linalg.solve(normal, moments)
             self._now = replace(self._now, user_weights=weights)
+        if form.n_joint:
+            mean, precision = totals["joint_sum"] / n_users, n_users / totals["joint_deviation"]
+            self._now = replace(self._now, joint_mean=mean, joint_precision=precision)
         if form.n_profile:
             mean = totals["profile_sum"] / np.maximum(totals["n_profiled"], 1.0)
             self._now = replace(self._now, profile_mean=mean)
@@ -206,6 +214,8 @@ def _start(form: VbForm, ground: Ground) -> Items:
         user_weights=np.zeros((form.n_seen + form.n_profile, k)),
         profile_mean=np.zeros(form.n_profile),
         cuts=starting_cuts(ground.lowest, ground.span, form.n_levels),
+        joint_mean=np.zeros(form.n_joint),
+        joint_precision=np.full(form.n_joint, 1.0 / (JOINT_SPREAD * unit) ** 2),
         n_done=np.asarray(0),
     )
 
