@@ -43,7 +43,12 @@ REGISTERED = {
 }
 _CHOSEN_BY_SHARING = ("plain", "adaptive")  # ways to sum that `sharing` asks for by itself
 _SIGNED = ("secure", "dp")  # ways to sum whose parties can sign
-_JOINED = ("mean", "lr")  # masks that a solver can estimate with the factors: they are linear
+_JOINED = (
+    "mean",
+    "lr",
+    "fm",
+    "nn",
+)  # masks that a solver can estimate with the factors: all linear
 _DP_ROUNDS, _DP_HELD_OUT = 30, 0.0  # each round and each sum without noise would cost privacy
 
 
@@ -88,9 +93,8 @@ class MaskSettings(SettingsPart):
     folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
     mask_fit: MaskFit = Field(
         "auto",
-        description="alone: masks are fitted before the factors; joint: together with them, with "
-        "a prior that all users share; auto: joint where vb predicts ratings with the mask mean or "
-        "lr",
+        description="alone: before the factors; joint: together with them, with "
+        "a prior that all users share; auto: joint where vb predicts ratings",
     )
     item_statistics: bool = Field(
         False, description="item means and counts, summed over parties, as mask features"
@@ -279,9 +283,9 @@ class Settings(
 
     @property
     def _can_join_mask(self) -> bool:
-        is_fitted_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
-        is_able = bool(self._declared.joins_masks) and self.mask in _JOINED
-        return is_able and self.objective == "rating" and not is_fitted_alone
+        fitted_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
+        may_join = self.mask in _JOINED and self.objective == "rating" and not fitted_alone
+        return may_join and bool(self._declared.joins_masks)
 
     @property
     def _declared(self) -> Any:
@@ -349,9 +353,8 @@ class Settings(
             )
         if self.mask_fit == "joint" and not self._can_join_mask:
             yield (
-                f"mask_fit 'joint' needs solver {_solvers_that('joins_masks')}, objective "
-                f"'rating', mask {_either(_JOINED)}, and no mask_strength, cross_fit or "
-                "item_statistics"
+                f"mask_fit 'joint' needs solver {_solvers_that('joins_masks')}, objective 'rating'"
+                ", a mask, and no mask_strength, cross_fit or item_statistics"
             )
         if self.objective == "ranking" and self.held_out_share > 0:
             yield (

@@ -453,7 +453,7 @@ def test_lists_of_a_loaded_model_are_the_same(fitted, parts, tmp_path):
 
 def test_many_who_get_nothing_but_fives_get_them_in_order(ml_100k):
     """In version 0.1, 72 of 943 users got ten items at 5.00 in the order of their ids."""
-    model = FedMMF(mask="fm", solver="sgd", factors=20, seed=0).fit(ml_100k.split(0.2, seed=0)[0])
+    model = FedMMF(mask="lr", solver="sgd", factors=20, seed=0).fit(ml_100k.split(0.2, seed=0)[0])
     lists = model.recommend(users=ml_100k.user_ids)
     flat = lists.group_by("user_id").agg(
         (pl.col("prediction") == 5.0).all().alias("is_flat"),

@@ -3,7 +3,6 @@ import polars as pl
 import pytest
 
 from fedmmf import rng
-from fedmmf.masks import FAMILIES
 from fedmmf.paper.context import Context, ContextPlan, crowd_gradient, train_context
 from fedmmf.paper.models import ROWS, row_called, run_row
 from fedmmf.simulation.features import content_features
@@ -62,11 +61,23 @@ def test_the_crowds_gradient_is_the_sum_of_the_parties(told, plan, with_profiles
     np.testing.assert_allclose(crowd(theta), total, rtol=1e-6, atol=1e-8)
 
 
-def test_the_machine_is_that_of_the_masks_at_their_rank(small):
+def test_the_machine_is_a_sum_over_pairs(small):
     x = content_features(small)[:9]
-    theta = away_from_zero(ContextPlan("fm", rank=2), x.shape[1])
-    ours = ContextPlan("fm", rank=2).model
-    np.testing.assert_allclose(ours.predict(x, theta), FAMILIES["fm"].predict(x, theta))
+    d = x.shape[1]
+    theta = np.random.default_rng(4).standard_normal(1 + d + 2 * d)
+    v = theta[1 + d :].reshape(2, d)
+    pairs = sum((v[:, i] @ v[:, j]) * x[:, i] * x[:, j] for i in range(d) for j in range(i))
+    slow = theta[0] + x @ theta[1 : 1 + d] + pairs
+    np.testing.assert_allclose(ContextPlan("fm", rank=2).model.predict(x, theta), slow)
+
+
+def test_the_network_goes_unit_by_unit(small):
+    x, model = content_features(small)[:9], ContextPlan("nn").model
+    theta = model.start(rng.stream(0, "test"), x.shape[1])
+    h, weights = model.hidden, theta[1 + 2 * model.hidden :].reshape(model.hidden, -1)
+    units = [np.tanh(x @ weights[u] + theta[1 + h + u]) for u in range(h)]
+    slow = theta[0] + sum(theta[1 + u] * unit for u, unit in enumerate(units))
+    np.testing.assert_allclose(model.predict(x, theta), slow)
 
 
 @every_plan
@@ -101,11 +112,6 @@ def test_the_same_seed_gives_the_same_model_and_another_one_another(small):
     thetas = [train_context(ContextPlan("nn", rounds=3, seed=s), small).theta for s in (1, 1, 2)]
     np.testing.assert_array_equal(thetas[0], thetas[1])
     assert not np.array_equal(thetas[0], thetas[2])
-
-
-def test_only_models_with_a_gradient_can_be_shared():
-    with pytest.raises(ValueError, match="no context model"):
-        _ = ContextPlan("mean").model
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from fedmmf.federation.store import RunStore
 from fedmmf.federation.training import StoppedError, Training
 from fedmmf.identity import TrustList
 from fedmmf.identity.files import OWNER_ONLY, create, read
+from fedmmf.interactions import widened
 from fedmmf.server.federation import ServerPlan
 from fedmmf.solvers.contract import design_of
 from fedmmf.sums import SUMS
@@ -77,13 +78,14 @@ class Server:
         self._sent: dict[str, float] = {}  # when each site was sent the model
 
     def _make_plan(self, is_centred: bool, sees_features: bool) -> ServerPlan:
+        seen = widened(self._charter.training.mask, self._items.features)
         return ServerPlan(
             settings=self._charter.training,
             catalogue=self._items.catalogue,
             is_centred=is_centred,
             ratings_per_user=None,  # the survey tells
             regressors=self._items.features,
-            design=design_of(self._items.features, sees_features=sees_features),
+            design=design_of(seen, sees_features=sees_features),
         )
 
     def _first_picture(self, before: FederationStatus | None) -> FederationStatus:

@@ -48,6 +48,7 @@ _PLAIN = [
     "variant",
     "objective",
     "pull",
+    "n_content",
     "n_summed",
     "n_ratings",
     "n_training",
@@ -81,7 +82,8 @@ class Learned:
     item_ids: Array  # (n_items,) sorted
     item_titles: Array | None
     theta: Array  # (n_users + 1, n_parameters)
-    features: Array  # (n_items + 1, d)
+    features: Array  # what masks see of the items (n_items + 1, d)
+    n_content: int  # of these, the first are the items' own
     indptr: Array  # (n_users + 1,) where each user's rated items begin
     rated_items: Array  # (n,)
     j_train: Array  # (n_users,)
@@ -118,6 +120,7 @@ class Learned:
             item_titles=ratings.item_titles,
             theta=np.vstack((masks.theta, np.zeros(masks.theta.shape[1]))),
             features=np.vstack((features, features.mean(axis=0))),
+            n_content=0 if ratings.features is None else ratings.features.values.shape[1],
             indptr=ratings.by_user,
             rated_items=ratings.item_codes,
             j_train=masks.j_train,

@@ -10,6 +10,7 @@ from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data.frames import to_polars
 from fedmmf.errors import DataError
+from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, frame_of
@@ -86,13 +87,15 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     values = np.array(list(ratings.values()), np.float32)[order]
     learned.check_on_scale(values)
     features = learned.features[:-1]
+    content = features[:, : learned.n_content]
+    statistics = features[:, widened(learned.mask, content).shape[1] :]
     data = PartyData(
         catalogue=Catalogue(learned.n_items, learned.scale, b""),
-        features=features,
+        features=np.hstack((content, statistics)),
         lists=UserLists.of_one(codes[order]),
         ratings=values,
         streams=[mask_stream(settings.seed, "newcomer")],
-        content=features[:, : max(learned.form.n_columns - 1, 0)],  # statistics come after it
+        content=content,
     )
     return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
 

@@ -15,7 +15,7 @@ import numpy as np
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
-from fedmmf.masks import FAMILIES
+from fedmmf.paper.shared_models import FactorizationMachine, HiddenLayer, Line, SharedModel
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.features import content_features, scaled_features
 from fedmmf.solvers.sgd import STEPS, Factors, SgdPlan, descend
@@ -25,47 +25,6 @@ ADAM_STEP = SgdPlan(
 )
 GradientSum = Callable[[Array], Array]
 """theta -> the sum over parties of their gradients at theta."""
-
-
-@dataclass(frozen=True)
-class SharedModel:
-    """A model of rows x (n, d) with parameters theta; targets are centred, of unit span."""
-
-    start: Callable[[np.random.Generator, int], Array]  # (stream, d) -> theta
-    predict: Callable[[Array, Array], Array]  # (x, theta) -> (n,)
-    gradient: Callable[[Array, Array, Array, Array], Array]  # of 1/2 sum weight (f - y)^2
-
-
-@dataclass(frozen=True)
-class FactorizationMachine:
-    """b + w.x + sum_f ((V_f.x)^2 - V_f^2.x^2) / 2  (Rendle 2010, Lemma 3.1); theta = (b, w, V).
-
-    The masks' own has a fixed, small rank, since one user's ratings feed no larger one.
-    """
-
-    rank: int
-
-    def start(self, stream: np.random.Generator, n_features: int) -> Array:
-        """Nothing but small random pairs."""
-        pairs = 0.05 * stream.standard_normal(self.rank * n_features)
-        return np.concatenate((np.zeros(1 + n_features), pairs))
-
-    def predict(self, x: Array, theta: Array) -> Array:
-        """What it says of each row. (n,)."""
-        d = x.shape[1]
-        pairs = theta[1 + d :].reshape(self.rank, d)
-        projections = x @ pairs.T  # (n, rank)
-        own = np.square(x) @ np.square(pairs).sum(axis=0)
-        of_pairs = 0.5 * (np.square(projections).sum(axis=1) - own)
-        return np.asarray(theta[0] + x @ theta[1 : 1 + d] + of_pairs)
-
-    def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
-        """Slope of 1/2 sum weight (f - y)^2 in theta."""
-        d = x.shape[1]
-        pairs = theta[1 + d :].reshape(self.rank, d)
-        error = weights * (self.predict(x, theta) - y)
-        of_pairs = (x @ pairs.T * error[:, np.newaxis]).T @ x - pairs * (np.square(x).T @ error)
-        return np.concatenate(([error.sum()], x.T @ error, of_pairs.ravel()))
 
 
 @dataclass(frozen=True)
@@ -92,13 +51,8 @@ class ContextPlan:
     def model(self) -> SharedModel:
         """What is trained."""
         if self.kind == "fm":
-            machine = FactorizationMachine(self.rank)
-            return SharedModel(machine.start, machine.predict, machine.gradient)
-        family = FAMILIES[self.kind]
-        if family.gradient is None:
-            raise ValueError(f"{family.name} is no context model")
-        start = family.start if self.kind == "nn" else lambda stream, d: np.zeros(1 + d)
-        return SharedModel(start, family.predict, family.gradient)
+            return FactorizationMachine(self.rank)
+        return Line() if self.kind == "lr" else HiddenLayer()
 
     def tuned(self) -> dict[str, Any]:
         """What can be searched for; the rank where there is one."""

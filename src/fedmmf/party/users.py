@@ -11,6 +11,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, Crowd, CrowdInput, CrowdUpdate, Engine
 from fedmmf.errors import NotFittedError, WireError
+from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskInput, MaskPlan, fit_masks
 from fedmmf.masks.lines import lines_of
@@ -77,7 +78,9 @@ class Users:
     def __init__(self, data: PartyData, plan: MaskPlan, engine: Engine) -> None:
         plan.check_features(np.asarray(data.features))
         self._data, self._plan, self._engine = data, plan, engine
-        self.features = np.asarray(data.features, np.float64)
+        features, content = np.asarray(data.features, np.float64), np.asarray(data.content)
+        self._seen = widened(plan.kind, content)  # (n_catalogue, d')
+        self.features = np.hstack((self._seen, features[:, content.shape[1] :]))
         self.lists, self.ratings = data.part(held_out=False)
         self._test_lists, self._test_ratings = data.part(held_out=True)
         self._masks: FittedMasks | None = None
@@ -102,8 +105,8 @@ class Users:
 
     def totals(self, n_columns: int) -> Iterator[Array]:
         """What they add to what is known of all users, some users at a time. (n_some, n_totals)."""
-        content = np.asarray(self._data.content)[:, : n_columns - 1]
-        return user_totals(self.lists, self.ratings, content, self._data.catalogue.scale)
+        seen, scale = self._seen[:, : n_columns - 1], self._data.catalogue.scale
+        return user_totals(self.lists, self.ratings, seen, scale)
 
     @property
     def counts(self) -> Array:
@@ -220,8 +223,7 @@ class Users:
     @cached_property
     def _design(self) -> Array:
         """What masks are linear in, where unrated items count. (n_catalogue, m)."""
-        content = np.asarray(self._data.content)
-        return design_of(content, sees_features=self._plan.family.needs_features)
+        return design_of(self._seen, sees_features=self._plan.family.needs_features)
 
     def update(self, public: Public, t: int, cohort: Cohort) -> CrowdUpdate:
         """Take part in round t; the totals begin with those of held-out ratings."""

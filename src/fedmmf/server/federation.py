@@ -62,6 +62,11 @@ class ServerPlan:
         return columns_of(self.settings, self.design.shape[1] - 1)
 
     @property
+    def seen(self) -> Array:
+        """What masks see of the items' content. (n_catalogue, m - 1)."""
+        return self.design[:, 1:]
+
+    @property
     def form(self) -> Form:
         """Sizes of what is sent."""
         solver = SOLVERS[self.settings.solver]
@@ -148,7 +153,7 @@ class FederationServer:
         """Ask everybody to join; those who do are summed from now on."""
         settings, invitation = self._plan.settings, self._plan.invitation()
         self.roster.invite(invitation)
-        about = (self._plan.catalogue, invitation, settings, self._plan.regressors)
+        about = (self._plan.catalogue, invitation, settings, self._plan.seen)
         desk = ServerDesk(self.roster, *about)
         self._side = SUMS[settings.sums].server(desk)
         return self._side

@@ -13,6 +13,7 @@ from fedmmf.data import Ratings
 from fedmmf.engines.contract import Engine
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import NotFittedError, SettingsError
+from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
 from fedmmf.masks import FittedMasks
 from fedmmf.party import Party, PartyData, Policy
@@ -221,20 +222,22 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
     cost = counted_cost(federations, members, len(parties))
     layout = federations[0].server.side.require_layout()
     n_left_out = ratings.n_items - len(layout.items)
-    found = (masks, features, layout, plan.variant, in_clear, members)
+    seen = np.hstack((plan.seen, features[:, plan.regressors.shape[1] :]))
+    found = (masks, seen, layout, plan.variant, in_clear, members)
     return Trained(*found, *times, cost, n_left_out, False)
 
 
 def server_plan(ratings: Ratings, settings: Settings) -> ServerPlan:
     """What the server of real parties knows; it computes with numpy alone."""
     content, family = content_features(ratings), mask_plan(settings).family
+    seen = widened(settings.mask, content)
     return ServerPlan(
         settings=settings,
         catalogue=Catalogue.of(ratings.item_ids, ratings.scale, content),
         is_centred=family.is_centred,
         ratings_per_user=ratings.n_ratings / ratings.n_users,
         regressors=content,
-        design=design_of(content, sees_features=family.needs_features),
+        design=design_of(seen, sees_features=family.needs_features),
         n_profile=profile_values(ratings).shape[1],
     )
 

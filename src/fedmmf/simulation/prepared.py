@@ -14,6 +14,7 @@ from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.engines import ENGINES, Engine
 from fedmmf.engines.contract import CrowdInput
+from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
 from fedmmf.masks import FittedMasks, MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
@@ -96,7 +97,8 @@ class Prepared:
         training: the others.
         held_out: the ratings that are kept; None: none.
         content: public item features. (n_items, d)
-        features: what masks see: the content and, where asked for, statistics. (n_items, d')
+        seen: what masks see of them: these and, if the family has any, interactions. (n_items, d')
+        features: all that masks see: that and, where asked for, statistics. (n_items, d'')
         layout: which items are summed, and what users have in common.
         masks: fitted on `training`.
         in_clear: who shares updates in the clear. (n_users,) bool
@@ -108,6 +110,7 @@ class Prepared:
     training: Ratings
     held_out: Ratings | None
     content: Array
+    seen: Array
     features: Array
     layout: Layout
     masks: FittedMasks
@@ -130,7 +133,7 @@ class Prepared:
     @cached_property
     def design(self) -> Array:
         """What masks are linear in. (n_items, m)."""
-        return design_of(self.content, sees_features=self.masks.family.needs_features)
+        return design_of(self.seen, sees_features=self.masks.family.needs_features)
 
     @cached_property
     def profiles(self) -> Array:
@@ -248,10 +251,10 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
     has_held_out = bool(is_held_out.any())
     training = ratings.select(~is_held_out) if has_held_out else ratings
     content = content_features(ratings)
-    features = content
+    seen = features = widened(settings.mask, content)
     if settings.item_statistics:
-        features = np.hstack((content, statistics_features(surveyed(training, settings))))
-    layout = layout_of(census_of(training, content, settings), settings)
+        features = np.hstack((seen, statistics_features(surveyed(training, settings))))
+    layout = layout_of(census_of(training, seen, settings), settings)
     population = policy_of(settings).population(layout.population, ratings.scale)
     masks = fit_all_masks(training, features, settings, population, progress)
     return Prepared(
@@ -261,6 +264,7 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
         training=training,
         held_out=ratings.select(is_held_out) if has_held_out else None,
         content=content,
+        seen=seen,
         features=features,
         layout=layout,
         masks=masks,

@@ -8,6 +8,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import NotFittedError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.folder import Folder
+from fedmmf.interactions import widened
 from fedmmf.lists import best_first
 from fedmmf.masks import FAMILIES, MaskFamily, apply_one_mask
 from fedmmf.population import ASSUMED_PULL, Population
@@ -46,9 +47,10 @@ def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
     mask = _Mask(family, items.scale, Population(users["line"], ASSUMED_PULL), theta)
     solver = SOLVERS[about["solver"]]
     form = solver.form(public.rank, about["variant"])
-    design = design_of(items.features, sees_features=family.needs_features)
+    seen = widened(family.name, items.features)
+    design = design_of(seen, sees_features=family.needs_features)
     of_factors = scores(whole_factors(form, public, design), users["user_factors"][row])
-    predicted = of_factors + apply_one_mask(mask, 0, items.features)  # (n_items,)
+    predicted = of_factors + apply_one_mask(mask, 0, seen)  # (n_items,)
     predicted[_seen(holdings, place)] = -np.inf
     best = best_first(predicted, n)
     clipped = solver.ratings_of(form, public, predicted[best], items.scale)

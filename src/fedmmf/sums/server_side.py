@@ -67,7 +67,7 @@ class ServerDesk:
     catalogue: Catalogue
     invitation: Invitation
     settings: Any
-    content: Array  # public features of the items (n_items, d)
+    seen: Array  # what masks see of the items; public (n_items, d)
 
     @property
     def solver(self) -> Solver:
@@ -127,7 +127,7 @@ class ServerSide:
     def census(self) -> Census:
         """Ask everybody what they rated, and what users have in common."""
         found = self.sum("survey", Survey(with_ratings=False))
-        features = self.desk.content[:, : self.desk.invitation.columns - 1]
+        features = self.desk.seen[:, : self.desk.invitation.columns - 1]
         return Census.of(found, self.desk.catalogue.scale, features)
 
     def summed_items(self, n_raters: Array) -> Array:

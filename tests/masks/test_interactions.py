@@ -1,0 +1,68 @@
+"""Interactions against slow sums, and what they are worth: masks that are what they are called."""
+
+from hashlib import sha256
+
+import numpy as np
+import pytest
+
+from fedmmf.config import Settings
+from fedmmf.interactions import (
+    HIDDEN_GAIN,
+    HIDDEN_SCALE,
+    N_COLUMNS,
+    PRODUCT_SCALE,
+    widened,
+)
+from fedmmf.masks import FAMILIES
+from fedmmf.paper.bending import bent_shares
+from fedmmf.simulation import prepare
+
+X = np.random.default_rng(3).standard_normal((7, 5))
+
+
+def drawn(text):
+    """What is written in docs/wire.md: six bytes of a hash, in [-1, 1)."""
+    return int(sha256(text.encode()).hexdigest()[:12], 16) / 2**47 - 1
+
+
+@pytest.mark.parametrize("mask", ["none", "mean", "lr"])
+def test_other_masks_see_features_as_they_are(mask):
+    assert widened(mask, X) is X
+
+
+@pytest.mark.parametrize("mask", FAMILIES.names())
+def test_of_no_features_there_are_no_interactions(mask):
+    assert widened(mask, X[:, :0]).shape == (7, 0)
+
+
+def test_products_are_sums_over_pairs_of_features():
+    found = widened("fm", X)
+    assert found.shape == (7, 5 + N_COLUMNS)
+    assert np.array_equal(found[:, :5], X)
+    for column in (0, 17, 63):
+        v = [np.sqrt(3) * drawn(f"fm {column} {feature}") for feature in range(5)]
+        for row, x in enumerate(X):
+            pairs = [v[i] * v[j] * x[i] * x[j] for i in range(5) for j in range(i)]
+            assert found[row, 5 + column] == pytest.approx(PRODUCT_SCALE * sum(pairs))
+
+
+def test_hidden_units_are_those_of_a_network():
+    found = widened("nn", X)
+    for column in (0, 40):
+        w = [np.sqrt(3) * drawn(f"nn {column} {feature}") for feature in range(5)]
+        unit = np.tanh(HIDDEN_GAIN * (X @ w + drawn(f"nn offset {column} 0")))
+        np.testing.assert_allclose(found[:, 5 + column], HIDDEN_SCALE * unit)
+
+
+@pytest.mark.parametrize("mask", ["fm", "nn"])
+def test_masks_bend_by_a_twentieth_of_their_variance_at_least(ml_100k, mask):
+    """Of the median user; of the whole mask, and of what is private in it."""
+    train, _ = ml_100k.split(0.2, seed=0)
+    shares = bent_shares(prepare(train, Settings(mask=mask)))
+    assert np.median(shares.whole) > 0.05
+    assert np.median(shares.private) > 0.05
+
+
+def test_a_line_does_not_bend(small):
+    shares = bent_shares(prepare(small, Settings(mask="lr")))
+    np.testing.assert_allclose(shares.private, 0.0, atol=1e-9)
