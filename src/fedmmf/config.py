@@ -93,8 +93,8 @@ class MaskSettings(SettingsPart):
     folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
     mask_fit: MaskFit = Field(
         "auto",
-        description="alone: before the factors; joint: together with them, with "
-        "a prior that all users share; auto: joint where vb predicts ratings",
+        description="alone: before the factors; joint: with them, shrunken towards what all users "
+        "have in common; auto: joint where vb predicts ratings",
     )
     item_statistics: bool = Field(
         False, description="item means and counts, summed over parties, as mask features"
@@ -259,7 +259,7 @@ class Settings(
 
     @property
     def sums(self) -> str:
-        """Name of the way to sum that sharing and aggregation ask for."""
+        """Name of the way to sum that is asked for."""
         return self.aggregation if self.sharing == "strict" else self.sharing
 
     @property
@@ -283,8 +283,8 @@ class Settings(
 
     @property
     def _can_join_mask(self) -> bool:
-        fitted_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
-        may_join = self.mask in _JOINED and self.objective == "rating" and not fitted_alone
+        is_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
+        may_join = self.mask in _JOINED and self.objective == "rating" and not is_alone
         return may_join and bool(self._declared.joins_masks)
 
     @property

@@ -61,6 +61,10 @@ FLAGS = {
         --data=ml-100k --epsilon=1.0,2.0,4.0,8.0 --dp-delta=1e-05 --dp-clip=1.0
         --dp-noise=distributed --runs=5 --test=0.2 --out=dp""",
     "reproduce epsilon": "",
+    "reproduce factorial": """
+        --data=ml-100k --test=0.2 --splits=10 --mask=none,mean,lr,fm,nn --solver=sgd,vb
+        --factors=20 --out=factorial""",
+    "reproduce all": "--quick=False --out=reproduced",
     "reproduce solver": "--problem=None --splits=None",
     "reproduce newcomers": "--data=ml-100k",
     "reproduce strict": """

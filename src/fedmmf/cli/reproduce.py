@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fedmmf.cli import reproduce_privacy as privacy
+from fedmmf.cli import reproduce_tables as tables
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
@@ -118,8 +119,6 @@ def tune(content: TableChoice, budget: TuningBudget, json: JsonOption = False) -
 
 
 def _tune_one(name: str, row: Row, training: Ratings, budget: TuningBudget) -> dict[str, Any]:
-    if dict(row.fixed).get("ensemble"):
-        return _share_with_single_run(name, row)
     trials, seed = budget.trials, budget.seed
     with progress_bar(name) as progress:
         best = search(row, training, trials, seed, lambda n: progress(row.name, n, trials))
@@ -127,17 +126,6 @@ def _tune_one(name: str, row: Row, training: Ratings, budget: TuningBudget) -> d
     tuned[row.name] = best.settings
     save_tuned(name, tuned)
     return {"validation_rmse": round(best.rmse, 4), **best.settings}
-
-
-def _share_with_single_run(name: str, row: Row) -> dict[str, Any]:
-    """An ensemble uses the settings of its single run."""
-    tuned = load_tuned(name)
-    single = row.name.split(" (vb")[0] + " (vb)"
-    if single not in tuned:
-        raise SettingsError(f"tune {single!r} before {row.name!r}; it uses the same settings")
-    tuned[row.name] = tuned[single]
-    save_tuned(name, tuned)
-    return dict(tuned[row.name])
 
 
 @app.command("solver", epilog="Example: fedmmf reproduce solver --problem ml-100k --splits 2")
@@ -202,6 +190,8 @@ def newcomers(
     results.print(table(f"{data}, latest fifth, users without an earlier rating", columns, lines))
 
 
+app.command("factorial", epilog=tables.FACTORIAL_EXAMPLE)(tables.factorial)
+app.command("all", epilog=tables.ALL_EXAMPLE)(tables.everything)
 app.command("efficiency", epilog=privacy.EFFICIENCY_EXAMPLE)(privacy.efficiency)
 app.command("dp", epilog=privacy.DP_EXAMPLE)(privacy.dp)
 app.command("epsilon", epilog=privacy.EPSILON_EXAMPLE)(privacy.epsilon)

@@ -1,0 +1,147 @@
+"""`fedmmf reproduce factorial` and `all`: tables that the paper lacks, and all tables in one go."""
+
+import shlex
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedmmf.cli.choices import JsonOption
+from fedmmf.cli.options import expanded
+from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.config import names_for
+from fedmmf.data import load
+from fedmmf.errors import SettingsError
+from fedmmf.kept import Kept, write_text
+from fedmmf.paper.factorial import (
+    MASKS,
+    SOLVERS,
+    FactorialRow,
+    cells,
+    factorial_markdown,
+    run_factorial,
+)
+
+FACTORIAL_EXAMPLE = "Example: fedmmf reproduce factorial --data ml-100k --splits 10 --out factorial"
+ALL_EXAMPLE = "Example: fedmmf reproduce all --quick --out reproduced"
+
+
+@dataclass(frozen=True)
+class FactorialChoice:
+    """What is combined, on what."""
+
+    data: Annotated[str, typer.Option(help="Data set.")] = "ml-100k"
+    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
+    splits: Annotated[int, typer.Option(min=1, help="Random splits.")] = 10
+    mask: Annotated[list[str], typer.Option(help="Mask; may be given repeatedly.")] = field(
+        default_factory=lambda: list(MASKS)
+    )
+    solver: Annotated[list[str], typer.Option(help="Solver; may be given repeatedly.")] = field(
+        default_factory=lambda: list(SOLVERS)
+    )
+    factors: Annotated[list[int], typer.Option(help="Factors; may be given repeatedly.")] = field(
+        default_factory=lambda: [20]
+    )
+
+
+@expanded
+def factorial(
+    chosen: FactorialChoice,
+    out: Annotated[Path, typer.Option(help="Folder of results; a killed run continues.")] = Path(
+        "factorial"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first split.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Mask, its fit, item prior, implicit prior and solver, all combined, with paired intervals."""
+    for name, given in (("mask", chosen.mask), ("solver", chosen.solver)):
+        unknown = set(given) - set(names_for(name))
+        if unknown:
+            raise SettingsError(
+                f"--{name} must be one of {', '.join(names_for(name))}; got {sorted(unknown)[0]!r}"
+            )
+    ratings = load(chosen.data)
+    splits = [ratings.split(chosen.test, seed=seed + n) for n in range(chosen.splits)]
+    wanted = cells(chosen.mask, chosen.solver, chosen.factors)
+    with progress_bar(chosen.data) as progress:
+        rows = list(
+            run_factorial(
+                wanted, splits, Kept(out), lambda name, n: progress(name, n, chosen.splits)
+            )
+        )
+    write_text(out / f"factorial-{chosen.data}.md", factorial_markdown(rows))
+    if json:
+        print_json({"data": chosen.data, "rows": [row.to_json_dict() for row in rows]})
+        return
+    results.print(_show(rows, f"{chosen.data}, test share {chosen.test:g}, {chosen.splits} splits"))
+    errors.print(f"written to {out}: factorial-{chosen.data}.md, runs/")
+
+
+def _show(rows: list[FactorialRow], title: str) -> Any:
+    lines = [
+        [
+            f"{row.cell.solver} {row.cell.factors}",
+            row.cell.mask if row.cell.mask == "none" else f"{row.cell.mask}, {row.cell.fit}",
+            "on" if row.cell.item_prior else "off",
+            row.cell.implicit_prior,
+            f"{row.mean:.4f}",
+            "" if row.over_mean is None else str(row.over_mean),
+        ]
+        for row in rows
+    ]
+    columns = ["solver", "mask", "item", "implicit", "RMSE", "less user mean, alone"]
+    return table(title, columns, lines)
+
+
+# Each line is a command; the second one of a pair is its small version.
+_EVERYTHING = (
+    ("table1 --runs 10", "table1 --runs 1"),
+    ("solver", "solver --problem ml-100k --splits 1"),
+    (
+        "factorial --data ml-100k --splits 10 --factors 20 --factors 8",
+        "factorial --data ml-100k --splits 1 --mask none --mask mean --mask lr",
+    ),
+    (
+        "factorial --data ml-1m --test 0.1 --splits 3 --mask none --mask mean --mask lr",
+        "",
+    ),
+    ("newcomers", ""),
+    ("efficiency", "efficiency --rounds 1"),
+    ("epsilon", "epsilon"),
+)
+_WITH_FOLDER = ("table1", "factorial", "efficiency")
+
+
+def everything(
+    context: typer.Context,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version of each, in about ten minutes.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder of results; a killed run continues.")] = Path(
+        "reproduced"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first split.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """All tables, one command after the other, and what each took."""
+    group, took = context.parent, {}
+    if group is None or not isinstance(group.command, typer.core.TyperGroup):
+        raise SettingsError("`fedmmf reproduce all` is a command of its own")
+    for pair in _EVERYTHING:
+        line = pair[quick]
+        if not line:
+            continue
+        words = [*shlex.split(line), "--seed", str(seed)]
+        if words[0] in _WITH_FOLDER:
+            words += ["--out", str(out / words[0])]
+        errors.print(f"fedmmf reproduce {shlex.join(words)}", style="bold")
+        began = time.perf_counter()
+        group.command.main(args=words, prog_name="fedmmf reproduce", standalone_mode=False)
+        took[line] = round(time.perf_counter() - began, 1)
+    if json:
+        print_json({"seconds": took})
+        return
+    lines = [[line, f"{seconds:.0f}"] for line, seconds in took.items()]
+    results.print(table("what each took", ["command", "s"], lines))

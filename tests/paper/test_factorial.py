@@ -1,0 +1,104 @@
+"""The factorial table: who is compared with whom, on what, and what is kept."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedmmf import FedMMF
+from fedmmf.cli.app import app
+from fedmmf.config import Settings
+from fedmmf.errors import SettingsError
+from fedmmf.kept import Kept
+from fedmmf.paper import factorial
+from fedmmf.paper.factorial import MASKS, Cell, cells, factorial_markdown, run_factorial
+
+
+@pytest.fixture(scope="module")
+def splits(small):
+    return [small.split(0.2, seed=seed) for seed in (0, 1, 2)]
+
+
+def some_cells():
+    return [cell for cell in cells(("none", "mean", "lr"), ("vb",), (3,)) if cell.item_prior][:5]
+
+
+def told(*_):
+    pass
+
+
+def test_every_combination_is_there_once_and_can_be_set():
+    found = cells(MASKS, ("sgd", "vb"), (20, 8))
+    assert len(found) == len(set(found)) == 2 * (5 + 2 * 2 * (1 + 4 * 2))
+    for cell in found:
+        settings = Settings(**cell.settings(3))
+        assert (settings.seed, settings.factors) == (3, cell.factors)
+        assert settings.has_joint_mask == (cell.fit == "joint")
+        if cell.solver == "vb":
+            assert not settings.profile_prior  # users' features are given to no row
+            assert settings.item_prior == cell.item_prior
+            assert settings.implicit_prior == cell.implicit_prior
+    without = [cell for cell in found if not cell.uses_features]
+    assert {(cell.mask, cell.item_prior) for cell in without} == {("none", False), ("mean", False)}
+
+
+def test_rows_are_trained_alike_and_compared_split_by_split(splits, tmp_path):
+    wanted = some_cells()
+    assert [(cell.mask, cell.fit) for cell in wanted] == [
+        ("none", "alone"), ("mean", "alone"), ("mean", "joint"), ("lr", "alone"), ("lr", "joint"),
+    ]  # fmt: skip
+    rows = list(run_factorial(wanted, splits, Kept(tmp_path), told))
+    for row in rows:
+        for seed, ((train, test), rmse) in enumerate(zip(splits, row.rmse, strict=True)):
+            model = FedMMF(**row.cell.settings(seed)).fit(train)
+            assert rmse == pytest.approx(model.evaluate(test)["rmse"], abs=1e-6)
+    none, mean, joint = rows[:3]
+    assert mean.over_mean is none.over_none is None
+    expected = np.mean(np.subtract(joint.rmse, mean.rmse))
+    assert joint.over_mean.mean == pytest.approx(expected, abs=1e-5)
+    assert joint.over_none.mean == pytest.approx(joint.mean - none.mean, abs=2e-5)
+    assert joint.over_mean.low < joint.over_mean.mean < joint.over_mean.high
+    text = factorial_markdown(rows)
+    assert f"| vb | 3 | mean | joint | on | both | {joint.mean:.4f} | {joint.over_mean} |" in text
+
+
+def test_what_was_run_is_not_run_again(splits, tmp_path, monkeypatch):
+    wanted = some_cells()[:2]
+    first = list(run_factorial(wanted, splits, Kept(tmp_path), told))
+    monkeypatch.setattr(factorial, "FedMMF", lambda **_: 1 / 0)
+    assert list(run_factorial(wanted, splits, Kept(tmp_path), told)) == first
+    with pytest.raises(ZeroDivisionError):
+        list(run_factorial([Cell("vb", "mean", "alone", True, "both", 4)], splits, Kept(), told))
+
+
+def test_the_command(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedmmf.cli.reproduce_tables.load", lambda name: small)
+    options = ["reproduce", "factorial", "--splits", "2", "--factors", "3", "--mask", "none"]
+    options += ["--mask", "mean", "--solver", "vb", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, options, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    rows = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)["rows"]
+    assert len(rows) == 2 * 2 * 3
+    assert f"{rows[0]['mean']:.4f}" in done.stdout
+    assert (tmp_path / "factorial-ml-100k.md").read_text().count("\n") == 2 + len(rows)
+    with pytest.raises(SettingsError, match="--mask must be one of none, mean"):
+        CliRunner().invoke(app, [*options, "--mask", "ridge"], catch_exceptions=False)
+
+
+def test_all_runs_each_command_in_its_small_version(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr("fedmmf.cli.reproduce_tables._EVERYTHING", (
+        ("newcomers --data x", "newcomers --data y"), ("newcomers --data z", ""),
+    ))  # fmt: skip
+    monkeypatch.setattr("fedmmf.cli.reproduce.load", lambda name: name)
+    monkeypatch.setattr(
+        "fedmmf.cli.reproduce.newcomer_rows", lambda data, *_: ran.append(data) or []
+    )
+    for options, expected in ((["--quick"], ["y"]), ([], ["x", "z"])):
+        ran.clear()
+        done = CliRunner().invoke(app, ["reproduce", "all", *options, "--out", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        assert ran == expected
+        assert "what each took" in done.stdout
