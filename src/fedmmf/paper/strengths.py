@@ -255,7 +255,8 @@ def draw(report: StrengthTable) -> Any:
         panel.set(xscale="log", xlabel="strength of the mask")
         panel.set_xticks(strengths, [f"{strength:g}" for strength in strengths])
         panel.set_xticks([], minor=True)
-        panel.legend()
+        # Below the panel: inside it would hide lines.
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=len(report.masks))
     found.set(ylim=(0.0, 1.05), ylabel="share of ratings found exactly, 95 %")
     found.set_title(f"{report.data}, {report.n_users:,} users attacked")
     errors.set(ylabel="test RMSE", title=f"{report.data}, test share {report.test:g}")
