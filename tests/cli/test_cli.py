@@ -27,6 +27,7 @@ COMMANDS = [
     ["reproduce", "table1"],
     ["reproduce", "tune"],
     ["reproduce", "attacks"],
+    ["reproduce", "strengths"],
     ["reproduce", "efficiency"],
     ["reproduce", "dp"],
     ["reproduce", "solver"],

@@ -76,6 +76,9 @@ FLAGS = {
     "reproduce attacks": """
         --data=ml-1m --mask=fm --mask-strength=None --cross-fit/--no-cross-fit=False
         --out=attacks""",
+    "reproduce strengths": """
+        --data=ml-100k --mask=fm,nn,lr --strength=3.0,10.0,30.0,60.0,120.0 --users=200
+        --out=strengths""",
     "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
     "bench ranking": f"""
         --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64

@@ -150,3 +150,22 @@ def test_what_many_rounds_say_is_told_by_batch(ratings_file, tmp_path):
     found = report_of("reproduce", "rounds", "--data", ratings_file, "--size", "12", *options)
     assert json.loads((tmp_path / "rounds.json").read_text()) == found
     assert {row["batch"] for row in found["rows"]} == {1, 5, 20}
+
+
+def test_strengths_are_compared_and_kept(tmp_path):
+    options = ["--data", "synthetic", "--mask", "lr", "--strength", "30", "--users", "20"]
+    command = ["reproduce", "strengths", *options, "--out", tmp_path]
+    found = report_of(*command)
+    assert json.loads((tmp_path / "strengths.json").read_text()) == found
+    (row,) = found["rows"]
+    assert (row["mask"], row["strength"], row["verdict"]) == ("lr", 30.0, "exposed")
+    assert row["found"] > row["public"]
+    (kept,) = (tmp_path / "runs").rglob("*.json")
+    written = kept.stat().st_mtime_ns
+    shown = fedmmf(*command, COLUMNS="80").stdout
+    assert kept.stat().st_mtime_ns == written
+    assert max(map(len, shown.splitlines())) <= 80
+    assert f"{row['rmse_federated']:.4f}" in shown
+    refused = fedmmf(*command, "--strength", "-1")
+    assert refused.returncode == 2
+    assert "mask_strength" in refused.stderr

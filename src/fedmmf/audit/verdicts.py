@@ -86,10 +86,7 @@ class AuditFindings:
         return {CLEAR: self._verdict_in_clear(), SUMMED: self._verdict_in_sums()}
 
     def _verdict_in_clear(self) -> str:
-        n, found = int(self.in_clear.sum()), int((self.exposed[self.in_clear] >= RECOVERED).sum())
-        if n == 0:
-            return _NOBODY
-        return f"Some attack finds at least {RECOVERED:.0%} of the ratings of {found} of {n} users."
+        return recovery_verdict(self.exposed[self.in_clear]) if self.in_clear.any() else _NOBODY
 
     def _verdict_in_sums(self) -> str:
         """By the paired gain: attack minus public knowledge, user by user."""
@@ -122,6 +119,12 @@ class AuditFindings:
             point.model_copy(update={"recovered_share": float((lost & inside).mean())})
             for point, inside in zip(points, is_in, strict=True)
         )
+
+
+def recovery_verdict(exposed: Array) -> str:
+    """How many users are recovered, given the best attack's success on each. (n_users,)."""
+    n, found = len(exposed), int((exposed >= RECOVERED).sum())
+    return f"Some attack finds at least {RECOVERED:.0%} of the ratings of {found} of {n} users."
 
 
 def on_ratings(results: Sequence[AttackResult], mask: str) -> list[AttackResult]:

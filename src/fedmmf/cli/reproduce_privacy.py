@@ -1,12 +1,12 @@
-"""`fedmmf reproduce efficiency|dp|attacks|strict|rounds`: costs of privacy, and attacks."""
+"""`fedmmf reproduce efficiency|dp|attacks|strengths|strict|rounds`: what privacy costs, and is."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedmmf.cli.choices import JsonOption, Splits, UnusedSeedOption
+from fedmmf.cli.choices import JsonOption, SeedOption, Splits, UnusedSeedOption
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import (
     Columns,
@@ -19,13 +19,15 @@ from fedmmf.cli.output import (
 )
 from fedmmf.config import Settings
 from fedmmf.data import load
-from fedmmf.paper import attack_figures, dp_curve, dp_table, many_rounds, strict_sums
+from fedmmf.kept import Kept
+from fedmmf.paper import attack_figures, dp_curve, dp_table, many_rounds, strengths, strict_sums
 from fedmmf.paper import efficiency as experiment
 
 EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
 DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
 EPSILON_EXAMPLE = "Example: fedmmf reproduce epsilon"
 ATTACKS_EXAMPLE = "Example: fedmmf reproduce attacks --data ml-1m --mask fm --out attacks"
+STRENGTHS_EXAMPLE = "Example: fedmmf reproduce strengths --data ml-100k --out strengths"
 STRICT_EXAMPLE = "Example: fedmmf reproduce strict --data ml-100k --out strict"
 ROUNDS_EXAMPLE = "Example: fedmmf reproduce rounds --data ml-100k --out rounds"
 THRESHOLDS = [0.03, 0.05, 0.07]
@@ -161,6 +163,63 @@ def attacks(
     title = f"{data}, mask {settings.mask}"
     results.print(table(title, ["attack", "ratings exact", "95 %"], rows))
     errors.print(f"written to {out}: attacks.json, attacks.md, figure-2a and -2b as .png and .svg")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Which masks are tried at which strengths, and on whom."""
+
+    mask: Annotated[list[str], typer.Option(help="May be given repeatedly.")] = field(
+        default_factory=lambda: list(strengths.MASKS)
+    )
+    strength: Annotated[list[float], typer.Option(help="May be given repeatedly.")] = field(
+        default_factory=lambda: list(strengths.STRENGTHS)
+    )
+    users: Annotated[int, typer.Option(min=1, help="Users to attack, at most.")] = strengths.N_USERS
+    seed: SeedOption = 0
+
+    def plan(self) -> strengths.StrengthPlan:
+        """What to run."""
+        return strengths.StrengthPlan(self.mask, self.strength, self.users, self.seed)
+
+
+@expanded
+def by_strength(
+    tried: Tried,
+    data: SetOption = "ml-100k",
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder of results; a killed run continues.")
+    ] = Path("strengths"),
+    json: JsonOption = False,
+) -> None:
+    """What attacks find, J and accuracy of masks, by the strength of their regularisation."""
+    with progress_bar(data) as progress:
+        report = strengths.run(
+            load(data),
+            tried.plan(),
+            Kept(out),
+            lambda done, of: progress("masks and strengths", done, of),
+        )
+    strengths.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    title = f"{data}, best attack on the masked ratings of {report.n_users:,} users"
+    results.print(_strengths(title, report, _FOUND))
+    title = f"{data}, J, shares that bend, and errors on {report.test:.0%} of the ratings"
+    results.print(_strengths(title, report, _COSTS))
+    errors.print(f"written to {out}: strengths.json, .md, .png, .svg, runs/")
+
+
+_FOUND = ["found", "95 %", "public", "recovered", "verdict"]
+_COSTS = ["J", "J out of fold", "bent", "private", "LocalX RMSE", "FedMMF RMSE"]
+
+
+def _strengths(title: str, report: strengths.StrengthTable, shown: list[str]) -> Any:
+    """Some of the columns: all of them are too wide for a terminal."""
+    columns = ["mask", "strength", *shown]
+    rows = [[strengths.COLUMNS[name](row) for name in columns] for row in report.rows]
+    return table(title, columns, rows)
 
 
 @expanded
