@@ -123,7 +123,13 @@ def test_with_nobody_in_the_clear_there_is_nothing_to_recover(small):
 @pytest.mark.parametrize("sharing", ["adaptive", "strict"])
 def test_parties_that_audit_themselves_decide_by_public_knowledge(small, sharing):
     settings = Settings(
-        mask="fm", mask_strength=0.5, sharing=sharing, grouping="audit", factors=6, seed=2
+        mask="fm",
+        mask_strength=0.5,
+        sharing=sharing,
+        grouping="audit",
+        audit_limit=0.8,
+        factors=6,
+        seed=2,
     )
     found, run = investigate(small, settings)
     private = Private(run.lists, run.training.values, run.masks, run.features)
@@ -170,8 +176,8 @@ def test_parties_that_are_attacked_have_a_population_of_their_own(small, monkeyp
     assert len(leak.users) == 12
     some = AttackedCohort.of(run, expose(run), lambda: None, sharing="strict")
     theirs = some.ratings
-    x = np.column_stack((np.ones(small.n_items), np.clip(run.content, -4, 4)))[theirs.item_codes]
-    ridge = np.full(17, 5.0 * len(theirs) / theirs.n_users)
+    x = np.column_stack((np.ones(small.n_items), np.clip(run.seen, -4, 4)))[theirs.item_codes]
+    ridge = np.full(x.shape[1], 5.0 * len(theirs) / theirs.n_users)
     ridge[0] = 0.0
     line = np.linalg.solve(x.T @ x + np.diag(ridge), x.T @ (theirs.values - 3.0))
     means = np.bincount(theirs.user_codes, theirs.values) / np.diff(theirs.by_user)

@@ -38,7 +38,7 @@ def in_process(ratings, settings, cuts, party):
     """Seconds of each round among the same parties in one process."""
     run = prepare(ratings, settings)
     engine = ENGINES["numba"] if party == "site" else NUMPY
-    holdings = Holdings(ratings, settings, run.is_held_out, run.features)
+    holdings = Holdings(ratings, settings, run.is_held_out, run.statistics)
     federation = LocalFederation.among(run.plan, make_silos(holdings, cuts, engine))
     federation.prepare_sums()
     seconds = []

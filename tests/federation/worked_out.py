@@ -49,7 +49,7 @@ def protocol():
     """CPU seconds of a party and of the server, and bytes of a party, in a round of all sites."""
     ratings = synthetic(20 * N_SITES, N_ITEMS, 60 * 20 * N_SITES, min_per_user=20, seed=1)
     run = prepare(ratings, SETTINGS)
-    holdings = Holdings(ratings, SETTINGS, run.is_held_out, run.features)
+    holdings = Holdings(ratings, SETTINGS, run.is_held_out, run.statistics)
     cuts = np.arange(0, 20 * N_SITES + 1, 20)
     federation = LocalFederation.among(run.plan, make_silos(holdings, cuts, ENGINES["numba"]))
     federation.prepare_sums()

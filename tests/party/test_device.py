@@ -50,7 +50,7 @@ def run(small):
 
 def party_of(run, name="000007", **changes):
     settings = run.settings.changed(**changes)
-    return make_parties(run.ratings, settings, run.is_held_out, run.features)[name]
+    return make_parties(run.ratings, settings, run.is_held_out, run.statistics)[name]
 
 
 def said(party, *publications, message):
@@ -366,7 +366,7 @@ def test_a_noisy_update_says_nothing_of_held_out_ratings(small):
     pytest.importorskip("dp_accounting", reason="the extra `dp`")
     run = prepare(small, settings_of("dp local"))
     held_out = np.arange(len(small)) % 4 == 0
-    party = make_parties(small, run.settings, held_out, run.features)["000007"]
+    party = make_parties(small, run.settings, held_out, run.statistics)["000007"]
     said(party, message=run.plan.invitation())
     told(party, run.layout)
     assert not asked(party, first_round(run).encode()).totals.any()
@@ -592,8 +592,8 @@ def test_a_bad_layout_is_refused_and_changes_nothing(run, change, reason):
         ("plain", "mean", 1),
         ("plain", "none", 1),
         ("plain", "lr", 1),  # what users say is in the clear
-        ("secure", "fm", 17),
-        ("secure vb", "nn", 17),
+        ("secure", "fm", 81),
+        ("secure vb", "nn", 81),
         ("adaptive", "lr", 1),
         ("dp distributed", "lr", 1),
     ],

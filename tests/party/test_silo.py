@@ -15,7 +15,7 @@ CUTS = np.array([0, 20, 40, 60])
 
 
 def silos_of(run, engine="numba", cuts=CUTS):
-    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features)
+    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.statistics)
     return make_silos(holdings, cuts, ENGINES[engine])
 
 

@@ -236,7 +236,7 @@ def a_second_run_without_the_victim(tiny):
     """Batches of three, which a server forms anew for a run without the victim."""
     settings = settings_of("secure signed", **BARE, batch=3)
     run = prepare(tiny, settings)
-    parties = make_parties(run.ratings, settings, run.is_held_out, run.features)
+    parties = make_parties(run.ratings, settings, run.is_held_out, run.statistics)
     rows, known = [], {}
     for names in (sorted(parties), sorted(set(parties) - {VICTIM})):
         federation = LocalFederation.among(run.plan, parties, InProcess(parties))

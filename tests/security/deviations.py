@@ -307,7 +307,7 @@ def one_run(seed, wanted=None):
     draw, run = Random(seed), prepared()  # noqa: S311
     at = None if wanted else draw.randrange(EXCHANGES)
     with the_same_secrets():
-        parties = make_parties(RATINGS, SETTINGS, run.is_held_out, run.features)
+        parties = make_parties(RATINGS, SETTINGS, run.is_held_out, run.statistics)
         transport = Deviating(InProcess(parties), draw, at, wanted)
         federation = LocalFederation.among(run.plan, parties, transport)
         transport.setup = lambda: federation.server.side._session.protocol.setup

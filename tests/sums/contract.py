@@ -77,7 +77,7 @@ class Twins:
 
     def __init__(self, ratings, settings):
         run = prepare(ratings, settings)
-        self._parties = make_parties(ratings, settings, run.is_held_out, run.features)
+        self._parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
         self._collected = settings.sharing == "adaptive" and settings.collect_masked
 
     def parts(self, parties, round_):

@@ -45,5 +45,5 @@ def settings_of(variant, **changes):
 def federation_of(ratings, settings, wrap=lambda transport: transport):
     """One party per user; `wrap` puts a transport around the plain one."""
     run = prepare(ratings, settings)
-    parties = make_parties(run.ratings, settings, run.is_held_out, run.features)
+    parties = make_parties(run.ratings, settings, run.is_held_out, run.statistics)
     return LocalFederation.among(run.plan, parties, wrap(InProcess(parties)))

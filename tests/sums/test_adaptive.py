@@ -262,7 +262,7 @@ def test_who_is_gone_for_good_is_not_in_the_next_session(small, middle):
 def joined(ratings, settings, **invited):
     """A party that was invited to a run and told its layout; the run; and what it said."""
     run = prepare(ratings, settings)
-    party = make_parties(ratings, settings, run.is_held_out, run.features)["000000"]
+    party = make_parties(ratings, settings, run.is_held_out, run.statistics)["000000"]
     invitation = replace(run.plan.invitation(), **invited)
     answer = read(party.answer(invitation.encode()), (Joined, Refused))
     return party, run, answer if isinstance(answer, Refused) else adopt(party, run.layout)

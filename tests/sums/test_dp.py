@@ -61,7 +61,7 @@ def begun(ratings, settings, wrap=lambda transport: transport):
 
 def party_of(run, **policy):
     """A party whose owner says something else than the settings, not invited yet."""
-    party = make_parties(run.ratings, run.settings, run.is_held_out, run.features)["000000"]
+    party = make_parties(run.ratings, run.settings, run.is_held_out, run.statistics)["000000"]
     party.policy = replace(party.policy, **policy)
     return party
 
@@ -192,7 +192,7 @@ def test_nothing_is_cut_off_after_the_noise(small, monkeypatch, n_users):
     """Noise beyond the bounds leaves as it is: an element of the ring."""
     run = prepare(small, settings_of(DISTRIBUTED))
     cuts = np.array([0, n_users])
-    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features)
+    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.statistics)
     party = make_silos(holdings, cuts, NUMPY)["000000"]
     invite(party, run)
     codec = codec_of(

@@ -241,7 +241,7 @@ def losing(stage, names):
 def twin_rows(ratings, settings, layout, round_):
     """What each party adds, in floating point. (n_parties, n_items, width)."""
     run = prepare(ratings, settings)
-    parties = make_parties(ratings, settings, run.is_held_out, run.features)
+    parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
     rows = np.zeros((len(parties), *round_.item_rows.shape))
     for number, party in enumerate(parties.values()):
         read(party.answer(run.plan.invitation().encode()), (Joined,))
@@ -374,7 +374,7 @@ def joined(ratings, secret):
     """A party that has joined, and holds no key yet."""
     settings = settings_for(secret)
     run = prepare(ratings, settings)
-    party = make_parties(ratings, settings, run.is_held_out, run.features)["000000"]
+    party = make_parties(ratings, settings, run.is_held_out, run.statistics)["000000"]
     read(party.answer(run.plan.invitation().encode()), (Joined,))
     return party
 
@@ -471,7 +471,7 @@ def test_damaged_ckks_keys_are_refused_or_read_without_a_crash():
 def test_who_has_not_joined_takes_no_key(tiny):
     secret = weak_packed()
     run = prepare(tiny, settings_for(secret))
-    party = make_parties(tiny, run.settings, run.is_held_out, run.features)["000000"]
+    party = make_parties(tiny, run.settings, run.is_held_out, run.statistics)["000000"]
     with pytest.raises(WireError, match="not joined"):
         party.hold(key_of(secret))
 
@@ -479,7 +479,7 @@ def test_who_has_not_joined_takes_no_key(tiny):
 @pytest.mark.parametrize("variant", ["plain", "secure", "adaptive"])
 def test_other_ways_have_no_secret_to_hold(tiny, variant):
     run = prepare(tiny, settings_of(variant))
-    party = make_parties(tiny, run.settings, run.is_held_out, run.features)["000000"]
+    party = make_parties(tiny, run.settings, run.is_held_out, run.statistics)["000000"]
     party.answer(run.plan.invitation().encode())
     with pytest.raises(WireError, match="no secret"):
         party.hold(key_of(weak_packed()))

@@ -84,7 +84,7 @@ class Twins:
     def __init__(self, ratings, settings, layout=None):
         run = prepare(ratings, settings)
         self._plan, self._solver = run.plan, SOLVERS[settings.solver]
-        parties = make_parties(ratings, settings, run.is_held_out, run.features)
+        parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
         invitation = run.plan.invitation().encode()
         for party in parties.values():
             read(party.answer(invitation), (Joined,))
@@ -560,7 +560,7 @@ def test_two_of_three_raters_that_drop_out_do_not_show_the_third(small, n_raters
 def joined(ratings, settings, minimum=3):
     """Parties that have joined a run, and want at least so many in a sum."""
     run = prepare(ratings, settings)
-    parties = make_parties(ratings, settings, run.is_held_out, run.features)
+    parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
     invitation = replace(run.plan.invitation(), minimum=minimum).encode()
     for party in parties.values():
         party.policy = replace(party.policy, smallest_cohort=minimum)
@@ -879,7 +879,7 @@ def test_a_trip_with_something_else_to_sum_is_refused_once_it_was_answered(small
 def fresh(ratings, settings, **policy):
     """A party that has joined a run and adopted nothing; and the run."""
     run = prepare(ratings, settings)
-    party = make_parties(ratings, settings, run.is_held_out, run.features)["000000"]
+    party = make_parties(ratings, settings, run.is_held_out, run.statistics)["000000"]
     party.policy = replace(party.policy, **policy)
     read(party.answer(run.plan.invitation().encode()), (Joined,))
     return party, run
@@ -952,7 +952,7 @@ def test_a_party_agrees_to_a_level_or_to_its_features_in_common(small, columns, 
     """Else a server could choose whose sums of features it gets."""
     run = prepare(small, settings_of("secure", mask="lr"))
     assert run.plan.invitation().columns == 17
-    party = make_parties(small, run.settings, run.is_held_out, run.features)["000000"]
+    party = make_parties(small, run.settings, run.is_held_out, run.statistics)["000000"]
     invitation = replace(run.plan.invitation(), columns=columns)
     answer = read(party.answer(invitation.encode()), (Joined, Refused))
     assert isinstance(answer, Joined) == is_agreed

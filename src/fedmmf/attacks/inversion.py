@@ -20,7 +20,7 @@ from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.view import Exposed, levels_of
 from fedmmf.masks.fitting import MaskPlan
 
-LINEAR = ("none", "mean", "lr")
+LINEAR = ("none", "mean", "lr", "fm", "nn")  # in what they see
 WITNESSES = 3  # items that propose values of an unknown lambda
 
 
@@ -126,7 +126,7 @@ def _invert_one(problem: Problem, view: Exposed) -> Array:
     plan = view.plan
     if plan.kind == "none":
         return problem.masked
-    if not view.knows_strength and plan.kind == "lr" and not plan.cross_fit:
+    if not view.knows_strength and plan.family.needs_features and not plan.cross_fit:
         return unmask_any_strength(problem)
     default = plan.family.default_strength or problem.pull
     every = (default, *plan.family.strengths)

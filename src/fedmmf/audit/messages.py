@@ -67,6 +67,7 @@ class AttackedCohort:
     view: Exposed  # what would leak of these users
     rated: Array  # (n_users, n_items) bool
     popularity: Array  # (n_users, n_items) share of all other users who rated an item
+    statistics: Array  # of items, that masks see beside their content (n_items, d)
     tell: Tell
 
     @classmethod
@@ -86,7 +87,7 @@ class AttackedCohort:
             **sharing,
         )
         some = restrict(ratings, users)
-        common = census_of(some, run.content, settings).population  # theirs
+        common = census_of(some, run.seen, settings).population  # theirs
         masked = fit_all_masks(some, run.features, settings, common).masked_ratings
         return cls(
             ratings=some,
@@ -94,6 +95,7 @@ class AttackedCohort:
             view=replace(mine, population=common, masked=masked),
             rated=rated,
             popularity=(counts - rated) / max(ratings.n_users - 1, 1),
+            statistics=run.statistics,
             tell=tell,
         )
 
@@ -110,7 +112,7 @@ class AttackedCohort:
         return record_strict(plan, parties, self.view, self.tell)
 
     def _start(self) -> tuple[ServerPlan, dict[str, Party]]:
-        parties = make_parties(self.ratings, self.settings, features=self.view.features)
+        parties = make_parties(self.ratings, self.settings, statistics=self.statistics)
         for party in parties.values():  # an audit shows what such sums say
             party.policy = replace(party.policy, takes_thin_sums=True)
         self.tell()

@@ -191,8 +191,8 @@ FM = MaskFamily(
     fit_lr,
     predict_lr,
     n_parameters=lambda d: 1 + d,
-    default_strength=30.0,
-    strengths=(5.0, 10.0, 20.0, 40.0, 80.0),
+    default_strength=60.0,
+    strengths=(15.0, 30.0, 60.0, 120.0),
     is_linear=True,
     helpers=(),
 )
@@ -202,8 +202,8 @@ NN = MaskFamily(
     fit_lr,
     predict_lr,
     n_parameters=lambda d: 1 + d,
-    default_strength=30.0,
-    strengths=(5.0, 10.0, 20.0, 40.0, 80.0),
+    default_strength=60.0,
+    strengths=(15.0, 30.0, 60.0, 120.0),
     is_linear=True,
     helpers=(),
 )

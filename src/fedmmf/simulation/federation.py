@@ -54,7 +54,7 @@ class LocalFederation:
     @classmethod
     def of(cls, run: Prepared) -> "LocalFederation":
         """One party per user of a prepared run."""
-        parties = make_parties(run.ratings, run.settings, run.is_held_out, run.features)
+        parties = make_parties(run.ratings, run.settings, run.is_held_out, run.statistics)
         return cls.among(run.plan, parties)
 
     @classmethod
@@ -112,7 +112,7 @@ def make_parties(
     ratings: Ratings,
     settings: Settings,
     held_out: Array | None = None,
-    features: Array | None = None,
+    statistics: Array | None = None,
 ) -> dict[str, Party]:
     """One party per user, with its own ratings alone; names sort like the users.
 
@@ -120,10 +120,10 @@ def make_parties(
         ratings: of everybody.
         settings: of the run.
         held_out: which ratings are kept for early stopping. (n,) bool
-        features: what masks see of the items; None: their content. (n_items, d)
+        statistics: what masks see of the items beside their content, if anything. (n_items, d)
     """
     cuts = np.arange(ratings.n_users + 1)
-    return make_silos(Holdings(ratings, settings, held_out, features), cuts, NUMPY)
+    return make_silos(Holdings(ratings, settings, held_out, statistics), cuts, NUMPY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class Holdings:
     ratings: Ratings
     settings: Settings
     held_out: Array | None = None  # (n,) bool
-    features: Array | None = None  # (n_items, d)
+    statistics: Array | None = None  # of items, beside their content (n_items, d)
 
 
 def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Party]:
@@ -146,7 +146,8 @@ def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Par
     """
     ratings, settings = holdings.ratings, holdings.settings
     content = content_features(ratings)
-    features = content if holdings.features is None else holdings.features
+    more = np.zeros((len(content), 0)) if holdings.statistics is None else holdings.statistics
+    features = np.hstack((content, more))
     catalogue = Catalogue.of(ratings.item_ids, ratings.scale, content)
     policies = _policies(settings, len(cuts) - 1)
     parties = {}
@@ -187,20 +188,19 @@ def _policies(settings: Settings, n_parties: int) -> Sequence[Policy]:
     return [replace(policy, identity=secret, trusted=trusted) for secret in secrets]
 
 
-def surveyed_features(ratings: Ratings, settings: Settings, held_out: Array) -> Array:
-    """Item features of a run, with statistics from a survey among real parties. (n_items, d)."""
-    content = content_features(ratings)
+def surveyed_statistics(ratings: Ratings, settings: Settings, held_out: Array) -> Array:
+    """Statistics of items from a survey among real parties, where asked for. (n_items, 2 or 0)."""
     if not settings.item_statistics:
-        return content
+        return np.zeros((ratings.n_items, 0))
     asking = settings.changed(mask="none", held_out=0.0)
     if asking.sharing == "adaptive":
         asking = asking.changed(sharing="strict", collect_masked=False)
     training = ratings.select(~held_out) if held_out.any() else ratings
-    parties = make_parties(training, asking, features=content)
+    parties = make_parties(training, asking)
     federation = LocalFederation.among(server_plan(training, asking), parties)
     federation.prepare_sums()
     found = federation.server.side.survey_ratings()
-    return np.hstack((content, statistics_features(found)))
+    return statistics_features(found)
 
 
 def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_progress) -> Trained:
@@ -208,8 +208,8 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
     _require_summed(settings, ratings.n_users)
     began = time.perf_counter()
     held_out = choose_held_out(ratings, settings)
-    features = surveyed_features(ratings, settings, held_out)
-    parties = make_parties(ratings, settings, held_out, features)
+    statistics = surveyed_statistics(ratings, settings, held_out)
+    parties = make_parties(ratings, settings, held_out, statistics)
     masked = time.perf_counter()
     plan = server_plan(ratings, settings)
     federations = [
@@ -222,8 +222,8 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
     cost = counted_cost(federations, members, len(parties))
     layout = federations[0].server.side.require_layout()
     n_left_out = ratings.n_items - len(layout.items)
-    seen = np.hstack((plan.seen, features[:, plan.regressors.shape[1] :]))
-    found = (masks, seen, layout, plan.variant, in_clear, members)
+    features = np.hstack((widened(settings.mask, content_features(ratings)), statistics))
+    found = (masks, features, layout, plan.variant, in_clear, members)
     return Trained(*found, *times, cost, n_left_out, False)
 
 

@@ -135,6 +135,11 @@ class Prepared:
         """What masks are linear in. (n_items, m)."""
         return design_of(self.seen, sees_features=self.masks.family.needs_features)
 
+    @property
+    def statistics(self) -> Array:
+        """What masks see beside that. (n_items, 2 or 0)."""
+        return self.features[:, self.seen.shape[1] :]
+
     @cached_property
     def profiles(self) -> Array:
         """What is known of each user. (n_users, d)."""

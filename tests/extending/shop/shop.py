@@ -41,7 +41,7 @@ def predict_median(x, theta):
 
 
 MEDIAN = MaskFamily(
-    "median", "zero-order", fit_median, predict_median, None, lambda d: 1, 2.0, (1.0, 2.0, 5.0),
+    "median", "zero-order", fit_median, predict_median, lambda d: 1, 2.0, (1.0, 2.0, 5.0),
     needs_features=False,
 )  # fmt: skip
 
