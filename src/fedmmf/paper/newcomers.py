@@ -40,7 +40,8 @@ class NewcomerRow:
     """RMSE of one way to predict.
 
     Differences are those of each newcomer's mean squared error from that of item and user bias,
-    over newcomers: where all of the interval is below 0, the row is better. Means have none.
+    over newcomers: where all of the interval is below 0, the row is better. There each newcomer
+    counts once, and in an RMSE each rating does, so that the two may disagree. Means have none.
     """
 
     model: str
