@@ -27,6 +27,8 @@ class PrivacyGroups(Typed):
     insecure_users: Count
     mean_j: FiniteFloat | None
     mean_j_out_of_fold: FiniteFloat | None = None
+    mean_relative_j: FiniteFloat | None = None  # J over the variance of the user's own ratings
+    j_follows_variance: FiniteFloat | None = None  # Spearman's rank correlation of the two
     users_in_clear: Count | None = None  # who sent updates in the clear
     items_left_out: Count | None = None  # rated by too few for a sum that hides summands
 

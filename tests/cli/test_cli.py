@@ -93,6 +93,8 @@ def test_train_json_keeps_its_contract(quick):
     assert set(report["seconds"]) >= {"mask", "train", "total"}
     privacy = report["privacy"]
     assert set(privacy) >= {"threshold_j", "secure_users", "insecure_users", "mean_j"}
+    assert 0 < privacy["mean_relative_j"] < 2
+    assert 0 < privacy["j_follows_variance"] <= 1
     assert privacy["secure_users"] + privacy["insecure_users"] == report["n_users"] == 60
     assert set(report["traffic"]) == {"up_bytes_per_user_round", "down_bytes_per_user_round"}
     assert report["settings"]["rounds"] == 3
@@ -145,6 +147,8 @@ def test_train_shows_a_table(quick):
     assert done.returncode == 0
     assert "RMSE" in done.stdout
     assert "mean J" in done.stdout
+    assert "mean of J / user's variance" in done.stdout
+    assert "J with variance, Spearman" in done.stdout
 
 
 def test_train_on_published_split_files(small, tmp_path):

@@ -284,6 +284,7 @@ def test_parties_together_are_the_crowd(small, kind):
     assert np.array_equal(together.indptr, crowd.indptr)
     np.testing.assert_allclose(together.theta, crowd.theta, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(together.j_train, crowd.j_train, rtol=1e-6)
+    np.testing.assert_allclose(together.variances, crowd.variances, rtol=1e-9)
     np.testing.assert_allclose(together.masked_ratings, crowd.masked_ratings, atol=1e-5)
 
 

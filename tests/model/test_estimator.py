@@ -1,11 +1,13 @@
 """The estimator as a Python user meets it."""
 
+import dataclasses
 import inspect
 import json
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
 from fedmmf import FedMMF, Ratings, RatingScale, Settings, checkpoint, load
@@ -289,6 +291,15 @@ def test_a_file_of_another_version_says_so(model, tmp_path, missing):
         FedMMF.load(tmp_path / "older")
 
 
+def test_a_file_without_an_array_says_so(model, tmp_path):
+    arrays, about = model.learned.to_arrays()
+    del arrays["variances"]
+    meta = {"kind": "model", "version": "0.0.9", "settings": model.get_params(), **about}
+    checkpoint.save(tmp_path / "older", arrays, meta)
+    with pytest.raises(CheckpointError, match="no 'variances'"):
+        FedMMF.load(tmp_path / "older")
+
+
 def test_privacy_counts_the_two_groups(model, small):
     j = model.learned.j_train
     privacy = model.privacy()
@@ -298,6 +309,31 @@ def test_privacy_counts_the_two_groups(model, small):
     assert privacy.mean_j == pytest.approx(j.mean())
     assert privacy.mean_j < privacy.mean_j_out_of_fold
     assert privacy.users_in_clear == 0
+
+
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_j_stands_beside_the_variance_of_the_ratings_it_is_about(small, solver):
+    """Of ratings less those held out; of all of them where masks belong to p_u."""
+    values = small.values.copy()
+    values[slice(*small.by_user[:2])] = 4.0  # somebody who never varies
+    calm = dataclasses.replace(small, values=values)
+    model = FedMMF(mask="lr", solver=solver, factors=2, rounds=2, held_out=0.0).fit(calm)
+    learned, privacy = model.learned, model.privacy()
+    variances = [np.var((values[calm.user_codes == user] - 1) / 4) for user in range(60)]
+    np.testing.assert_allclose(learned.variances, variances, rtol=1e-6, atol=1e-12)
+    assert learned.variances[0] == 0
+    relative = [j / v for j, v in zip(learned.j_train[1:], variances[1:], strict=True)]
+    assert privacy.mean_relative_j == pytest.approx(np.mean(relative))
+    expected = spearmanr(learned.j_train, learned.variances).statistic
+    assert privacy.j_follows_variance == pytest.approx(expected)
+    assert 0.5 < expected < 1
+
+
+def test_where_nobody_varies_j_is_relative_to_nothing(small):
+    equal = dataclasses.replace(small, values=np.full_like(small.values, 3.0))
+    privacy = FedMMF(mask="mean", factors=2, rounds=2).fit(equal).privacy()
+    assert privacy.mean_relative_j is privacy.j_follows_variance is None
+    assert privacy.to_json_dict()["mean_relative_j"] is None
 
 
 def test_one_rating_is_enough_to_train():

@@ -70,6 +70,8 @@ def train(**changes):
             insecure_users=336,
             mean_j=0.0515,
             mean_j_out_of_fold=0.0596,
+            mean_relative_j=0.8765,
+            j_follows_variance=0.9543,
             users_in_clear=0,
         ),
         "traffic": RoundTraffic(up_bytes_per_user_round=6423.0, down_bytes_per_user_round=64072),

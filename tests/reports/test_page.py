@@ -147,6 +147,16 @@ def test_the_words_say_what_secure_means_and_what_is_made_up(page_of):
     assert said.SYNTHETIC not in page_of(samples.train(synthetic=False)).text
 
 
+def test_j_is_shown_beside_the_users_own_variance_where_it_is_known(page_of):
+    text = page_of(samples.train()).text
+    assert "variance of the user's own ratings is 0.8765 in the mean" in text
+    assert "rank correlation of J with that variance is 0.9543 (Spearman)" in text
+    bare = samples.train().privacy.model_copy(
+        update={"mean_relative_j": None, "j_follows_variance": None}
+    )
+    assert "variance" not in " ".join(said.of_privacy(bare))
+
+
 def test_what_is_hidden_is_said_in_the_runs_own_words(page_of):
     text = page_of(samples.train()).text
     assert samples.HIDDEN in text

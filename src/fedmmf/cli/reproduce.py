@@ -17,7 +17,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept
 from fedmmf.paper.hyperparameters import load_tuned, save_tuned
 from fedmmf.paper.models import ROWS, Row, chosen, row_called
-from fedmmf.paper.newcomers import newcomer_rows
+from fedmmf.paper.newcomers import KNOWN, NewcomerRow, Situation, newcomer_rows
 from fedmmf.paper.solver_table import PROBLEMS, run_row
 from fedmmf.paper.table1 import Job, TableRow, run_table, write_table
 from fedmmf.paper.tune import tune as search
@@ -181,13 +181,35 @@ def newcomers(
     json: JsonOption = False,
 ) -> None:
     """Errors of users whom training did not know, for every mask and solver."""
-    rows = list(newcomer_rows(load(data), seed, lambda name: errors.print(f"{name} ...")))
+    found = Situation.of(load(data))
+    rows = list(newcomer_rows(found, seed, lambda name: errors.print(f"{name} ...")))
     if json:
-        print_json({"data": data, "rows": [asdict(row) for row in rows]})
+        print_json({"data": data, "tests": found.counts, "rows": [asdict(row) for row in rows]})
         return
-    lines = [[row.model, row.solver, f"{row.unseen:.4f}", f"{row.joined:.4f}"] for row in rows]
+    for made in _show_newcomers(data, found, rows):
+        results.print(made)
+
+
+def _show_newcomers(data: str, found: Situation, rows: list[NewcomerRow]) -> tuple[Any, Any]:
+    """Two tables, since they are of different ratings."""
+    names = [[row.model, row.solver] for row in rows]
+    first = [[f"{error:.4f}" for error in (row.unseen, row.joined)] for row in rows]
+    by_known = [[f"{error:.4f}" for error in row.by_known.values()] for row in rows]
     columns = ["model", "solver", "nothing known", "ten ratings known"]
-    results.print(table(f"{data}, latest fifth, users without an earlier rating", columns, lines))
+    title = f"{data}, latest fifth, users without an earlier rating"
+    shared = found.counts["by_known"]
+    title_by_known = (
+        f"By known ratings: {shared['newcomers']:,} newcomers, "
+        f"{shared['ratings']:,} ratings after their first {max(KNOWN)}"
+    )
+    return (
+        table(title, columns, [a + b for a, b in zip(names, first, strict=True)]),
+        table(
+            title_by_known,
+            ["model", "solver", *map(str, KNOWN)],
+            [a + b for a, b in zip(names, by_known, strict=True)],
+        ),
+    )
 
 
 app.command("factorial", epilog=tables.FACTORIAL_EXAMPLE)(tables.factorial)

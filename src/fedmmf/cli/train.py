@@ -149,6 +149,8 @@ def _costs(found: TrainResult) -> list[list[str]]:
     rows = [
         ["rounds (best)", f"{found.rounds} ({found.best_round})"],
         ["mean J (out of fold)", f"{shown(privacy.mean_j)} ({out_of_fold})"],
+        ["mean of J / user's variance", shown(privacy.mean_relative_j)],
+        ["J with variance, Spearman", shown(privacy.j_follows_variance)],
         [f"users with J <= {privacy.threshold_j:g}", f"{privacy.secure_users:,}"],
         ["sharing", found.sharing],
         ["items in no sum: too few raters", _left_out(found)],

@@ -1,6 +1,6 @@
 """Ratings and item features in, a fitted mask per user out; for one user and for a crowd."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -11,7 +11,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError
 from fedmmf.lists import UserLists
 from fedmmf.masks.families import FAMILIES
-from fedmmf.masks.indicator import privacy_indicator
+from fedmmf.masks.indicator import privacy_indicator, rating_variances
 from fedmmf.masks.models import MaskFamily
 from fedmmf.population import Population
 from fedmmf.scale import RatingScale
@@ -134,14 +134,24 @@ class FittedMasks:
         """J on ratings that the models had not seen. (n_users,)."""
         return self._indicator(self.unit_held_out)
 
-    def _indicator(self, seen: Array) -> Array:
-        """J of each user, some users at a time. (n_users,)."""
-        parts = []
-        for some in UserLists(self.indptr, self.ratings).blocks():
-            mine = some.entries
-            residuals = self.scale.to_unit(self.ratings[mine].astype(np.float64)) - seen[mine]
-            parts.append(privacy_indicator(residuals, some.indptr - some.indptr[0]))
+    @cached_property
+    def variances(self) -> Array:
+        """Variance of each user's ratings on [0, 1], to compare J with. (n_users,)."""
+        parts = [rating_variances(unit, indptr) for _, unit, indptr in self._blocks()]
         return np.concatenate(parts)
+
+    def _indicator(self, seen: Array) -> Array:
+        """J of each user. (n_users,)."""
+        parts = [
+            privacy_indicator(unit - seen[mine], indptr) for mine, unit, indptr in self._blocks()
+        ]
+        return np.concatenate(parts)
+
+    def _blocks(self) -> Iterator[tuple[slice, Array, Array]]:
+        """Some users at a time: where their ratings are, these on [0, 1], where each begins."""
+        for some in UserLists(self.indptr, self.ratings).blocks():
+            unit = self.scale.to_unit(self.ratings[some.entries].astype(np.float64))
+            yield some.entries, unit, some.indptr - some.indptr[0]
 
     @cached_property
     def masked_ratings(self) -> Array:

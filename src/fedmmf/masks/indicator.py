@@ -6,6 +6,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError
+from fedmmf.lists import UserLists
 
 
 def privacy_indicator(unit_residuals: Array, indptr: Array) -> Array:
@@ -23,6 +24,50 @@ def privacy_indicator(unit_residuals: Array, indptr: Array) -> Array:
     sums = totals[indptr[1:]] - totals[indptr[:-1]]  # (n_users,)
     j: Array = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
     return j
+
+
+def rating_variances(unit_ratings: Array, indptr: Array) -> Array:
+    """The variance of each user's own ratings, on [0, 1]; NaN without ratings. (n_users,).
+
+    Args:
+        unit_ratings: mapped to [0, 1], ordered by user. (n,)
+        indptr: where each user's ratings begin. (n_users + 1,)
+    """
+    lists = UserLists(indptr, unit_ratings)
+    first = np.zeros(lists.n_users)
+    first[lists.lengths > 0] = unit_ratings[indptr[:-1][lists.lengths > 0]]
+    beyond = unit_ratings - first[lists.users]  # all 0, and not nearly, where ratings are equal
+    return privacy_indicator(beyond - lists.means(beyond)[lists.users], indptr)
+
+
+def mean_relative_j(j: Array, variances: Array) -> float | None:
+    """The mean of J over the variance of the user's own ratings; None where nobody has any.
+
+    A calm rater has a small J under any mask. Relative to the variance, 1 says that the mask is
+    no better than the user's own mean.
+    """
+    known = variances > 0
+    return float(np.mean(j[known] / variances[known])) if known.any() else None
+
+
+def j_follows_variance(j: Array, variances: Array) -> float | None:
+    """Spearman's rank correlation of J with the users' variances; None where all are equal.
+
+    Near 1, the order of users by J is that by variance: J then tells who is calm, and little of
+    what masks hide.
+    """
+    known = np.isfinite(j) & np.isfinite(variances)
+    ranks = [_ranks(values[known]) for values in (j, variances)]
+    if any(len(np.unique(some)) < 2 for some in ranks):
+        return None
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def _ranks(values: Array) -> Array:
+    """Ranks from 1 on; equal values share the mean of theirs. (n,)."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    return np.asarray(mean_ranks[which])
 
 
 def privacy_groups(j: Array, threshold_j: float) -> dict[str, float | int]:

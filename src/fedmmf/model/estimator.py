@@ -13,7 +13,7 @@ from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
-from fedmmf.masks.indicator import privacy_groups
+from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
 from fedmmf.model.accuracy import Accuracy, evaluated
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
@@ -237,6 +237,8 @@ class FedMMF:
         return PrivacyGroups(
             **privacy_groups(learned.j_train, self._settings.threshold_j),
             mean_j_out_of_fold=float(out_of_fold.mean()) if is_known.any() else None,
+            mean_relative_j=mean_relative_j(learned.j_train, learned.variances),
+            j_follows_variance=j_follows_variance(learned.j_train, learned.variances),
             users_in_clear=int(learned.in_clear.sum()),
             items_left_out=learned.n_left_out,
         )

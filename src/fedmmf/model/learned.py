@@ -19,7 +19,7 @@ from fedmmf.errors import DataError, UnknownNameError
 from fedmmf.evaluation import RatingMeans
 from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask
-from fedmmf.masks.indicator import privacy_indicator
+from fedmmf.masks.indicator import privacy_indicator, rating_variances
 from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
@@ -31,13 +31,13 @@ from fedmmf.sums.costs import Cost
 _ARRAYS = [
     "user_ids",
     "item_ids",
-    "item_titles",
     "theta",
     "features",
     "indptr",
     "rated_items",
     "j_train",
     "j_out_of_fold",
+    "variances",
     "in_clear",
     "line",
 ]
@@ -88,6 +88,7 @@ class Learned:
     rated_items: Array  # (n,)
     j_train: Array  # (n_users,)
     j_out_of_fold: Array
+    variances: Array  # (n_users,) of the ratings that J is about, on [0, 1]
     in_clear: Array  # (n_users,) bool, who shared updates in the clear
     means: RatingMeans  # of what it was trained on, to compare with
     variant: str  # of the solver
@@ -125,6 +126,7 @@ class Learned:
             rated_items=ratings.item_codes,
             j_train=masks.j_train,
             j_out_of_fold=masks.j_out_of_fold,
+            variances=masks.variances,
             in_clear=trained.in_clear,
             means=RatingMeans.of(ratings),
             variant=trained.variant,
@@ -150,7 +152,10 @@ class Learned:
         masks += self._joint_part(ratings.user_codes, ratings.item_codes)
         residuals = (ratings.values - masks) / self.scale.span
         j = privacy_indicator(residuals.astype(np.float64), ratings.by_user)
-        return replace(self, j_train=j, j_out_of_fold=np.full(len(j), np.nan))
+        unit = self.scale.to_unit(ratings.values.astype(np.float64))
+        variances = rating_variances(unit, ratings.by_user)
+        unknown = np.full(len(j), np.nan)
+        return replace(self, j_train=j, j_out_of_fold=unknown, variances=variances)
 
     @cached_property
     def user_factors(self) -> Array:
@@ -318,7 +323,9 @@ class Learned:
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """What a file has to hold: arrays, and a description for JSON."""
-        values = {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        if self.item_titles is not None:
+            arrays["item_titles"] = self.item_titles
         means = {"user_means": self.means.by_user, "item_means": self.means.by_item}
         about = {
             **{name: getattr(self, name) for name in _PLAIN},
@@ -326,15 +333,15 @@ class Learned:
             "cost": vars(self.cost),
             "overall_mean": self.means.overall,
         }
-        arrays = {name: value for name, value in values.items() if value is not None}
         return arrays | means | members_to_arrays(self.members), about
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], about: dict[str, Any]) -> Self:
         """Read back what `to_arrays` gave."""
         rest: dict[str, Any] = {name: about[name] for name in _PLAIN}
-        rest |= {name: arrays.get(name) for name in _ARRAYS}
+        rest |= {name: arrays[name] for name in _ARRAYS}
         return cls(
+            item_titles=arrays.get("item_titles"),
             cost=Cost(**about["cost"]),
             scale=RatingScale(**about["scale"]),
             means=RatingMeans(about["overall_mean"], arrays["user_means"], arrays["item_means"]),

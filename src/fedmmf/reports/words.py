@@ -101,7 +101,25 @@ def of_privacy(found: PrivacyGroups) -> tuple[str, ...]:
         "J is the mean squared difference between a user's ratings and the user's private mask, "
         "on a scale from 0 to 1."
     )
-    return (counted, about, *mean, SECURE_MEANS)
+    return (counted, about, *mean, *_of_variance(found), SECURE_MEANS)
+
+
+def _of_variance(found: PrivacyGroups) -> tuple[str, ...]:
+    """J beside how much users vary, for a small J mostly means a calm rater."""
+    sentences = []
+    if found.mean_relative_j is not None:
+        sentences.append(
+            "J divided by the variance of the user's own ratings is "
+            f"{found.mean_relative_j:.4f} in the mean; at 1 a mask is no better than the user's "
+            "own mean."
+        )
+    if found.j_follows_variance is not None:
+        sentences.append(
+            "Over users, the rank correlation of J with that variance is "
+            f"{found.j_follows_variance:.4f} (Spearman); near 1, a small J says little more than "
+            "that a user's ratings are much alike."
+        )
+    return tuple(sentences)
 
 
 def of_spending(spent: PrivacySpent) -> tuple[str, ...]:
