@@ -72,7 +72,7 @@ FLAGS = {
     "reproduce attacks": """
         --data=ml-1m --mask=fm --mask-strength=None --cross-fit/--no-cross-fit=False
         --out=attacks""",
-    "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
+    "bench training": "--data=ml-1m --test=0.1 --repeats=3",
     "bench ranking": f"""
         --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64
         --rounds=auto --implicit-prior=both --ensemble=1""",
