@@ -86,8 +86,7 @@ class MaskSettings(SettingsPart):
 
     mask: str = Field("lr", description="private model of each party")
     mask_strength: Positive | Literal["auto"] | None = Field(
-        None,
-        description="regularisation of the mask; auto: each party picks by its held-out error",
+        None, description="regularisation of the mask; auto: each party picks by held-out error"
     )
     cross_fit: bool = Field(False, description="mask each rating by a model that did not see it")
     folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
@@ -284,8 +283,8 @@ class Settings(
     @property
     def _can_join_mask(self) -> bool:
         is_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
-        may_join = self.mask in _JOINED and self.objective == "rating" and not is_alone
-        return may_join and bool(self._declared.joins_masks)
+        is_able = self.mask in _JOINED and self.objective == "rating" and not is_alone
+        return is_able and bool(self._declared.joins_masks)
 
     @property
     def _declared(self) -> Any:

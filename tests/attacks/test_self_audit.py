@@ -82,7 +82,7 @@ def test_it_knows_less_than_an_audit_of_everybody(small):
     np.testing.assert_array_equal(view.extremes, informed.extremes)
 
 
-def test_everybody_behind_a_party_has_to_be_below_the_limit(small):
+def test_everybody_behind_a_party_has_to_be_below_the_limit(small, without_inversion):
     private = private_of(small, "nn", mask_strength=0.2)
     found = AttackAudit(0.5).shares_found(private)
     assert found.min() < 0.6 < found.max()
@@ -90,7 +90,7 @@ def test_everybody_behind_a_party_has_to_be_below_the_limit(small):
     assert AttackAudit(float(found.max()) + 0.01).passes(private)
 
 
-def test_real_parties_decide_what_a_simulation_says(small):
+def test_real_parties_decide_what_a_simulation_says(small, without_inversion):
     run = prepare(small, MIXED)
     simulated, federation = run.in_clear, LocalFederation.of(run)
     federation.prepare_sums()

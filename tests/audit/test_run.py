@@ -121,7 +121,9 @@ def test_with_nobody_in_the_clear_there_is_nothing_to_recover(small):
 
 
 @pytest.mark.parametrize("sharing", ["adaptive", "strict"])
-def test_parties_that_audit_themselves_decide_by_public_knowledge(small, sharing):
+def test_parties_that_audit_themselves_decide_by_public_knowledge(
+    small, sharing, without_inversion
+):
     settings = Settings(
         mask="fm",
         mask_strength=0.5,

@@ -79,7 +79,7 @@ FLAGS = {
     "reproduce strengths": """
         --data=ml-100k --mask=fm,nn,lr --strength=3.0,10.0,30.0,60.0,120.0 --users=200
         --out=strengths""",
-    "bench training": "--data=ml-1m --test=0.1 --mask=mean --factors=12 --rounds=30 --repeats=3",
+    "bench training": "--data=ml-1m --test=0.1 --repeats=3",
     "bench ranking": f"""
         --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64
         --rounds=auto --implicit-prior=both --ensemble=1""",

@@ -22,6 +22,7 @@ class EverybodySeen:
         self._solver, self._lists = SOLVERS[run.settings.solver], run.lists
         self._form, self._items = run.plan.form, run.layout.items
         self._profiles = run.profiles[:, : self._form.n_profile]
+        self._design = run.design[self._items, : self._form.n_columns]
         together = FittedMasks.together([party.masks for party in parties.values()])
         self._masked = together.masked_ratings
         self._halves = [self._solver.party(self._form) for _ in parties]
@@ -34,7 +35,7 @@ class EverybodySeen:
     def sums(self, public, t):
         """Rows and totals, each user's in fixed point before they are added."""
         none = np.zeros(0)
-        reading = self._solver.reading(self._form, public, np.zeros((len(self._items), 0)))
+        reading = self._solver.reading(self._form, public, self._design)
         rows = np.zeros((len(self._items), self._form.width), np.int64)
         totals = np.zeros(self._form.n_totals, np.int64)
         for user, half in enumerate(self._halves):

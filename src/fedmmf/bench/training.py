@@ -1,4 +1,4 @@
-"""Training beside peers: their time and error, and the time that we need to reach that error."""
+"""Training beside peers, all by one rule: whole fits, warm, in turn, and the error after them."""
 
 import tempfile
 import time
@@ -8,57 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf import evaluation
-from fedmmf.arrays import Array
-from fedmmf.bench import peers
 from fedmmf.bench.measuring import Progress, in_own_process, median, quiet, timed
+from fedmmf.bench.peers import PEERS, Fit, Fitted, Predictor, Tool, measure, require
+from fedmmf.bench.rounds import simulated
 from fedmmf.config import Settings
 from fedmmf.data import Ratings, load
 from fedmmf.engines.kernels import threads
-from fedmmf.lists import UserLists
-from fedmmf.simulation import Prepared, prepare
+from fedmmf.model import FedMMF
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import whole_factors
 
+OURS = Settings(mask="mean", solver="vb", sharing="plain")  # plain: peers have no fixed point
+_QUICK = {"factors": 10, "rounds": 8}
 _PASSES = {"sgd": 3, "vb": 2}  # over a user's items: to read them, and to add to their sums
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """Test error after each round, against seconds of work, masks included."""
-
-    seconds: Array  # (rounds,)
-    rmse: Array  # (rounds,)
-    mask_seconds: float
-
-    def seconds_to(self, rmse: float) -> float | None:
-        """When the error was first at or below `rmse`."""
-        reached = np.flatnonzero(self.rmse <= rmse)
-        return float(self.seconds[reached[0]]) if len(reached) else None
+_ROUNDS = 9  # that are timed
 
 
 @dataclass(frozen=True)
-class OwnTimes:
-    """What ours takes; medians."""
+class TrainingRow:
+    """What a tool takes and reaches, medians; and a peer beside our default setting."""
 
-    rmse: float
-    seconds: float
-    mask_seconds: float
-    round_seconds: float
-    settings: dict[str, Any]
-    cold_seconds: float | None = None  # with nothing compiled yet
-
-
-@dataclass(frozen=True)
-class PeerTimes:
-    """What a peer takes, and when ours is as good; medians."""
-
-    peer: str
+    tool: str
+    setting: str
     configuration: str
     rmse: float
     fit_seconds: float
-    our_seconds_to_that_rmse: float | None
-    times_faster: float | None
+    seconds_over_ours: float | None  # its seconds divided by ours; None for ours
+    rmse_minus_ours: float | None
 
 
 @dataclass(frozen=True)
@@ -66,96 +41,87 @@ class MemorySpeed:
     """What a round reads from memory at least, against what the machine can read."""
 
     machine_gb_per_s: float
+    round_seconds: float
     round_gb: float
     round_gb_per_s: float
     share_of_bandwidth: float
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Ours beside its peers."""
-
-    ours: OwnTimes
-    peers: list[PeerTimes]
-    memory: MemorySpeed
+def all_tools(settings: Settings) -> list[Tool]:
+    """Ours with these settings, the same with fewer factors and rounds, and every peer."""
+    return [own("default", settings), own("quick", settings.changed(**_QUICK)), *PEERS]
 
 
-def learning_curve(train: Ratings, test: Ratings, settings: Settings) -> Curve:
-    """Train while watching the test error; the watching is not counted."""
-    began = time.perf_counter()
-    run = prepare(train, settings, quiet)
-    coordinator = run.coordinator()
-    crowd = run.crowd()
-    mask_seconds = spent = time.perf_counter() - began
-    mask = _test_mask(run, test)
-    seconds, errors = [], []
-    for _ in range(settings.max_rounds):
-        began = time.perf_counter()
-        round_ = coordinator.next_round()
-        coordinator.advance(round_, crowd.sums(round_))
-        spent += time.perf_counter() - began
-        p = crowd.user_factors
-        q = whole_factors(run.plan.form, coordinator.result, run.design)
-        scores = run.engine.pair_scores(test.user_codes, test.item_codes, p, q)
-        seconds.append(spent)
-        errors.append(evaluation.rmse(test.values, test.scale.clip(scores + mask)))
-    return Curve(np.array(seconds), np.array(errors), mask_seconds)
+def own(setting: str, settings: Settings) -> Tool:
+    """Our training as a tool: masks and all rounds; it ends by its own rule, as with anybody."""
 
+    def prepare(train: Ratings) -> Fit:
+        model = FedMMF(**settings.model_dump())
 
-def _test_mask(run: Prepared, test: Ratings) -> Array:
-    """f_u(i) of the test ratings. (n,)."""
-    lists = UserLists(test.by_user, test.item_codes)
-    return run.masks.predict(lists, run.features, run.engine.mask_runner())
+        def fit() -> Predictor:
+            learned = model.fit(train).learned
+            return lambda test: learned.predict(test.user_codes, test.item_codes)
+
+        return fit
+
+    sizes = f"{settings.factors} factors, {settings.max_rounds} rounds"
+    words = f"{settings.solver}, mask {settings.mask}, {sizes}"
+    return Tool("fedmmf", "fedmmf", setting, words, prepare)
 
 
 def compare(
-    train: Ratings, test: Ratings, settings: Settings, repeats: int, progress: Progress = quiet
-) -> Comparison:
-    """Alternate between the peers and ourselves; medians over the repeats."""
-    tools = peers.installed()
-    fits: dict[str, list[peers.PeerFit]] = {peer.name: [] for peer in tools}
-    curves = []
-    learning_curve(train, test, settings)  # compiles, or loads what was compiled
+    tools: Sequence[Tool], train: Ratings, test: Ratings, repeats: int, progress: Progress = quiet
+) -> list[TrainingRow]:
+    """Fit every tool once unwatched, then all of them in turn; medians over the repeats.
+
+    The first fit is not counted for anybody: it compiles, imports and fills caches.
+
+    Returns:
+        A row per tool, in the order of `tools`. The first is the one that peers stand beside.
+    """
+    require(tools)
+    for tool in tools:
+        tool.prepare(train)()
+    fits: list[list[Fitted]] = []
     for number in range(repeats):
-        curves.append(learning_curve(train, test, settings))
-        for peer in tools:
-            fits[peer.name].append(peers.measure(peer, train, test))
+        fits.append([measure(tool, train, test) for tool in tools])
         progress("repeats", number + 1, repeats)
-    ours = _own_times(curves, settings)
-    rows = [_peer_times(peer, fits[peer.name], curves) for peer in tools]
-    return Comparison(ours, rows, memory_speed(train, settings, ours.round_seconds))
+    middles = [_middle(of_tool) for of_tool in zip(*fits, strict=True)]
+    ours = (tools[0].name, middles[0])
+    return [_row(tool, found, *ours) for tool, found in zip(tools, middles, strict=True)]
 
 
-def _own_times(curves: Sequence[Curve], settings: Settings) -> OwnTimes:
-    return OwnTimes(
-        rmse=median(curve.rmse[-1] for curve in curves),
-        seconds=median(curve.seconds[-1] for curve in curves),
-        mask_seconds=median(curve.mask_seconds for curve in curves),
-        round_seconds=median(np.diff(curve.seconds).mean() for curve in curves),
-        settings=settings.model_dump(),
+def _middle(fits: Sequence[Fitted]) -> Fitted:
+    return Fitted(median(fit.seconds for fit in fits), median(fit.rmse for fit in fits))
+
+
+def _row(tool: Tool, found: Fitted, our_name: str, ours: Fitted) -> TrainingRow:
+    is_peer = tool.name != our_name
+    return TrainingRow(
+        tool=tool.name,
+        setting=tool.setting,
+        configuration=tool.configuration,
+        rmse=found.rmse,
+        fit_seconds=found.seconds,
+        seconds_over_ours=found.seconds / ours.seconds if is_peer else None,
+        rmse_minus_ours=found.rmse - ours.rmse if is_peer else None,
     )
 
 
-def _peer_times(
-    peer: peers.Peer, fits: Sequence[peers.PeerFit], curves: Sequence[Curve]
-) -> PeerTimes:
-    rmse, seconds = median(fit.rmse for fit in fits), median(fit.seconds for fit in fits)
-    reached = [curve.seconds_to(rmse) for curve in curves]
-    ours = None if None in reached else median(reached)
-    times = None if ours is None else seconds / ours
-    return PeerTimes(peer.name, peer.configuration, rmse, seconds, ours, times)
-
-
-def memory_speed(train: Ratings, settings: Settings, round_seconds: float) -> MemorySpeed:
-    """How near a round comes to what the machine's memory allows."""
+def memory_speed(train: Ratings, settings: Settings) -> MemorySpeed:
+    """How near a round of ours comes to what the machine's memory allows."""
+    one_round = simulated(train, settings)
+    one_round()  # compiles, or loads what was compiled
+    seconds = median(timed(one_round) for _ in range(_ROUNDS))
     rank = SOLVERS[settings.solver].rank(settings)
     bytes_read = _PASSES.get(settings.solver, 2) * len(train) * 4.0 * rank
     speed = read_speed()
     return MemorySpeed(
         machine_gb_per_s=speed / 1e9,
+        round_seconds=seconds,
         round_gb=bytes_read / 1e9,
-        round_gb_per_s=bytes_read / round_seconds / 1e9,
-        share_of_bandwidth=bytes_read / round_seconds / speed,
+        round_gb_per_s=bytes_read / seconds / 1e9,
+        share_of_bandwidth=bytes_read / seconds / speed,
     )
 
 
@@ -181,7 +147,5 @@ def cold_seconds(data: str, test: float, settings: Settings) -> float:
 
 def fit_seconds(data: str, test: float, settings: dict[str, Any]) -> float:
     """Seconds of fitting in this process."""
-    from fedmmf.model import FedMMF  # needed by the fresh process alone
-
     train, _ = load(data).split(test, seed=settings["seed"])
     return timed(lambda: FedMMF(**settings).fit(train))

@@ -1,7 +1,7 @@
 """`fedmmf bench`: what things take, and what other tools take. Tables are printed as Markdown."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +40,6 @@ DataList = Annotated[
 ]
 SolverList = Annotated[list[str], typer.Option("--solver", help="Solver; may be given repeatedly.")]
 RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="Times each is run.")]
-_BESIDE_PEERS = Settings(mask="mean", solver="vb", sharing="plain", factors=12, rounds=30)
 _PLAIN = Settings(mask="mean", sharing="plain", held_out=0.0)
 _SMALL = _PLAIN.changed(factors=10)
 _HIDDEN = Settings(mask="mean", held_out=0.0)
@@ -51,27 +50,46 @@ _SETS = list(bench_rounds.DATA)
 _SOLVERS = list(names_for("solver"))
 
 
+_TRAINING: Columns = {
+    "tool": lambda row: row.tool,
+    "setting": lambda row: f"{row.setting}: {row.configuration}",
+    "RMSE": lambda row: f"{row.rmse:.4f}",
+    "fit s": lambda row: f"{row.fit_seconds:.2f}",
+    "its s / ours": lambda row: shown(row.seconds_over_ours, ".2f"),
+    "its RMSE - ours": lambda row: shown(row.rmse_minus_ours, "+.4f"),
+}
+
+
 @app.command("training", epilog="Example: fedmmf bench training --data ml-1m --json")
 @expanded
 def training(
     data: DataOption = "ml-1m",
     test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.1,
-    settings: Annotated[Settings, Only("mask", "factors", "rounds", "seed")] = _BESIDE_PEERS,
+    settings: Annotated[Settings, Only("seed")] = bench_training.OURS,
     repeats: RepeatsOption = 3,
     json: JsonOption = False,
 ) -> None:
-    """Time and error of centralised tools, and the time ours needs to reach their error."""
+    """Time and error of whole trainings: centralised tools, default and tuned, and ours."""
     ratings = load(data)
     train, held_back = ratings.split(test, seed=settings.seed)
     with progress_bar(data) as progress:
-        found = bench_training.compare(train, held_back, settings, repeats, progress)
+        tools = bench_training.all_tools(settings)
+        rows = bench_training.compare(tools, train, held_back, repeats, progress)
+    memory = bench_training.memory_speed(train, settings)
     cold = bench_training.cold_seconds(data, test, settings)
-    found = replace(found, ours=replace(found.ours, cold_seconds=cold))
-    if not json:
-        _show(found, f"{data}, test share {test:g}, medians of {repeats}")
+    if json:
+        about = {"data": data, "synthetic": ratings.synthetic, "test": test, "repeats": repeats}
+        found = {"rows": [asdict(row) for row in rows], "memory": asdict(memory)}
+        print_json({**about, **found, "cold_seconds": cold, "peak_gb": peak_gigabytes()})
         return
-    about = {"data": data, "synthetic": ratings.synthetic, "test": test, "repeats": repeats}
-    print_json({**asdict(found), **about, "peak_gb": peak_gigabytes()})
+    print_markdown(_TRAINING, rows)
+    results.print(
+        f"{_label(data, ratings.synthetic)}, test share {test:g}, medians of {repeats}. A round of "
+        f"ours, default: {1e3 * memory.round_seconds:.0f} ms, {memory.round_gb_per_s:.1f} GB/s of "
+        f"the {memory.machine_gb_per_s:.1f} that this machine reads. With nothing compiled yet: "
+        f"{cold:.1f} s for everything.",
+        highlight=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -126,27 +144,6 @@ def _show_lists(rows: list[bench_ranking.RankingRow], title: str) -> Any:
 
 def _tell(name: str) -> None:
     errors.print(f"{name} ...")
-
-
-def _show(found: bench_training.Comparison, title: str) -> None:
-    ours, memory = found.ours, found.memory
-    rows = [
-        [
-            peer.peer,
-            f"{peer.rmse:.4f}",
-            f"{peer.fit_seconds:.2f}",
-            shown(peer.our_seconds_to_that_rmse, ".2f"),
-            shown(peer.times_faster, ".2f"),
-        ]
-        for peer in found.peers
-    ]
-    rows.append(["fedmmf, vb", f"{ours.rmse:.4f}", f"{ours.seconds:.2f}", "", ""])
-    results.print(table(title, ["tool", "RMSE", "fit s", "ours to it s", "times faster"], rows))
-    cost = f"{1e3 * ours.round_seconds:.0f} ms, {memory.round_gb_per_s:.1f} GB/s"
-    results.print(
-        f"A round of ours: {cost} of the {memory.machine_gb_per_s:.1f} GB/s that this machine "
-        f"reads.\nWith nothing compiled yet: {shown(ours.cold_seconds, '.1f')} s for everything."
-    )
 
 
 _ROUNDS: Columns = {
