@@ -197,8 +197,7 @@ class SolverSettings(SettingsPart):
     )
     held_out: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
         "auto",
-        description="share of each party's ratings kept for early stopping; "
-        "auto: 0.05 for sgd, 0 for vb and dp",
+        description="share of each party's ratings for early stopping; auto: 0.05 for sgd, else 0",
     )
     patience: int = Field(50, ge=1, description="rounds without improvement before stopping")
 

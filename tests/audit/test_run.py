@@ -125,13 +125,13 @@ def test_parties_that_audit_themselves_decide_by_public_knowledge(
     small, sharing, without_inversion
 ):
     settings = Settings(
-        mask="fm",
-        mask_strength=0.5,
+        mask="nn",
+        mask_strength=0.2,
         sharing=sharing,
         grouping="audit",
-        audit_limit=0.8,
+        audit_limit=0.7,
+        held_out=0.0,
         factors=6,
-        seed=2,
     )
     found, run = investigate(small, settings)
     private = Private(run.lists, run.training.values, run.masks, run.features)
