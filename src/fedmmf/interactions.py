@@ -1,7 +1,7 @@
 """Interactions of item features: public columns that masks `fm` and `nn` see beside these.
 
 A user's own ratings are too few to learn a factorization machine or a network from: at strengths
-that predict well, all that bends shrinks to nothing (errata 24). So the first layer is public and
+that predict well, all that bends shrinks to nothing (errata 47). So the first layer is public and
 the same for everybody, and what is private are the weights of its columns: products of features
 along fixed directions, which are a factorization machine whose embeddings are given, or hidden
 units with given weights (Rahimi and Recht 2008, Weighted sums of random kitchen sinks). Weights of

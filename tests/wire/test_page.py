@@ -104,7 +104,7 @@ def test_inner_messages_are_on_the_page():
         ("Our server looks in rounds {} and", LOOKS[0] + 1),
         ("and {}.\n", LOOKS[1] + 1),
         ("| numbers of `parameters` | {} + 2 k |", N_PLAN),
-        ("for masks that see features 1 and their number; 1 to {} |", population.MOST_COLUMNS),
+        ("if that is below 128; 1 to {} |", population.MOST_COLUMNS),
         ("features of an item, each cut to [-{0:g}, {0:g}];", population.LARGEST_FEATURE),
         ("item features, each cut to [-{0:g}, {0:g}]:", population.LARGEST_FEATURE),
         ("`(max - min) (X^T C X + {:g} R D)^-1 g`", population.LINE_RIDGE),

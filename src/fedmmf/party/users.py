@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ class PartyData:
         streams: where each user's mask starts from; empty: where the operating system says.
         profiles: what is known of each user; private like the ratings. (n_users, d)
         content: features without what only masks are given, if anything; None: all. (n_items, d)
+        seen: what masks see of `features`, if many parties share it; None: it is worked out.
     """
 
     catalogue: Catalogue
@@ -46,12 +46,20 @@ class PartyData:
     streams: Sequence[np.random.Generator] = ()
     profiles: Array = field(default_factory=lambda: np.zeros((0, 0)))
     content: Array | None = None
+    seen: Array | None = None
 
     def __post_init__(self) -> None:
         if self.content is None:
             object.__setattr__(self, "content", np.asarray(self.features, np.float64))
         if len(self.profiles) == 0:
             object.__setattr__(self, "profiles", np.zeros((self.lists.n_users, 0)))
+
+    def seen_by(self, mask: str) -> Array:
+        """What masks of a family see: content, interactions of it, and the rest. (n_items, d')."""
+        if self.seen is not None:
+            return self.seen
+        features, content = np.asarray(self.features, np.float64), np.asarray(self.content)
+        return np.hstack((widened(mask, content), features[:, content.shape[1] :]))
 
     def part(self, *, held_out: bool) -> tuple[UserLists, Array]:
         """Lists and ratings of the held-out part, or of the rest."""
@@ -78,9 +86,9 @@ class Users:
     def __init__(self, data: PartyData, plan: MaskPlan, engine: Engine) -> None:
         plan.check_features(np.asarray(data.features))
         self._data, self._plan, self._engine = data, plan, engine
-        features, content = np.asarray(data.features, np.float64), np.asarray(data.content)
-        self._seen = widened(plan.kind, content)  # (n_catalogue, d')
-        self.features = np.hstack((self._seen, features[:, content.shape[1] :]))
+        self.features = data.seen_by(plan.kind)  # (n_catalogue, d')
+        n_statistics = data.features.shape[1] - np.asarray(data.content).shape[1]
+        self._seen = self.features[:, : self.features.shape[1] - n_statistics]
         self.lists, self.ratings = data.part(held_out=False)
         self._test_lists, self._test_ratings = data.part(held_out=True)
         self._masks: FittedMasks | None = None
@@ -143,7 +151,7 @@ class Users:
         """
         data, levels = self._data, self._data.catalogue.scale.n_levels
         wanted = (form.n_profile, form.n_design, form.n_levels, form.n_joint)
-        n_columns = self._design.shape[1]
+        n_columns = self._n_columns
         joint = n_columns if self._plan.joint else 0
         fit = ({0, data.profiles.shape[1]}, {0, n_columns}, {0, levels}, {joint})
         if data.profiles.shape[1] == 0:
@@ -161,7 +169,7 @@ class Users:
         In the clear, moments of ratings and features would give ratings away.
         """
         may_hide = way.hides and policy.sharing == "strict"
-        known = self._design.shape[1] if may_hide else 1
+        known = self._n_columns if may_hide else 1
         if n_columns not in (1, known):
             may_be = f"1 or {known} columns" if known > 1 else "1 column"
             raise WireError(f"what users have in common has {may_be} here; got {n_columns}")
@@ -182,10 +190,13 @@ class Users:
         lists, self._is_summed = self.lists.within(layout.items, n_items)
         self._tested, self._is_tested = self._test_lists.within(layout.items, n_items)
         self._counts = lists.counts(len(layout.items))
-        design = self._design[layout.items, : form.n_columns]
+        design = np.zeros((len(layout.items), 0))
+        if form.n_columns:
+            design = self._design(layout.items)
         lines = np.zeros((self.n_users, 0))
         if form.n_design:
-            lines = lines_of(self.masks, self.features, self._design, self._engine.mask_runner())
+            everything = self._design(slice(None))
+            lines = lines_of(self.masks, self.features, everything, self._engine.mask_runner())
         self._given = CrowdInput(
             solver=solver,
             form=form,
@@ -220,10 +231,14 @@ class Users:
         self._masks = fit_masks(self._plan, given, self._engine.mask_runner())
         self._in_clear = None
 
-    @cached_property
-    def _design(self) -> Array:
-        """What masks are linear in, where unrated items count. (n_catalogue, m)."""
-        return design_of(self._seen, sees_features=self._plan.family.needs_features)
+    @property
+    def _n_columns(self) -> int:
+        """Of what masks are linear in."""
+        return 1 + int(self._seen.shape[1]) * self._plan.family.needs_features
+
+    def _design(self, items: Array | slice) -> Array:
+        """What masks are linear in, of some items. (n, m)."""
+        return design_of(self._seen[items], sees_features=self._plan.family.needs_features)
 
     def update(self, public: Public, t: int, cohort: Cohort) -> CrowdUpdate:
         """Take part in round t; the totals begin with those of held-out ratings."""
@@ -245,7 +260,7 @@ class Users:
             public: what was published in the end, of the whole catalogue.
         """
         mask = self.masks.predict(lists, self.features, self._engine.mask_runner())
-        return self._factor_scores(lists, public, self._design) + mask
+        return self._factor_scores(lists, public, self._design(slice(None))) + mask
 
     def state(self) -> dict[str, Array]:
         """What changes from round to round; copies."""

@@ -148,12 +148,13 @@ def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Par
     content = content_features(ratings)
     more = np.zeros((len(content), 0)) if holdings.statistics is None else holdings.statistics
     features = np.hstack((content, more))
+    seen = np.hstack((widened(settings.mask, content), more))
     catalogue = Catalogue.of(ratings.item_ids, ratings.scale, content)
     policies = _policies(settings, len(cuts) - 1)
     parties = {}
     for number, policy in enumerate(policies):
         users = range(cuts[number], cuts[number + 1])
-        data = _data_of(holdings, catalogue, features, users)
+        data = replace(_data_of(holdings, catalogue, features, users), seen=seen)
         parties[f"{number:06}"] = Party(data, mask_plan(settings), policy, engine)
     return parties
 
