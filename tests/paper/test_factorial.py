@@ -4,10 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedmmf import FedMMF
+from fedmmf.cli import reproduce
 from fedmmf.cli.app import app
+from fedmmf.cli.reproduce_tables import _EVERYTHING, _WITHOUT_FOLDER
 from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept
@@ -87,18 +90,25 @@ def test_the_command(small, tmp_path, monkeypatch):
         CliRunner().invoke(app, [*options, "--mask", "ridge"], catch_exceptions=False)
 
 
-def test_all_runs_each_command_in_its_small_version(tmp_path, monkeypatch):
+@pytest.mark.parametrize("line", [line for pair in _EVERYTHING for line in pair if line])
+def test_the_commands_of_all_are_commands(line):
+    name, *options = [*line.split(), "--seed", "3"]
+    command = get_command(reproduce.app).commands[name]
+    more = ["--out", "folder"] if name not in _WITHOUT_FOLDER else []
+    command.make_context(name, [*options, *more])
+
+
+def test_all_runs_each_command_in_its_small_version(small, tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr("fedmmf.cli.reproduce_tables._EVERYTHING", (
-        ("newcomers --data x", "newcomers --data y"), ("newcomers --data z", ""),
-    ))  # fmt: skip
-    monkeypatch.setattr("fedmmf.cli.reproduce.load", lambda name: name)
-    monkeypatch.setattr(
-        "fedmmf.cli.reproduce.newcomer_rows", lambda data, *_: ran.append(data) or []
-    )
+    tables = "fedmmf.cli.reproduce_tables"
+    pairs = (("factorial --data x", "factorial --data y"), ("factorial --data z", ""))
+    monkeypatch.setattr(f"{tables}._EVERYTHING", pairs)
+    monkeypatch.setattr(f"{tables}.load", lambda name: ran.append(name) or small)
+    monkeypatch.setattr(f"{tables}.run_factorial", lambda *_: iter(()))
     for options, expected in ((["--quick"], ["y"]), ([], ["x", "z"])):
         ran.clear()
         done = CliRunner().invoke(app, ["reproduce", "all", *options, "--out", str(tmp_path)])
         assert done.exit_code == 0, done.output
         assert ran == expected
         assert "what each took" in done.stdout
+        assert (tmp_path / "factorial" / f"factorial-{expected[0]}.md").exists()

@@ -108,10 +108,14 @@ _EVERYTHING = (
         "",
     ),
     ("newcomers", ""),
+    ("strengths", "strengths --users 50 --strength 60"),
+    ("attacks --data ml-1m", "attacks --data ml-100k"),
+    ("strict", "strict --size 12 --size 50"),
+    ("rounds", "rounds --size 12 --rounds 30"),
     ("efficiency", "efficiency --rounds 1"),
-    ("epsilon", "epsilon"),
+    ("dp", "dp --epsilon 8 --runs 1"),
 )
-_WITH_FOLDER = ("table1", "factorial", "efficiency")
+_WITHOUT_FOLDER = ("solver", "newcomers")  # these are quick enough, and keep nothing
 
 
 def everything(
@@ -134,7 +138,7 @@ def everything(
         if not line:
             continue
         words = [*shlex.split(line), "--seed", str(seed)]
-        if words[0] in _WITH_FOLDER:
+        if words[0] not in _WITHOUT_FOLDER:
             words += ["--out", str(out / words[0])]
         errors.print(f"fedmmf reproduce {shlex.join(words)}", style="bold")
         began = time.perf_counter()
