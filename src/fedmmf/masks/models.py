@@ -13,7 +13,7 @@ besides (`interactions.py`), and have private weights for these too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -185,25 +185,12 @@ LR = MaskFamily(
     is_linear=True,
     helpers=(),
 )
-FM = MaskFamily(
-    "fm",
-    "two-order",
-    fit_lr,
-    predict_lr,
-    n_parameters=lambda d: 1 + d,
+# The same on more columns, which the strength has to hold down.
+FM = replace(
+    LR,
+    name="fm",
+    order="two-order",
     default_strength=60.0,
     strengths=(15.0, 30.0, 60.0, 120.0),
-    is_linear=True,
-    helpers=(),
 )
-NN = MaskFamily(
-    "nn",
-    "high-order",
-    fit_lr,
-    predict_lr,
-    n_parameters=lambda d: 1 + d,
-    default_strength=60.0,
-    strengths=(15.0, 30.0, 60.0, 120.0),
-    is_linear=True,
-    helpers=(),
-)
+NN = replace(FM, name="nn", order="high-order")
