@@ -139,7 +139,7 @@ def test_splits_are_kept_paired_and_not_run_again(small, tmp_path, monkeypatch):
     monkeypatch.setattr(ranking, "judged", lambda *_: 1 / 0)
     again = list(RankingRun(splits, settings, Kept(tmp_path)).rows())
     assert [row.to_json_dict() for row in again] == [row.to_json_dict() for row in first]
-    found = behind(first)["popularity"]
+    found = behind(first, 0.2)["popularity"]
     differences = np.subtract(first[1].each(), first[0].each())
     assert found.mean == pytest.approx(differences.mean(), abs=1e-5)
     assert found.low < found.mean < found.high

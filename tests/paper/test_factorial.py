@@ -1,6 +1,7 @@
 """The factorial table: who is compared with whom, on what, and what is kept."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,12 +16,7 @@ from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept
 from fedmmf.paper import factorial
-from fedmmf.paper.factorial import MASKS, Cell, cells, factorial_markdown, run_factorial
-
-
-@pytest.fixture(scope="module")
-def splits(small):
-    return [small.split(0.2, seed=seed) for seed in (0, 1, 2)]
+from fedmmf.paper.factorial import MASKS, Cell, Factorial, cells, factorial_markdown
 
 
 def some_cells():
@@ -46,14 +42,15 @@ def test_every_combination_is_there_once_and_can_be_set():
     assert {(cell.mask, cell.item_prior) for cell in without} == {("none", False), ("mean", False)}
 
 
-def test_rows_are_trained_alike_and_compared_split_by_split(splits, tmp_path):
+def test_rows_are_trained_alike_and_compared_split_by_split(small, tmp_path):
     wanted = some_cells()
     assert [(cell.mask, cell.fit) for cell in wanted] == [
         ("none", "alone"), ("mean", "alone"), ("mean", "joint"), ("lr", "alone"), ("lr", "joint"),
     ]  # fmt: skip
-    rows = list(run_factorial(wanted, splits, Kept(tmp_path), told))
+    rows = list(Factorial(small, 0.2, (4, 5, 6), Kept(tmp_path)).rows(wanted, told))
     for row in rows:
-        for seed, ((train, test), rmse) in enumerate(zip(splits, row.rmse, strict=True)):
+        for seed, rmse in zip((4, 5, 6), row.rmse, strict=True):
+            train, test = small.split(0.2, seed=seed)
             model = FedMMF(**row.cell.settings(seed)).fit(train)
             assert rmse == pytest.approx(model.evaluate(test)["rmse"], abs=1e-6)
     none, mean, joint = rows[:3]
@@ -61,18 +58,27 @@ def test_rows_are_trained_alike_and_compared_split_by_split(splits, tmp_path):
     expected = np.mean(np.subtract(joint.rmse, mean.rmse))
     assert joint.over_mean.mean == pytest.approx(expected, abs=1e-5)
     assert joint.over_none.mean == pytest.approx(joint.mean - none.mean, abs=2e-5)
+    assert joint.over_joint is None
+    assert rows[4].over_joint.mean == pytest.approx(rows[4].mean - joint.mean, abs=2e-5)
     assert joint.over_mean.low < joint.over_mean.mean < joint.over_mean.high
     text = factorial_markdown(rows)
     assert f"| vb | 3 | mean | joint | on | both | {joint.mean:.4f} | {joint.over_mean} |" in text
 
 
-def test_what_was_run_is_not_run_again(splits, tmp_path, monkeypatch):
+def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
     wanted = some_cells()[:2]
-    first = list(run_factorial(wanted, splits, Kept(tmp_path), told))
+    run = Factorial(small, 0.2, (0, 1), Kept(tmp_path))
+    first = list(run.rows(wanted, told))
     monkeypatch.setattr(factorial, "FedMMF", lambda **_: 1 / 0)
-    assert list(run_factorial(wanted, splits, Kept(tmp_path), told)) == first
-    with pytest.raises(ZeroDivisionError):
-        list(run_factorial([Cell("vb", "mean", "alone", True, "both", 4)], splits, Kept(), told))
+    assert list(run.rows(wanted, told)) == first
+    for other, cell in (
+        (run, Cell("vb", "mean", "alone", True, "both", 4)),
+        (replace(run, seeds=(1, 2)), wanted[0]),
+        (replace(run, test=0.3), wanted[0]),
+        (replace(run, ratings=small.select(small.user_codes != 3)), wanted[0]),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            list(other.rows([cell], told))
 
 
 def test_the_command(small, tmp_path, monkeypatch):
@@ -104,7 +110,7 @@ def test_all_runs_each_command_in_its_small_version(small, tmp_path, monkeypatch
     pairs = (("factorial --data x", "factorial --data y"), ("factorial --data z", ""))
     monkeypatch.setattr(f"{tables}._EVERYTHING", pairs)
     monkeypatch.setattr(f"{tables}.load", lambda name: ran.append(name) or small)
-    monkeypatch.setattr(f"{tables}.run_factorial", lambda *_: iter(()))
+    monkeypatch.setattr(f"{tables}.Factorial.rows", lambda *_: iter(()))
     for options, expected in ((["--quick"], ["y"]), ([], ["x", "z"])):
         ran.clear()
         done = CliRunner().invoke(app, ["reproduce", "all", *options, "--out", str(tmp_path)])

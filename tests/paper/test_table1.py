@@ -144,10 +144,3 @@ def test_tuning_finds_settings_that_run(small, name):
     assert 0.5 < best.rmse < 1.4
     result = run_row(row_called(name), train, test, best.settings, seed=0)
     assert result.rmse < 1.4
-
-
-def test_tuning_never_sees_the_test_part(small):
-    """The same training part, whatever the test part says, gives the same settings."""
-    train, _ = small.split(0.2, seed=0)
-    row = row_called("One-order FedMMF")
-    assert tune(row, train, 3, seed=0) == tune(row, train, 3, seed=0)

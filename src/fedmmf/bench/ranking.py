@@ -134,10 +134,11 @@ class RankingRun:
         return asdict(ListsOfSplit(shown, seconds, found))
 
 
-def behind(rows: Sequence[RankingRow]) -> dict[str, PairedDifference]:
-    """How much better ours is than each other row, split by split."""
+def behind(rows: Sequence[RankingRow], test: float) -> dict[str, PairedDifference]:
+    """How much better ours is than each other row, over splits that test on such a share."""
     ours = next(row for row in rows if row.name.startswith("fedmmf"))
-    return {row.name: paired_difference(ours.each(), row.each()) for row in rows if row is not ours}
+    others = (row for row in rows if row is not ours)
+    return {row.name: paired_difference(ours.each(), row.each(), test) for row in others}
 
 
 def _variants(settings: Settings) -> dict[str, Settings]:

@@ -120,6 +120,12 @@ _PEERS = (
 )
 
 
+def missing_rankers() -> tuple[str, ...]:
+    """Packages that are not here."""
+    packages = dict.fromkeys(package for package, _ in _PEERS)
+    return tuple(name for name in packages if importlib.util.find_spec(name) is None)
+
+
 def installed_rankers() -> tuple[Ranker, ...]:
     """Those whose tool is here."""
     return tuple(

@@ -15,6 +15,7 @@ from fedmmf.bench import rounds as bench_rounds
 from fedmmf.bench import strict as bench_strict
 from fedmmf.bench import training as bench_training
 from fedmmf.bench.measuring import peak_gigabytes
+from fedmmf.bench.ranking_peers import missing_rankers
 from fedmmf.cli import bench_secagg
 from fedmmf.cli.choices import DataChoice, DataOption, JsonOption
 from fedmmf.cli.options import Only, expanded, for_implicit
@@ -118,18 +119,21 @@ def ranking(
     if ratings.is_implicit:
         settings = for_implicit(settings)
     parts = [ratings.split(tried.test, seed=settings.seed + n) for n in range(tried.splits)]
+    for package in missing_rankers():
+        errors.print(f"without the rankers of {package}: it is not installed (see `make bench`)")
     rows = list(bench_ranking.RankingRun(parts, settings, Kept(tried.out), _tell).rows())
     if json:
         about = {"data": ratings.name, "test": tried.test, "splits": tried.splits}
-        behind = {name: asdict(found) for name, found in bench_ranking.behind(rows).items()}
+        behind = {
+            name: asdict(found) for name, found in bench_ranking.behind(rows, tried.test).items()
+        }
         print_json({**about, "rows": [row.to_json_dict() for row in rows], "behind": behind})
         return
     title = f"{ratings.name}, test share {tried.test:g}, {tried.splits} split(s), all unrated items"
-    results.print(_show_lists(rows, title))
+    results.print(_show_lists(rows, bench_ranking.behind(rows, tried.test), title))
 
 
-def _show_lists(rows: list[bench_ranking.RankingRow], title: str) -> Any:
-    behind = bench_ranking.behind(rows)
+def _show_lists(rows: list[bench_ranking.RankingRow], behind: dict[str, Any], title: str) -> Any:
     lines = [
         [
             row.name,

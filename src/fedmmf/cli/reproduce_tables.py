@@ -18,10 +18,10 @@ from fedmmf.kept import Kept, write_text
 from fedmmf.paper.factorial import (
     MASKS,
     SOLVERS,
+    Factorial,
     FactorialRow,
     cells,
     factorial_markdown,
-    run_factorial,
 )
 
 FACTORIAL_EXAMPLE = "Example: fedmmf reproduce factorial --data ml-100k --splits 10 --out factorial"
@@ -63,14 +63,10 @@ def factorial(
                 f"--{name} must be one of {', '.join(names_for(name))}; got {sorted(unknown)[0]!r}"
             )
     ratings = load(chosen.data)
-    splits = [ratings.split(chosen.test, seed=seed + n) for n in range(chosen.splits)]
+    run = Factorial(ratings, chosen.test, range(seed, seed + chosen.splits), Kept(out))
     wanted = cells(chosen.mask, chosen.solver, chosen.factors)
     with progress_bar(chosen.data) as progress:
-        rows = list(
-            run_factorial(
-                wanted, splits, Kept(out), lambda name, n: progress(name, n, chosen.splits)
-            )
-        )
+        rows = list(run.rows(wanted, lambda name, n: progress(name, n, chosen.splits)))
     write_text(out / f"factorial-{chosen.data}.md", factorial_markdown(rows))
     if json:
         print_json({"data": chosen.data, "rows": [row.to_json_dict() for row in rows]})

@@ -9,11 +9,7 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean of first minus second, split by split, and its 95 % interval.
-
-    Random splits of one data set overlap, so their differences are not independent, and the
-    interval is a little too short (Nadeau and Bengio 2003).
-    """
+    """Mean of first minus second, split by split, and its 95 % interval."""
 
     mean: float
     low: float | None  # None: a single split has no interval
@@ -26,11 +22,24 @@ class PairedDifference:
         return f"{self.mean:+.4f} ({self.low:+.4f} to {self.high:+.4f})"
 
 
-def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
-    """Student's t over the splits."""
+def paired_difference(
+    first: Sequence[float], second: Sequence[float], test: float
+) -> PairedDifference:
+    """Student's t over random splits of one data set, with what they share taken into account.
+
+    Their training parts overlap, so that their differences are not independent: the variance of
+    the mean is (1/n + test/train) s^2 instead of s^2/n (Nadeau and Bengio 2003, Inference for the
+    generalization error, Eq. 11).
+
+    Args:
+        first: a figure of each split.
+        second: likewise, of what it is compared with.
+        test: the share of the ratings that each split tests on; 0: splits are independent.
+    """
     differences = np.subtract(first, second)
     mean, n = float(differences.mean()), len(differences)
     if n < 2:
         return PairedDifference(round(mean, 5), None, None)
-    reach = float(stats.t.ppf(0.975, n - 1) * differences.std(ddof=1) / np.sqrt(n))
+    spread = float(differences.std(ddof=1)) * np.sqrt(1.0 / n + test / (1.0 - test))
+    reach = float(stats.t.ppf(0.975, n - 1)) * spread
     return PairedDifference(round(mean, 5), round(mean - reach, 5), round(mean + reach, 5))

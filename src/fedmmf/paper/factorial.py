@@ -1,19 +1,21 @@
 """Everything with everything: solver, mask and how it is fitted, and the priors of `vb`.
 
 All rows get the same splits, one run, their default rounds, nothing tuned, and no profiles; rows
-differ in what their columns say. Differences are paired over splits: against the user mean, fitted
-alone, and against no mask, with the same solver and priors.
+differ in what their columns say, and in that sgd holds a twentieth of the ratings out for early
+stopping. Differences are paired over splits: against the user mean, fitted alone and jointly, and
+against no mask, with the same solver and priors.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedmmf import __version__
+from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.evaluation import PairedDifference, paired_difference
 from fedmmf.kept import Kept
@@ -21,6 +23,7 @@ from fedmmf.model import FedMMF
 
 MASKS = ("none", "mean", "lr", "fm", "nn")
 SOLVERS = ("sgd", "vb")
+NOTHING_KEPT = Kept()
 Tell = Callable[[str, int], None]
 """Called with the name of a row, and how many of its splits are done."""
 
@@ -56,9 +59,9 @@ class Cell:
         fit = {} if self.mask == "none" else {"mask_fit": self.fit}
         return found | priors | fit | {"profile_prior": False}
 
-    def like(self, mask: str) -> "Cell":
-        """The same with another mask, fitted alone."""
-        return Cell(self.solver, mask, "alone", self.item_prior, self.implicit_prior, self.factors)
+    def like(self, mask: str, fit: str) -> "Cell":
+        """The same with another mask."""
+        return replace(self, mask=mask, fit=fit)
 
 
 def cells(masks: Sequence[str], solvers: Sequence[str], factors: Sequence[int]) -> list[Cell]:
@@ -85,7 +88,8 @@ class FactorialRow:
     cell: Cell
     rmse: tuple[float, ...]
     seconds: float  # of a split
-    over_mean: PairedDifference | None  # RMSE less that of the user mean; None: it is that row
+    over_mean: PairedDifference | None  # RMSE less that of the user mean, alone; None: the same row
+    over_joint: PairedDifference | None  # less that of the user mean, jointly
     over_none: PairedDifference | None
 
     @property
@@ -99,54 +103,61 @@ class FactorialRow:
         return about | asdict(self) | {"settings": self.cell.settings(0)}
 
 
-def run_factorial(
-    wanted: Sequence[Cell], splits: Sequence[tuple[Ratings, Ratings]], kept: Kept, tell: Tell
-) -> Iterator[FactorialRow]:
-    """Every combination on every split."""
-    found = {cell: _errors(cell, splits, kept, tell) for cell in wanted}
-    for cell, (errors, seconds) in found.items():
-        beside = [_difference(cell, cell.like(mask), found) for mask in ("mean", "none")]
-        yield FactorialRow(cell, errors, seconds, *beside)
+_BESIDE = (("mean", "alone"), ("mean", "joint"), ("none", "alone"))
 
 
-def _difference(
-    cell: Cell, other: Cell, found: Mapping[Cell, tuple[tuple[float, ...], float]]
-) -> PairedDifference | None:
-    if other == cell or other not in found:
-        return None
-    return paired_difference(found[cell][0], found[other][0])
+@dataclass(frozen=True)
+class Factorial:
+    """What is combined, on which splits."""
 
+    ratings: Ratings
+    test: float
+    seeds: Sequence[int]  # of the splits, and of the runs on them
+    kept: Kept = NOTHING_KEPT
 
-def _errors(
-    cell: Cell, splits: Sequence[tuple[Ratings, Ratings]], kept: Kept, tell: Tell
-) -> tuple[tuple[float, ...], float]:
-    """RMSE split by split, and seconds of a split."""
-    errors, seconds = [], []
-    for number, (train, test) in enumerate(splits):
-        facts = {"version": __version__, **cell.settings(number), "n": len(train)}
-        key = (train.name, cell.name, f"split-{number}")
-        one = kept.once(key, facts, partial(_one_split, cell.settings(number), train, test))
-        errors.append(one["rmse"])
-        seconds.append(one["seconds"])
-        tell(cell.name, number + 1)
-    return tuple(errors), round(float(np.mean(seconds)), 2)
+    def rows(self, wanted: Sequence[Cell], tell: Tell) -> Iterator[FactorialRow]:
+        """Every combination on every split."""
+        found = {cell: self._errors(cell, tell) for cell in wanted}
+        for cell, (errors, seconds) in found.items():
+            beside = [self._difference(cell, cell.like(*other), found) for other in _BESIDE]
+            yield FactorialRow(cell, errors, seconds, *beside)
 
+    def _difference(
+        self, cell: Cell, other: Cell, found: Mapping[Cell, tuple[tuple[float, ...], float]]
+    ) -> PairedDifference | None:
+        if other == cell or other not in found:
+            return None
+        return paired_difference(found[cell][0], found[other][0], self.test)
 
-def _one_split(settings: dict[str, Any], train: Ratings, test: Ratings) -> dict[str, Any]:
-    began = time.perf_counter()
-    model = FedMMF(**settings).fit(train)
-    seconds = time.perf_counter() - began
-    return {"rmse": round(model.evaluate(test)["rmse"], 6), "seconds": round(seconds, 2)}
+    def _errors(self, cell: Cell, tell: Tell) -> tuple[tuple[float, ...], float]:
+        """RMSE split by split, and seconds of a split."""
+        found = []
+        for number, seed in enumerate(self.seeds, start=1):
+            settings = Settings.checked(**cell.settings(seed)).model_dump()
+            facts = {"version": __version__, "settings": settings, "n": len(self.ratings)}
+            key = (self.ratings.name, cell.name, f"test-{self.test:g}", f"seed-{seed}")
+            found.append(self.kept.once(key, facts, partial(self._one_split, cell, seed)))
+            tell(cell.name, number)
+        errors = tuple(one["rmse"] for one in found)
+        return errors, round(float(np.mean([one["seconds"] for one in found])), 2)
+
+    def _one_split(self, cell: Cell, seed: int) -> dict[str, Any]:
+        train, test = self.ratings.split(self.test, seed=seed)
+        began = time.perf_counter()
+        model = FedMMF(**cell.settings(seed)).fit(train)
+        seconds = time.perf_counter() - began
+        return {"rmse": round(model.evaluate(test)["rmse"], 6), "seconds": round(seconds, 2)}
 
 
 def factorial_markdown(rows: Sequence[FactorialRow]) -> str:
     """One line per combination."""
     lines = [
-        "| solver | k | mask | fit | item prior | implicit | RMSE | less user mean | less none |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| solver | k | mask | fit | item prior | implicit | RMSE | less mean, alone "
+        "| less mean, joint | less none |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        cell, differences = row.cell, (row.over_mean, row.over_none)
+        cell, differences = row.cell, (row.over_mean, row.over_joint, row.over_none)
         parts = [
             cell.solver,
             str(cell.factors),
