@@ -31,8 +31,8 @@ ALLOWED = {
     "kept": {"errors"},
     "results": {"typed"},
     "data": {"arrays", "errors", "registry", "rng", "scale"},
-    "masks": {"arrays", "errors", "lists", "population", "registry", "scale"},
-    "solvers": {"arrays", "errors", "registry", "scale"},
+    "masks": {"arrays", "errors", "interactions", "lists", "population", "registry", "scale"},
+    "solvers": {"arrays", "errors", "interactions", "registry", "scale"},
     "wire": {"arrays", "errors", "population", "scale", "solvers"},
     "secagg": {"arrays", "errors"},
     "identity": {"errors", "secagg"},  # of secagg the keys alone: see below

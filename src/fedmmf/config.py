@@ -283,7 +283,7 @@ class Settings(
     def _can_join_mask(self) -> bool:
         is_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
         is_able = self.mask in _JOINED and self.objective == "rating" and not is_alone
-        return is_able and bool(self._declared.joins_masks)
+        return is_able and self.sharing == "strict" and bool(self._declared.joins_masks)
 
     @property
     def _declared(self) -> Any:
@@ -352,7 +352,7 @@ class Settings(
         if self.mask_fit == "joint" and not self._can_join_mask:
             yield (
                 f"mask_fit 'joint' needs solver {_solvers_that('joins_masks')}, objective 'rating'"
-                ", a mask, and no mask_strength, cross_fit or item_statistics"
+                ", sharing 'strict', a mask, and no mask_strength, cross_fit or item_statistics"
             )
         if self.objective == "ranking" and self.held_out_share > 0:
             yield (

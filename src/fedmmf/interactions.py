@@ -16,8 +16,9 @@ import numpy as np
 from fedmmf.arrays import Array
 
 N_COLUMNS = 64
-PRODUCT_SCALE = 0.15  # so that a pair's weight costs 44 times what a feature's weight costs
-HIDDEN_SCALE = 0.3
+MOST_JOINT = 128  # columns of a mask that is estimated with the factors, and an intercept
+PRODUCT_SCALE = 0.25  # so that a product's weight costs 16 times what a feature's weight costs
+HIDDEN_SCALE = 0.6  # likewise nearly 3 times
 HIDDEN_GAIN = 4.0  # of what goes into a hidden unit: with less, units are lines
 _SPREAD = np.sqrt(3.0)  # directions are even on both sides of 0, with a variance of 1
 

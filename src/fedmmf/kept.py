@@ -26,9 +26,9 @@ class Kept:
         if self.folder is None:
             return compute()
         path = path_in(self.folder, name)
-        known = json.loads(json.dumps(facts))
+        known = json.loads(json.dumps({**facts, "name": list(name)}))
         stored = _read(path) if path.exists() else {}
-        if stored.get("facts") != known:
+        if stored.get("facts") != known or not isinstance(stored.get("found"), dict):
             stored = {"facts": known, "found": compute()}
             write_text(path, json.dumps(stored, indent=2) + "\n")
         found: dict[str, Any] = json.loads(json.dumps(stored["found"]))
@@ -37,7 +37,7 @@ class Kept:
 
 def path_in(folder: Path, name: Sequence[str]) -> Path:
     """Where a result is kept."""
-    parts = [re.sub(r"[/:]+", "-", part) for part in name]
+    parts = [re.sub(r"[^\w.,=+ ()'-]+", "-", part).strip(".") or "-" for part in name]
     return folder.joinpath("runs", *parts[:-1], f"{parts[-1]}.json")
 
 

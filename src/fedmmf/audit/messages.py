@@ -87,7 +87,7 @@ class AttackedCohort:
             **sharing,
         )
         some = restrict(ratings, users)
-        common = census_of(some, run.seen, settings).population  # theirs
+        common = census_of(some, run.content, settings).population  # theirs
         masked = fit_all_masks(some, run.features, settings, common).masked_ratings
         return cls(
             ratings=some,

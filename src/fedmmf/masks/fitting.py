@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError
+from fedmmf.interactions import MOST_JOINT
 from fedmmf.lists import UserLists
 from fedmmf.masks.families import FAMILIES
 from fedmmf.masks.indicator import privacy_indicator, rating_variances
@@ -28,7 +29,7 @@ class MaskPlan:
         strength: of the regularisation; None: the family's default; "auto": each user's choice.
         cross_fit: mask each rating by a model that did not see it.
         folds: of cross-fitting, of J out of fold, and of "auto".
-        joint: leave all but what users have in common to the solver.
+        joint: leave all but what users have in common to the solver, if columns are few.
     """
 
     kind: str = "lr"
@@ -47,6 +48,10 @@ class MaskPlan:
         if self.strength == "auto":
             return self.family.strengths
         return (float(self.strength or self.family.default_strength or pull),)
+
+    def is_joint(self, n_features: int) -> bool:
+        """Whether the solver estimates masks that see so many columns."""
+        return self.joint and n_features < MOST_JOINT
 
     @property
     def starts_at_random(self) -> bool:
@@ -261,7 +266,7 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     targets /= given.scale.span
     _add(targets, -base, lists.items)
     inputs = (lists.items, features, targets, penalties, plan.folds, given.starts(family))
-    if not plan.joint:
+    if not plan.is_joint(features.shape[1]):
         runner.train(family, lists.indptr, *inputs, theta, chosen, fitted, held_out)
     _add(fitted, base, lists.items)
     _add(held_out, base, lists.items)

@@ -15,7 +15,7 @@ from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskInput, MaskPlan, fit_masks
 from fedmmf.masks.lines import lines_of
 from fedmmf.party.policy import Policy, Private
-from fedmmf.population import Population, user_totals
+from fedmmf.population import MOST_COLUMNS, Population, user_totals
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Form, Public, design_of, whole_factors
 from fedmmf.sums.contract import Way
@@ -152,7 +152,7 @@ class Users:
         data, levels = self._data, self._data.catalogue.scale.n_levels
         wanted = (form.n_profile, form.n_design, form.n_levels, form.n_joint)
         n_columns = self._n_columns
-        joint = n_columns if self._plan.joint else 0
+        joint = n_columns if self._plan.is_joint(n_columns - 1) else 0
         fit = ({0, data.profiles.shape[1]}, {0, n_columns}, {0, levels}, {joint})
         if data.profiles.shape[1] == 0:
             fit = (set(wanted[:1]), *fit[1:])
@@ -169,7 +169,8 @@ class Users:
         In the clear, moments of ratings and features would give ratings away.
         """
         may_hide = way.hides and policy.sharing == "strict"
-        known = self._n_columns if may_hide else 1
+        known = 1 + np.asarray(self._data.content).shape[1] * self._plan.family.needs_features
+        known = known if may_hide and known <= MOST_COLUMNS else 1
         if n_columns not in (1, known):
             may_be = f"1 or {known} columns" if known > 1 else "1 column"
             raise WireError(f"what users have in common has {may_be} here; got {n_columns}")

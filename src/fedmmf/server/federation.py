@@ -59,7 +59,8 @@ class ServerPlan:
     @property
     def n_columns(self) -> int:
         """Of what users have in common."""
-        return columns_of(self.settings, self.design.shape[1] - 1)
+        sees_features = self.design.shape[1] > 1
+        return columns_of(self.settings, self.regressors.shape[1] * sees_features)
 
     @property
     def seen(self) -> Array:

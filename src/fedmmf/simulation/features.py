@@ -54,20 +54,20 @@ def profile_values(ratings: Ratings) -> Array:
     return np.ascontiguousarray(values[:, differ >= FEWEST_HOLDERS])
 
 
-def census_of(ratings: Ratings, seen: Array, settings: Settings) -> Census:
+def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
     """What a survey would say; under a privacy budget nobody asks.
 
     Args:
         ratings: of everybody.
-        seen: what masks see of the items. (n_items, d)
+        content: public item features. (n_items, d)
         settings: of the run.
     """
     counts, scale = count_codes(ratings.item_codes, ratings.n_items), ratings.scale
     if settings.aggregation == "dp":
         return Census(np.zeros_like(counts), Population.unknown(scale))
-    n_seen = seen.shape[1] * FAMILIES[settings.mask].needs_features
+    n_seen = content.shape[1] * FAMILIES[settings.mask].needs_features
     columns, lists = columns_of(settings, n_seen), UserLists(ratings.by_user, ratings.item_codes)
-    seen = seen[:, : columns - 1]
+    seen = content[:, : columns - 1]
     totals = everybodys_totals(lists, ratings.values, seen, scale)
     return Census(counts, Population.of_totals(totals, counts, seen, scale))
 

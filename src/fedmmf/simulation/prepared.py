@@ -259,7 +259,7 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
     seen = features = widened(settings.mask, content)
     if settings.item_statistics:
         features = np.hstack((seen, statistics_features(surveyed(training, settings))))
-    layout = layout_of(census_of(training, seen, settings), settings)
+    layout = layout_of(census_of(training, content, settings), settings)
     population = policy_of(settings).population(layout.population, ratings.scale)
     masks = fit_all_masks(training, features, settings, population, progress)
     return Prepared(

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.interactions import MOST_JOINT
 from fedmmf.scale import RatingScale
 from fedmmf.solvers.contract import Bounds, Form, Ground, Public
 from fedmmf.solvers.vb.form import VbForm, write_variant
@@ -63,7 +64,7 @@ class Vb:
             profile=n_profile if settings.profile_prior else 0,
             design=n_columns if settings.objective == "ranking" else 0,
             levels=n_levels if settings.likelihood == "ordinal" else 0,
-            joint=n_columns if settings.has_joint_mask else 0,
+            joint=n_columns if settings.has_joint_mask and n_columns <= MOST_JOINT else 0,
         )
 
     def form(self, rank: int, variant: str) -> VbForm:

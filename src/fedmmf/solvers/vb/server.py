@@ -149,8 +149,12 @@ class VbServer:
             weights = np.linalg.solve(normal, moments)
             self._now = replace(self._now, user_weights=weights)
         if form.n_joint:
-            mean, precision = totals["joint_sum"] / n_users, n_users / totals["joint_deviation"]
-            self._now = replace(self._now, joint_mean=mean, joint_precision=precision)
+            # Bounds that people do not reach: a bad party's totals lead no further.
+            span = max(self._ground.span, 1.0)
+            most, least = MOST_SPANS * span, 1e-6 * span**2
+            mean = np.clip(totals["joint_sum"] / n_users, -most, most)
+            spread = np.clip(totals["joint_deviation"] / n_users, least, most**2)
+            self._now = replace(self._now, joint_mean=mean, joint_precision=1.0 / spread)
         if form.n_profile:
             mean = totals["profile_sum"] / np.maximum(totals["n_profiled"], 1.0)
             self._now = replace(self._now, profile_mean=mean)
