@@ -592,8 +592,8 @@ def test_a_bad_layout_is_refused_and_changes_nothing(run, change, reason):
         ("plain", "mean", 1),
         ("plain", "none", 1),
         ("plain", "lr", 1),  # what users say is in the clear
-        ("secure", "fm", 81),
-        ("secure vb", "nn", 81),
+        ("secure", "fm", 17),
+        ("secure vb", "nn", 17),
         ("adaptive", "lr", 1),
         ("dp distributed", "lr", 1),
     ],

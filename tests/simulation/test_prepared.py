@@ -125,9 +125,9 @@ def test_masks_shrink_towards_what_users_have_in_common(small, mask, sharing):
     """By features where masks see them and sums hide users; masks that decide have the middle."""
     run = prepare(small, SETTINGS.changed(mask=mask, sharing=sharing))
     sees = mask in {"lr", "fm"} and sharing == "strict"
-    line = line_by_hand(run, run.seen if sees else run.seen[:, :0])
+    line = line_by_hand(run, run.content if sees else run.content[:, :0])
     np.testing.assert_allclose(run.layout.line, line, rtol=1e-6, atol=1e-7)
-    assert run.plan.invitation().columns == len(line) == (1 + run.seen.shape[1] if sees else 1)
+    assert run.plan.invitation().columns == len(line) == (17 if sees else 1)
     assert run.seen.shape[1] == (16 + 64 * (mask == "fm"))
     common = run.masks.population
     if sharing == "adaptive":
