@@ -228,3 +228,27 @@ def test_settings_travel():
     settings = Settings(mask="fm", rounds=7)
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - our own bytes
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_joint"),
+    [
+        ({}, True),
+        ({"mask": "mean"}, True),
+        ({"mask_fit": "joint"}, True),
+        ({"mask_fit": "alone"}, False),
+        ({"mask": "none"}, False),
+        ({"solver": "sgd"}, False),
+        ({"sharing": "plain"}, False),  # what is joint is hidden by sums alone
+        ({"objective": "ranking"}, False),
+        ({"mask_strength": 3.0}, False),
+        ({"cross_fit": True}, False),
+        ({"item_statistics": True}, False),
+    ],
+)
+def test_masks_are_joint_where_they_can_be(chosen, is_joint):
+    settings = Settings.checked(**{"solver": "vb", **chosen})
+    assert settings.has_joint_mask == is_joint
+    if not is_joint and "mask_fit" not in chosen:
+        with pytest.raises(SettingsError, match="mask_fit 'joint' needs solver 'vb'"):
+            settings.changed(mask_fit="joint")

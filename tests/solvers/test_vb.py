@@ -1161,3 +1161,18 @@ def test_bounds_leave_room_for_long_lists():
     assert np.abs(rows).max() < bounds.row
     assert np.abs(totals).max() < bounds.total
     assert VB.bounds(0.5) == VB.bounds(1.0)
+
+
+@pytest.mark.parametrize(
+    ("total", "value"),
+    [("joint_sum", 1e9), ("joint_sum", -1e9), ("joint_deviation", -1.0), ("joint_deviation", 1e30)],
+)
+def test_a_bad_partys_totals_lead_joint_masks_no_further_than_bounds(total, value):
+    world = World("joint")
+    sums = world.sums(world.t)
+    sums.totals[world.form.blocks["totals"].place(total)] = value
+    world.server.advance(sums, world.t)
+    now = world.server.state()
+    assert np.abs(now["joint_mean"]).max() <= 8 * 4.0
+    assert ((now["joint_precision"] > 1e-4) & (now["joint_precision"] < 1e6)).all()
+    world.server.check(world.server.public())
