@@ -2,8 +2,8 @@
 
 Where unrated items count, every party needs the sum of f_u(i) q_i over all items, and the server
 the sum of f_u(i) p_u over all users. With f_u(i) = x_i . w_u both go through small matrices. The
-masks `none`, `mean` and `lr` are linear; of `fm` and `nn` this is the line that is nearest to them
-over the catalogue, used for unrated items alone.
+masks of this package are linear in what they see; of any other, and of what only masks are given,
+this is the line that is nearest over the catalogue, used for unrated items alone.
 """
 
 import numpy as np
