@@ -117,7 +117,7 @@ _WITHOUT_FOLDER = ("solver", "newcomers")  # these are quick enough, and keep no
 def everything(
     context: typer.Context,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small version of each, in about ten minutes.")
+        bool, typer.Option("--quick", help="A small version of most of them.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder of results; a killed run continues.")] = Path(
         "reproduced"
