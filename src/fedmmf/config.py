@@ -43,12 +43,7 @@ REGISTERED = {
 }
 _CHOSEN_BY_SHARING = ("plain", "adaptive")  # ways to sum that `sharing` asks for by itself
 _SIGNED = ("secure", "dp")  # ways to sum whose parties can sign
-_JOINED = (
-    "mean",
-    "lr",
-    "fm",
-    "nn",
-)  # masks that a solver can estimate with the factors: all linear
+_JOINED = ("mean", "lr", "fm", "nn")  # masks that can be estimated with the factors
 _DP_ROUNDS, _DP_HELD_OUT = 30, 0.0  # each round and each sum without noise would cost privacy
 
 

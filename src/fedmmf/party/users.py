@@ -261,7 +261,9 @@ class Users:
             public: what was published in the end, of the whole catalogue.
         """
         mask = self.masks.predict(lists, self.features, self._engine.mask_runner())
-        return self._factor_scores(lists, public, self._design(slice(None))) + mask
+        is_joint = self._started_input().form.n_joint > 0
+        design = self._design(slice(None)) if is_joint else np.zeros((0, 0))
+        return self._factor_scores(lists, public, design) + mask
 
     def state(self) -> dict[str, Array]:
         """What changes from round to round; copies."""
