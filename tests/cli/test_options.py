@@ -62,11 +62,11 @@ FLAGS = {
         --dp-noise=distributed --runs=5 --test=0.2 --out=dp""",
     "reproduce epsilon": "",
     "reproduce factorial": """
-        --data=ml-100k --test=0.2 --splits=10 --mask=none,mean,lr,fm,nn --solver=sgd,vb
-        --factors=20 --out=factorial""",
+        --data=ml-100k --split=random --test=0.2 --splits=10 --mask=none,mean,lr,fm,nn
+        --solver=sgd,vb --factors=20 --out=factorial""",
     "reproduce all": "--quick=False --out=reproduced",
     "reproduce solver": "--problem=None --splits=None",
-    "reproduce newcomers": "--data=ml-100k",
+    "reproduce newcomers": "--data=ml-100k --order=time",
     "reproduce strict": """
         --data=ml-100k --mask=lr --mask-strength=None --factors=20 --min-raters=3
         --size=12,25,50,100,200,400 --out=strict""",

@@ -17,6 +17,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept
 from fedmmf.paper import factorial
 from fedmmf.paper.factorial import MASKS, Cell, Factorial, cells, factorial_markdown
+from fedmmf.paper.splitting import Splitting
 
 
 def some_cells():
@@ -47,7 +48,7 @@ def test_rows_are_trained_alike_and_compared_split_by_split(small, tmp_path):
     assert [(cell.mask, cell.fit) for cell in wanted] == [
         ("none", "alone"), ("mean", "alone"), ("mean", "joint"), ("lr", "alone"), ("lr", "joint"),
     ]  # fmt: skip
-    rows = list(Factorial(small, 0.2, (4, 5, 6), Kept(tmp_path)).rows(wanted, told))
+    rows = list(Factorial(small, Splitting(count=3, seed=4), Kept(tmp_path)).rows(wanted, told))
     for row in rows:
         for seed, rmse in zip((4, 5, 6), row.rmse, strict=True):
             train, test = small.split(0.2, seed=seed)
@@ -67,15 +68,16 @@ def test_rows_are_trained_alike_and_compared_split_by_split(small, tmp_path):
 
 def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
     wanted = some_cells()[:2]
-    run = Factorial(small, 0.2, (0, 1), Kept(tmp_path))
+    run = Factorial(small, Splitting(count=2), Kept(tmp_path))
     first = list(run.rows(wanted, told))
     monkeypatch.setattr(factorial, "FedMMF", lambda **_: 1 / 0)
     assert list(run.rows(wanted, told)) == first
     for other, cell in (
         (run, Cell("vb", "mean", "alone", True, "both", 4)),
-        (replace(run, seeds=(1, 2)), wanted[0]),
-        (replace(run, test=0.3), wanted[0]),
+        (replace(run, splitting=Splitting(count=2, seed=1)), wanted[0]),
+        (replace(run, splitting=Splitting(count=2, test=0.3)), wanted[0]),
         (replace(run, ratings=small.select(small.user_codes != 3)), wanted[0]),
+        (replace(run, ratings=replace(small, values=small.values[::-1].copy())), wanted[0]),
     ):
         with pytest.raises(ZeroDivisionError):
             list(other.rows([cell], told))
@@ -91,7 +93,7 @@ def test_the_command(small, tmp_path, monkeypatch):
     rows = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)["rows"]
     assert len(rows) == 2 * 2 * 3
     assert f"{rows[0]['mean']:.4f}" in done.stdout
-    assert (tmp_path / "factorial-ml-100k.md").read_text().count("\n") == 2 + len(rows)
+    assert (tmp_path / "factorial-ml-100k-random.md").read_text().count("\n") == 2 + len(rows)
     with pytest.raises(SettingsError, match="--mask must be one of none, mean"):
         CliRunner().invoke(app, [*options, "--mask", "ridge"], catch_exceptions=False)
 
@@ -117,4 +119,4 @@ def test_all_runs_each_command_in_its_small_version(small, tmp_path, monkeypatch
         assert done.exit_code == 0, done.output
         assert ran == expected
         assert "what each took" in done.stdout
-        assert (tmp_path / "factorial" / f"factorial-{expected[0]}.md").exists()
+        assert (tmp_path / "factorial" / f"factorial-{expected[0]}-random.md").exists()

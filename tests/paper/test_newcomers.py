@@ -130,6 +130,15 @@ def test_numbers_of_known_ratings_are_compared_on_the_same_ratings(found):
         assert np.array_equal(case.test.timestamps, first.test.timestamps)
 
 
+def test_in_random_order_others_are_known_first_of_the_same_people(timed, found):
+    drawn = Situation.of(timed, "random", 3)
+    assert np.array_equal(drawn.unseen.values, found.unseen.values)
+    assert drawn.counts == found.counts
+    assert not np.array_equal(drawn.cases[3].given.item_codes, found.cases[3].given.item_codes)
+    again = Situation.of(timed, "random", 3)
+    assert np.array_equal(again.unseen.timestamps, drawn.unseen.timestamps)
+
+
 def test_nobody_new_is_an_error(small):
     alike = np.empty(len(small), np.int64)  # everybody rates all the time
     for user in range(small.n_users):
@@ -161,9 +170,10 @@ def test_a_row_has_the_errors_of_its_model(rows, found, mask, solver):
     way = way_of(model, found.train.item_ids)
     require_errors(row, found, way)
     bias = way_of_bias(found.train, 5.0, best_pull(found.train))
-    differences = (row.unseen_difference, row.joined_difference)
-    for difference, known in zip(differences, (0, GIVEN), strict=True):
-        ours, theirs = (squares_by_user(found, each, known, known) for each in (way, bias))
+    some = row.by_known_differences
+    cases = [(row.unseen_difference, 0, 0), (row.joined_difference, GIVEN, GIVEN)]
+    for difference, known, before in (*cases, *((some[n], n, LAST) for n in KNOWN)):
+        ours, theirs = (squares_by_user(found, each, known, before) for each in (way, bias))
         means = [a.mean() - b.mean() for a, b in zip(ours, theirs, strict=True)]
         expected = paired_gain([np.array(means)], 0)
         assert difference.over == expected.over == "users"
@@ -197,9 +207,13 @@ def test_the_command_prints_tables_of_80_columns_and_all_of_it_in_json(
     lines = [line.rstrip() for line in printed.splitlines()]
     assert max(map(len, lines)) <= 80
     for row in rows:
-        figures = [[row.unseen, row.joined], list(row.by_known.values())]
-        for some in figures:
-            cells = [row.model, row.solver, *(f"{figure:.4f}" for figure in some)]
+        marked = []
+        for n, figure in row.by_known.items():
+            interval = row.by_known_differences.get(n)
+            is_better, is_worse = interval and interval.high < 0, interval and interval.low > 0
+            marked.append(f"{figure:.4f}{' <' if is_better else ' >' if is_worse else ''}")
+        for some in ([f"{figure:.4f}" for figure in (row.unseen, row.joined)], marked):
+            cells = [row.model if row.solver == "-" else f"{row.model}, {row.solver}", *some]
             assert any(cells == [c.strip() for c in line.split("│")[1:-1]] for line in lines)
     said = json.loads(CliRunner().invoke(reproduce.app, ["newcomers", "--json"]).stdout)
     assert said["tests"] == found.counts
@@ -207,6 +221,9 @@ def test_the_command_prints_tables_of_80_columns_and_all_of_it_in_json(
     assert said["rows"][0]["by_known"]["30"] == rows[0].by_known[30]
     assert said["rows"][0]["joined_difference"] is None
     assert said["rows"][-1]["joined_difference"]["low"] == rows[-1].joined_difference.low
+    assert said["rows"][-1]["by_known_differences"]["3"]["low"] == (
+        rows[-1].by_known_differences[3].low
+    )
 
 
 def test_the_pull_of_biases_is_chosen_on_training_users(timed):

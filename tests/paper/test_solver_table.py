@@ -10,9 +10,10 @@ from fedmmf import FedMMF
 from fedmmf.cli.app import app
 from fedmmf.paper import solver_table
 from fedmmf.paper.solver_table import PROBLEMS, SolverProblem, run_row
+from fedmmf.paper.splitting import Splitting
 
 ROWS = {"few rounds": {"mask": "mean", "rounds": 2, "factors": 2}}
-PROBLEM = SolverProblem("synthetic", 0.2, 2, ROWS)
+PROBLEM = SolverProblem("synthetic", Splitting(count=2), ROWS)
 
 
 @pytest.fixture

@@ -104,6 +104,26 @@ def test_other_settings_run_anew(small, tmp_path):
     assert first[0].rmse_mean != second[0].rmse_mean
 
 
+def test_models_are_compared_with_fedmf_of_their_solver_on_the_same_splits(small, tmp_path):
+    names = ["FedMF", "FedMF (vb)", "User-mean FedMMF", "User-mean FedMMF (vb)", "LocalLR"]
+    rows = run_table(jobs(names, 2), lambda name: small, Kept(tmp_path))
+    by_name = {row.model: row for row in rows}
+    assert by_name["FedMF"].over_fedmf is by_name["FedMF (vb)"].over_fedmf is None
+    for name, beside in (
+        ("User-mean FedMMF", "FedMF"),
+        ("User-mean FedMMF (vb)", "FedMF (vb)"),
+        ("LocalLR", "FedMF"),
+    ):
+        found = by_name[name].over_fedmf
+        expected = by_name[name].rmse_mean - by_name[beside].rmse_mean
+        assert found.mean == pytest.approx(expected, abs=2e-5)
+        assert found.low < found.mean < found.high
+        assert f"| {found} |" in to_markdown(rows)
+        assert str(found) in to_csv(rows)
+    alone = run_table(jobs(["LocalLR"], 2), lambda name: small, Kept(tmp_path))
+    assert alone[0].over_fedmf is None
+
+
 def test_a_broken_result_says_so(small, tmp_path):
     (job,) = jobs(["LocalLR"], 1)
     path = path_in(tmp_path, job.key)
@@ -115,7 +135,7 @@ def test_a_broken_result_says_so(small, tmp_path):
 
 CONTRACT = [
     "model", "data", "rmse_mean", "rmse_std", "mae_mean", "mae_std", "paper_rmse", "paper_mae",
-    "runs", "seconds",
+    "runs", "seconds", "over_fedmf",
 ]  # fmt: skip
 
 

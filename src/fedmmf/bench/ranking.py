@@ -110,7 +110,7 @@ class RankingRun:
         self, name: tuple[str, str], about: dict[str, Any], compute: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         train, seed = self.splits[0][0], self.settings.seed
-        facts = {"version": __version__, "about": about, "n": len(train), "seed": seed}
+        facts = {"version": __version__, "about": about, "ratings": train.fingerprint, "seed": seed}
         self.tell(", ".join(name))
         return self.kept.once((train.name, *name), facts, compute)
 

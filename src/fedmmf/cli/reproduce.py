@@ -15,6 +15,7 @@ from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept
+from fedmmf.paper.gains import Gain
 from fedmmf.paper.hyperparameters import load_tuned, save_tuned
 from fedmmf.paper.models import ROWS, Row, chosen, row_called
 from fedmmf.paper.newcomers import KNOWN, NewcomerRow, Situation, newcomer_rows
@@ -85,11 +86,11 @@ def _show(rows: list[TableRow], test: float) -> Any:
             f"{row.rmse_mean:.4f}±{row.rmse_std:.4f}",
             f"{row.mae_mean:.4f}",
             "" if row.paper_rmse is None else f"{row.paper_rmse:.4f}",
-            "" if row.paper_mae is None else f"{row.paper_mae:.4f}",
+            "" if row.over_fedmf is None else str(row.over_fedmf),
         ]
         for row in rows
     ]
-    columns = ["model", "data", "RMSE", "MAE", "paper", "MAE"]
+    columns = ["model", "data", "RMSE", "MAE", "paper", "less FedMF"]
     return table(f"Table 1, test share {test:g}, {rows[0].runs} runs", columns, lines)
 
 
@@ -144,7 +145,7 @@ def solver(
         raise SettingsError(f"--problem must be one of {', '.join(PROBLEMS)}; got {unknown[0]!r}")
     found = []
     for name in chosen:
-        n = min(splits or PROBLEMS[name].splits, PROBLEMS[name].splits)
+        n = min(splits or PROBLEMS[name].splitting.count, PROBLEMS[name].splitting.count)
         for row in PROBLEMS[name].rows:
             with progress_bar(name) as progress:
                 done = run_row(name, row, n, seed, partial(_tell_split, progress, row, n))
@@ -177,11 +178,15 @@ def _tell_split(progress: Any, row: str, n: int, done: int) -> None:
 @app.command("newcomers", epilog="Example: fedmmf reproduce newcomers --data ml-100k")
 def newcomers(
     data: Annotated[str, typer.Option(help="Data set with timestamps.")] = "ml-100k",
+    order: Annotated[
+        Literal["time", "random"],
+        typer.Option(help="Which of a newcomer's ratings are known first."),
+    ] = "time",
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
     """Errors of users whom training did not know, for every mask and solver."""
-    found = Situation.of(load(data))
+    found = Situation.of(load(data), order, seed)
     rows = list(newcomer_rows(found, seed, lambda name: errors.print(f"{name} ...")))
     if json:
         print_json({"data": data, "tests": found.counts, "rows": [asdict(row) for row in rows]})
@@ -192,24 +197,31 @@ def newcomers(
 
 def _show_newcomers(data: str, found: Situation, rows: list[NewcomerRow]) -> tuple[Any, Any]:
     """Two tables, since they are of different ratings."""
-    names = [[row.model, row.solver] for row in rows]
+    names = [[row.name] for row in rows]
     first = [[f"{error:.4f}" for error in (row.unseen, row.joined)] for row in rows]
-    by_known = [[f"{error:.4f}" for error in row.by_known.values()] for row in rows]
-    columns = ["model", "solver", "nothing known", "ten ratings known"]
+    by_known = [
+        [f"{e:.4f}{_mark(row.by_known_differences.get(n))}" for n, e in row.by_known.items()]
+        for row in rows
+    ]
+    columns = ["model", "nothing known", "ten ratings known"]
     title = f"{data}, latest fifth, users without an earlier rating"
     shared = found.counts["by_known"]
     title_by_known = (
         f"By known ratings: {shared['newcomers']:,} newcomers, "
         f"{shared['ratings']:,} ratings after their first {max(KNOWN)}"
     )
-    return (
-        table(title, columns, [a + b for a, b in zip(names, first, strict=True)]),
-        table(
-            title_by_known,
-            ["model", "solver", *map(str, KNOWN)],
-            [a + b for a, b in zip(names, by_known, strict=True)],
-        ),
-    )
+    by_known_columns = ["model", *map(str, KNOWN)]
+    counted = [a + b for a, b in zip(names, by_known, strict=True)]
+    second = table(title_by_known, by_known_columns, counted)
+    second.caption = "< better, > worse than item and user bias, by its 95 % interval"
+    return table(title, columns, [a + b for a, b in zip(names, first, strict=True)]), second
+
+
+def _mark(difference: Gain | None) -> str:
+    """Which side of 0 all of an interval is on."""
+    if difference is None or difference.low <= 0 <= difference.high:
+        return ""
+    return " <" if difference.high < 0 else " >"
 
 
 app.command("factorial", epilog=tables.FACTORIAL_EXAMPLE)(tables.factorial)

@@ -4,7 +4,7 @@ import shlex
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,7 @@ from fedmmf.paper.factorial import (
     cells,
     factorial_markdown,
 )
+from fedmmf.paper.splitting import Splitting
 
 FACTORIAL_EXAMPLE = "Example: fedmmf reproduce factorial --data ml-100k --splits 10 --out factorial"
 ALL_EXAMPLE = "Example: fedmmf reproduce all --quick --out reproduced"
@@ -33,8 +34,12 @@ class FactorialChoice:
     """What is combined, on what."""
 
     data: Annotated[str, typer.Option(help="Data set.")] = "ml-100k"
-    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
-    splits: Annotated[int, typer.Option(min=1, help="Random splits.")] = 10
+    split: Annotated[
+        Literal["random", "published", "time"],
+        typer.Option(help="At random, u1 to u5 of ml-100k, or growing windows of time."),
+    ] = "random"
+    test: Annotated[float, typer.Option(help="Share to test on, of random splits.")] = 0.2
+    splits: Annotated[int, typer.Option(min=1, help="How many.")] = 10
     mask: Annotated[list[str], typer.Option(help="Mask; may be given repeatedly.")] = field(
         default_factory=lambda: list(MASKS)
     )
@@ -63,16 +68,18 @@ def factorial(
                 f"--{name} must be one of {', '.join(names_for(name))}; got {sorted(unknown)[0]!r}"
             )
     ratings = load(chosen.data)
-    run = Factorial(ratings, chosen.test, range(seed, seed + chosen.splits), Kept(out))
+    splitting = Splitting(chosen.split, chosen.splits, chosen.test, seed)
+    run = Factorial(ratings, splitting, Kept(out))
     wanted = cells(chosen.mask, chosen.solver, chosen.factors)
     with progress_bar(chosen.data) as progress:
         rows = list(run.rows(wanted, lambda name, n: progress(name, n, chosen.splits)))
-    write_text(out / f"factorial-{chosen.data}.md", factorial_markdown(rows))
+    name = f"factorial-{chosen.data}-{chosen.split}.md"
+    write_text(out / name, factorial_markdown(rows))
     if json:
         print_json({"data": chosen.data, "rows": [row.to_json_dict() for row in rows]})
         return
-    results.print(_show(rows, f"{chosen.data}, test share {chosen.test:g}, {chosen.splits} splits"))
-    errors.print(f"written to {out}: factorial-{chosen.data}.md, runs/")
+    results.print(_show(rows, f"{chosen.data}, {chosen.splits} splits: {chosen.split}"))
+    errors.print(f"written to {out}: {name}, runs/")
 
 
 def _show(rows: list[FactorialRow], title: str) -> Any:

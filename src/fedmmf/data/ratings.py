@@ -1,5 +1,6 @@
 """Ratings: who gave what to which item, in columns that cannot change."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -215,6 +216,14 @@ class Ratings:
             f"<Ratings {self.name!r}: {self.n_ratings:,} {kind} {self.scale}, "
             f"{self.n_users:,} users, {self.n_items:,} items>"
         )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash, so that what was kept of some ratings is not taken for that of others."""
+        digest = hashlib.sha256()
+        for column in (self.user_codes, self.item_codes, self.values):
+            digest.update(column.tobytes())
+        return digest.hexdigest()
 
     @cached_property
     def by_user(self) -> npt.NDArray[np.int64]:

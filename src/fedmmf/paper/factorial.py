@@ -20,6 +20,7 @@ from fedmmf.data import Ratings
 from fedmmf.evaluation import PairedDifference, paired_difference
 from fedmmf.kept import Kept
 from fedmmf.model import FedMMF
+from fedmmf.paper.splitting import Part, Splitting
 
 MASKS = ("none", "mean", "lr", "fm", "nn")
 SOLVERS = ("sgd", "vb")
@@ -111,8 +112,7 @@ class Factorial:
     """What is combined, on which splits."""
 
     ratings: Ratings
-    test: float
-    seeds: Sequence[int]  # of the splits, and of the runs on them
+    splitting: Splitting
     kept: Kept = NOTHING_KEPT
 
     def rows(self, wanted: Sequence[Cell], tell: Tell) -> Iterator[FactorialRow]:
@@ -127,26 +127,28 @@ class Factorial:
     ) -> PairedDifference | None:
         if other == cell or other not in found:
             return None
-        return paired_difference(found[cell][0], found[other][0], self.test)
+        return paired_difference(found[cell][0], found[other][0], self.splitting.shared)
 
     def _errors(self, cell: Cell, tell: Tell) -> tuple[tuple[float, ...], float]:
         """RMSE split by split, and seconds of a split."""
         found = []
-        for number, seed in enumerate(self.seeds, start=1):
-            settings = Settings.checked(**cell.settings(seed)).model_dump()
-            facts = {"version": __version__, "settings": settings, "n": len(self.ratings)}
-            key = (self.ratings.name, cell.name, f"test-{self.test:g}", f"seed-{seed}")
-            found.append(self.kept.once(key, facts, partial(self._one_split, cell, seed)))
+        for number, part in enumerate(self.splitting.parts(self.ratings), start=1):
+            settings = Settings.checked(**cell.settings(part.seed)).model_dump()
+            data = {"ratings": self.ratings.fingerprint}
+            facts = {"version": __version__, "settings": settings, **data}
+            key = (self.ratings.name, cell.name, part.name)
+            found.append(self.kept.once(key, facts, partial(_one_split, cell, part)))
             tell(cell.name, number)
         errors = tuple(one["rmse"] for one in found)
         return errors, round(float(np.mean([one["seconds"] for one in found])), 2)
 
-    def _one_split(self, cell: Cell, seed: int) -> dict[str, Any]:
-        train, test = self.ratings.split(self.test, seed=seed)
-        began = time.perf_counter()
-        model = FedMMF(**cell.settings(seed)).fit(train)
-        seconds = time.perf_counter() - began
-        return {"rmse": round(model.evaluate(test)["rmse"], 6), "seconds": round(seconds, 2)}
+
+def _one_split(cell: Cell, part: Part) -> dict[str, Any]:
+    train, test = part.make()
+    began = time.perf_counter()
+    model = FedMMF(**cell.settings(part.seed)).fit(train)
+    seconds = time.perf_counter() - began
+    return {"rmse": round(model.evaluate(test)["rmse"], 6), "seconds": round(seconds, 2)}
 
 
 def factorial_markdown(rows: Sequence[FactorialRow]) -> str:

@@ -12,11 +12,12 @@ than 30.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
 
+from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
@@ -51,6 +52,12 @@ class NewcomerRow:
     by_known: dict[int, float]  # on those after the first 30, by the number of known ones
     unseen_difference: Gain | None = None
     joined_difference: Gain | None = None
+    by_known_differences: dict[int, Gain] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """In one cell."""
+        return self.model if self.solver == "-" else f"{self.model}, {self.solver}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +102,12 @@ class Situation:
     unseen: Ratings
 
     @classmethod
-    def of(cls, ratings: Ratings) -> "Situation":
-        """By time."""
+    def of(cls, ratings: Ratings, order: str = "time", seed: int = 0) -> "Situation":
+        """By time; or newcomers by time, whose own ratings are then in random order.
+
+        What people rate first is not like what they rate later, so that a first rating by time
+        says less of them than any other.
+        """
         train, later = ratings.split_by_time(TEST)
         is_new = np.diff(train.by_user)[later.user_codes] == 0
         most = int(np.bincount(later.user_codes[is_new], minlength=1).max())
@@ -105,7 +116,11 @@ class Situation:
                 f"{ratings.name!r} has nobody new with more than {max(KNOWN)} of its latest "
                 f"ratings; the most are {most}. Use a set whose users rate more"
             )
-        return cls(train, later.select(is_new))
+        unseen = later.select(is_new)
+        if order == "random":
+            drawn = rng.stream(seed, "order").permutation(len(unseen)).astype(np.int64)
+            unseen = replace(unseen, timestamps=drawn)
+        return cls(train, unseen)
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
@@ -135,9 +150,10 @@ def newcomer_rows(found: Situation, seed: int, tell: Tell) -> Iterator[NewcomerR
             tell(f"{mask}, {solver}")
             model = FedMMF(mask=mask, solver=solver, seed=seed).fit(found.train)
             squares = found.squares(partial(_joined, model))
-            three = zip(found.cases[:2], squares, reference, strict=False)
-            differences = (case.difference(ours, theirs, seed) for case, ours, theirs in three)
-            yield NewcomerRow(mask, solver, *_errors(squares), *differences)
+            each = zip(found.cases, squares, reference, strict=True)
+            unseen, joined, *by_known = (case.difference(a, b, seed) for case, a, b in each)
+            beside = (unseen, joined, dict(zip(KNOWN, by_known, strict=True)))
+            yield NewcomerRow(mask, solver, *_errors(squares), *beside)
 
 
 def _errors(squares: Sequence[Array]) -> tuple[float, float, dict[int, float]]:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fedmmf import evaluation
-from fedmmf.data import Ratings, load, load_split
+from fedmmf.data import Ratings, load
 from fedmmf.model import FedMMF
 from fedmmf.model.learned import Learned
+from fedmmf.paper.splitting import Part, Splitting
 
 MEMBERS = 5
-Split = tuple[Ratings, Ratings]
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,12 @@ class SolverProblem:
     """A data set, how it is split, and what is tried on it."""
 
     data: str
-    test: float  # share of ratings to test on; 0: the publisher's splits
-    splits: int
+    splitting: Splitting
     rows: Mapping[str, Mapping[str, Any]]
 
-    def each_split(self, n_splits: int, seed: int) -> Iterator[Split]:
-        """Train and test, from that seed on; publishers' splits have none."""
-        if self.test == 0:
-            return (load_split(self.data, f"u{number}") for number in range(1, n_splits + 1))
-        ratings = load(self.data)
-        return (ratings.split(self.test, seed=seed + number) for number in range(n_splits))
+    def parts(self, n_splits: int, seed: int) -> Iterator[Part]:
+        """Some splits, from that seed on."""
+        return replace(self.splitting, count=n_splits, seed=seed).parts(load(self.data))
 
 
 @dataclass(frozen=True)
@@ -74,14 +70,13 @@ _ROWS: dict[str, dict[str, Any]] = {
     "user mean, 10 rounds": {"mask": "mean", "mask_fit": "alone", "rounds": 10},
 }
 PROBLEMS = {
-    "ml-100k": SolverProblem("ml-100k", 0.2, 10, _ROWS),
+    "ml-100k": SolverProblem("ml-100k", Splitting(), _ROWS),
     "ml-100k-u1-u5": SolverProblem(
-        "ml-100k", 0.0, 5, {name: _ROWS[name] for name in list(_ROWS)[:4]}
+        "ml-100k", Splitting("published", 5), {name: _ROWS[name] for name in list(_ROWS)[:4]}
     ),
     "ml-1m": SolverProblem(
         "ml-1m",
-        0.1,
-        3,
+        Splitting(count=3, test=0.1),
         {
             **{f"{name}, k=20": _ROWS[name] for name in ("no mask", "user mean")},
             **{
@@ -92,8 +87,7 @@ PROBLEMS = {
     ),
     "lastfm": SolverProblem(
         "lastfm",
-        0.2,
-        3,
+        Splitting(count=3),
         {f"user mean, k={k}": {**_ROWS["user mean"], "factors": k} for k in (2, 6)},
     ),
 }
@@ -105,7 +99,8 @@ def run_row(
     """Train one row on some splits of a problem."""
     chosen, singles, averages, began = PROBLEMS[problem], [], [], time.perf_counter()
     settings = {"solver": "vb", **chosen.rows[row]}
-    for number, (train, test) in enumerate(chosen.each_split(n_splits, seed), start=1):
+    for number, part in enumerate(chosen.parts(n_splits, seed), start=1):
+        train, test = part.make()
         model = FedMMF(**settings, ensemble=MEMBERS).fit(train)
         one = replace(model.learned, members=model.learned.members[:1])
         singles.append(_rmse(one, test))

@@ -162,7 +162,7 @@ def _kept_row(ratings: Ratings, users: Array, settings: Settings, kept: Kept) ->
     key = (ratings.name, settings.mask, f"strength-{settings.mask_strength:g}")
     facts = {
         "version": __version__,
-        "n_ratings": ratings.n_ratings,
+        "ratings": ratings.fingerprint,
         "n_users": len(users),
         "test": TEST,
         "settings": settings.model_dump(),

@@ -1,6 +1,5 @@
 """One training run in simulation: masks, rounds, checkpoints."""
 
-import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -133,7 +132,7 @@ class _Keeper:
         self._meta = {
             "kind": "checkpoint",
             "settings": settings.model_dump(),
-            "ratings": fingerprint(ratings),
+            "ratings": ratings.fingerprint,
         }
         self._last = time.monotonic()
         self._found: dict[str, Array] = {}
@@ -166,11 +165,3 @@ class _Keeper:
     def remove(self) -> None:
         """Delete the checkpoint of a finished run."""
         self._path.unlink(missing_ok=True)
-
-
-def fingerprint(ratings: Ratings) -> str:
-    """A hash of the ratings, so that a checkpoint is continued on the same ones only."""
-    digest = hashlib.sha256()
-    for column in (ratings.user_codes, ratings.item_codes, ratings.values):
-        digest.update(column.tobytes())
-    return digest.hexdigest()
