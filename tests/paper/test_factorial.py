@@ -119,4 +119,5 @@ def test_all_runs_each_command_in_its_small_version(small, tmp_path, monkeypatch
         assert done.exit_code == 0, done.output
         assert ran == expected
         assert "what each took" in done.stdout
-        assert (tmp_path / "factorial" / f"factorial-{expected[0]}-random.md").exists()
+        for name in expected:
+            assert (tmp_path / f"factorial-{name}" / f"factorial-{name}-random.md").exists()

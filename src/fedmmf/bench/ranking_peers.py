@@ -58,9 +58,10 @@ def lenskit_knn(ratings: Ratings, least: float, neighbours: int, chosen: str) ->
 def _asked(model: Any, ratings: Ratings, least: float, chosen: str) -> Scores:
     """Train a scorer of LensKit, and ask it for all items of each user."""
     from lenskit.data import ItemList, RecQuery
+    from lenskit.training import TrainingOptions
 
     data = _lenskit_data(ratings, least, chosen)
-    model.train(data)
+    model.train(data, TrainingOptions(rng=0))
     everything = ItemList(item_ids=np.arange(ratings.n_items))
 
     def scores(users: Array) -> Array:

@@ -100,7 +100,11 @@ def _show(rows: list[FactorialRow], title: str) -> Any:
 
 # Each line is a command; the second one of a pair is its small version.
 _EVERYTHING = (
-    ("table1 --runs 10", "table1 --runs 1"),
+    (
+        "table1 --data ml-100k --data lastfm --runs 10",
+        "table1 --data ml-100k --data lastfm --runs 1",
+    ),
+    ("table1 --data ml-1m --runs 3", ""),
     ("solver", "solver --problem ml-100k --splits 1"),
     (
         "factorial --data ml-100k --splits 10 --factors 20 --factors 8",
@@ -110,7 +114,16 @@ _EVERYTHING = (
         "factorial --data ml-1m --test 0.1 --splits 3 --mask none --mask mean --mask lr",
         "",
     ),
-    ("newcomers", ""),
+    (
+        "factorial --data ml-100k --split published --splits 5 --mask none --mask mean --mask lr",
+        "",
+    ),
+    (
+        "factorial --data ml-100k --split time --splits 5 --mask none --mask mean --mask lr",
+        "factorial --data ml-100k --split time --splits 1 --solver vb --mask none --mask mean",
+    ),
+    ("newcomers", "newcomers"),
+    ("newcomers --order random", ""),
     ("strengths", "strengths --users 50 --strength 60"),
     ("attacks --data ml-1m", "attacks --data ml-100k"),
     ("strict", "strict --size 12 --size 50"),
@@ -136,13 +149,10 @@ def everything(
     group, took = context.parent, {}
     if group is None or not isinstance(group.command, typer.core.TyperGroup):
         raise SettingsError("`fedmmf reproduce all` is a command of its own")
-    for pair in _EVERYTHING:
-        line = pair[quick]
-        if not line:
-            continue
+    for line in filter(None, (pair[quick] for pair in _EVERYTHING)):
         words = [*shlex.split(line), "--seed", str(seed)]
         if words[0] not in _WITHOUT_FOLDER:
-            words += ["--out", str(out / words[0])]
+            words += ["--out", str(out / "-".join(_folder_of(line)))]
         errors.print(f"fedmmf reproduce {shlex.join(words)}", style="bold")
         began = time.perf_counter()
         group.command.main(args=words, prog_name="fedmmf reproduce", standalone_mode=False)
@@ -152,3 +162,8 @@ def everything(
         return
     lines = [[line, f"{seconds:.0f}"] for line, seconds in took.items()]
     results.print(table("what each took", ["command", "s"], lines))
+
+
+def _folder_of(line: str) -> list[str]:
+    """The command, and its words that are no options: what one writes another leaves alone."""
+    return [word for word in shlex.split(line) if not word.startswith("-")]
