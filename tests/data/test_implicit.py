@@ -35,10 +35,10 @@ def test_splits_stay_implicit(frame):
 
 
 def test_a_frame_without_ratings_is_implicit_and_says_so_once(frame, caplog):
-    ratings = Ratings.from_frame(frame.drop("rating").with_columns(stars=3), name="mine")
+    ratings = Ratings.from_frame(frame.drop("rating").with_columns(grade=3), name="mine")
     assert is_implicit(ratings)
     (line,) = caplog.messages
-    assert line.startswith("mine has no column rating (its columns: user_id, item_id, timestamp, s")
+    assert line.startswith("mine: no column rating among user_id, item_id, timestamp, grade: every")
     caplog.clear()
     Ratings.from_frame(frame.drop("rating"), implicit=True)
     Ratings.from_frame(frame)
