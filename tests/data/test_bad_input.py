@@ -42,7 +42,8 @@ def test_times_that_cannot_be_read_matter_where_time_does(tmp_path, caplog):
     path = tmp_path / "ratings.csv"
     path.write_text(HEADER + GOOD + "\n1,11,4,noon\n2,10,3,5\n")
     ratings = Ratings.from_file(path)
-    assert ratings.timestamps is None and len(ratings) == 3
+    assert ratings.timestamps is None
+    assert len(ratings) == 3
     (line,) = caplog.messages
     assert line.startswith("ratings.csv: no timestamps, because of line 4 (timestamp 'noon' is")
     with pytest.raises(

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedmmf.config import Settings
+from fedmmf.config import AUTO, Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.scale import RatingScale
 
@@ -70,7 +70,12 @@ class Charter(_Part):
     scale: tuple[float, float, float] = (1.0, 5.0, 1.0)
     network: Network = Network()
     deadlines: Deadlines = Deadlines()
-    training: Settings = Settings.checked(solver="vb", signed=True)
+    training: Settings = Settings.checked(solver="vb", signed=True, mask="lr")
+
+    @field_validator("training")
+    @classmethod
+    def _has_mask(cls, training: Settings) -> Settings:
+        return training.changed(mask="lr") if training.mask == AUTO else training
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
