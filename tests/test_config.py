@@ -56,7 +56,7 @@ def test_groups_are_called_as_people_see_them():
 
 def test_a_component_can_be_used_alone():
     assert MaskSettings(mask="fm").folds == 5
-    with pytest.raises(ValidationError, match="should be 'none', 'mean'"):
+    with pytest.raises(ValidationError, match="should be 'auto', 'none', 'mean'"):
         MaskSettings(mask="ridge")
 
 

@@ -157,12 +157,13 @@ def counts_as_implicit(table: Table, scale: RatingScale | None, asked: bool) -> 
     return asked or assumed
 
 
-def warn_of_ids(values: npt.NDArray[Any], label: str) -> None:
+def warn_of_ids(frame: pl.DataFrame, label: str) -> None:
     """Say it where ratings look like ids or counts: many whole numbers that lie far apart."""
-    low, high = float(values.min()), float(values.max())
-    if high - low <= _WIDEST_SPAN or not np.array_equal(values, np.floor(values)):
+    ratings = frame["rating"]
+    low, high = ratings.to_numpy().min(), ratings.to_numpy().max()
+    if high - low <= _WIDEST_SPAN or (ratings != ratings.floor()).any():
         return
-    n_levels = pl.Series(values).n_unique()
+    n_levels = ratings.n_unique()
     if n_levels > _MOST_LEVELS:
         log.warning(
             "%s: its ratings are %s whole numbers from %.0f to %.0f, as ids, times and counts are. "
@@ -209,11 +210,14 @@ def _require_columns(table: Table, read: list[str]) -> None:
     needed = [name for name in read if name != "timestamp"]
     missing = [name for name in needed if name not in table.frame.columns]
     if missing:
+        parted = ""
+        if table.is_text and table.frame.width == 1:
+            parted = " Is something else between fields? --separator (separator= in Python)."
         said = ",".join(f"{name.removesuffix('_id')}=NAME" for name in missing)
         raise DataError(
             f"{table.label} needs the columns {', '.join(needed)}, timestamp if known; "
             f"missing: {', '.join(missing)}; arrived: {shown_columns(table)}. Say which is which, "
-            f"as in --columns {said} (columns= in Python), or rename them."
+            f"as in --columns {said} (columns= in Python), or rename them.{parted}"
         )
 
 
@@ -308,7 +312,8 @@ def _duplicate_error(frame: pl.DataFrame, repeats: npt.NDArray[np.intp]) -> Data
     return DataError(
         f"Each user may rate an item once; {len(repeats):,} ratings repeat a (user, item) pair, "
         f"for example user {example['user_id']} and item {example['item_id']}. "
-        "Choose what to keep: --duplicates last|mean (duplicates='last' in Python)."
+        "Choose what to keep: --duplicates last|mean (duplicates='last' in Python); where that is "
+        "not so, say which column is which: --columns (columns= in Python)."
     )
 
 

@@ -178,10 +178,10 @@ class Ratings:
         implicit = counts_as_implicit(table, scale, implicit)
         if implicit and duplicates == "refuse":
             duplicates = "last"  # whoever came back to an item is no contradiction
-        columns = encode(checked(table, scale, implicit=implicit), duplicates)
-        made = cls.from_columns(columns, scale=scale, name=table.label)
-        if scale is None and not implicit:
-            warn_of_ids(made.values, table.label)
+        frame = checked(table, scale, implicit=implicit)
+        if scale is None:
+            warn_of_ids(frame, table.label)
+        made = cls.from_columns(encode(frame, duplicates), scale=scale, name=table.label)
         return replace(made.as_implicit() if implicit else made, untimed=table.untimed)
 
     def _called(self, name: str, features: FeaturesLike | None) -> Self:

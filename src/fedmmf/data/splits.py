@@ -38,6 +38,8 @@ def read_split(
     found = [counts_as_implicit(table, scale, implicit) for table in tables]
     implicit = any(found)
     parts = [checked(table, scale, implicit=implicit) for table in tables]
+    if scale is None:
+        warn_of_ids(parts[0], tables[0].label)
     if implicit:  # a pair may be repeated within a part, but not be in both
         parts = [part.unique(ID_COLUMNS, keep="last", maintain_order=True) for part in parts]
     shared = [name for name in parts[0].columns if name in parts[1].columns]
@@ -47,8 +49,6 @@ def read_split(
     columns = encode(pl.concat([part.select(shared) for part in parts]))
     ratings = Ratings.from_columns(columns, scale=scale, name=Path(train_path).stem)
     ratings = replace(ratings, untimed=tables[0].untimed or tables[1].untimed)
-    if scale is None and not implicit:
-        warn_of_ids(ratings.values, tables[0].label)
     ratings = ratings if features is None else ratings.with_features(features)
     ratings = ratings.as_implicit() if implicit else ratings
     return ratings.split_at(columns.rows >= parts[0].height)
