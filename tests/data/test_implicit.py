@@ -119,5 +119,7 @@ def test_a_model_of_implicit_feedback_trains_and_welcomes(small, tmp_path):
 
 def test_a_persons_file_is_of_one_person(tmp_path):
     (tmp_path / "ours.csv").write_text("user_id,item_id,rating\n1,3,5\n2,4,1\n")
-    with pytest.raises(DataError, match="of one person; it has 2"):
+    with pytest.raises(
+        DataError, match=r"of one person; it has those of 2, such as 1 and 2\. Keep the rows"
+    ):
         read_own_ratings(tmp_path / "ours.csv")

@@ -49,6 +49,11 @@ class Deadlines(_Part):
     )
 
 
+def _with_mask(training: Settings) -> Settings:
+    """A charter names its mask; unchecked, since a server does not load masks."""
+    return training.model_copy(update={"mask": "lr"}) if training.mask == AUTO else training
+
+
 class Charter(_Part):
     """Everything that sites and server must have in common.
 
@@ -70,12 +75,12 @@ class Charter(_Part):
     scale: tuple[float, float, float] = (1.0, 5.0, 1.0)
     network: Network = Network()
     deadlines: Deadlines = Deadlines()
-    training: Settings = Settings.checked(solver="vb", signed=True, mask="lr")
+    training: Settings = _with_mask(Settings.checked(solver="vb", signed=True))
 
     @field_validator("training")
     @classmethod
     def _has_mask(cls, training: Settings) -> Settings:
-        return training.changed(mask="lr") if training.mask == AUTO else training
+        return _with_mask(training)
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
