@@ -402,11 +402,34 @@ def test_features_from_a_file_feed_the_masks(small, tmp_path):
     assert json.loads(done.stdout)["mask"] == "lr"
 
 
+def test_a_file_without_features_trains_with_the_mean_and_says_so(small, tmp_path):
+    foreign = tmp_path / "BX.csv"
+    names = {"user_id": "User-ID", "item_id": "ISBN", "rating": "Book-Rating"}
+    small.to_frame().drop("timestamp").rename(names).write_csv(foreign, separator=";")
+    done = fedmmf("train", "--data", foreign, "--rounds", "3", "--factors", "4", "--json")
+    assert done.stderr.splitlines() == [
+        "BX.csv: separated by ';'; ISBN is item_id; Book-Rating is rating",
+        "BX has no item features: the mask is the user's mean",
+    ]
+    found = json.loads(done.stdout)
+    assert found["mask"] == found["settings"]["mask"] == "mean"
+
+
+def test_a_model_that_is_worse_than_the_users_own_means_is_warned_of(ratings_file):
+    """With steps that are far too long."""
+    wild = ["--learning-rate", "2", "--rounds", "3", "--held-out", "0", "--mask", "none"]
+    done = fedmmf("train", "--data", ratings_file, *wild, "--json")
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"RMSE \d\.\d{4} is above that of the users' own means, \d\.\d{4}: train", line)
+
+
 MEAN = ["--data", "{file}", "--mask", "mean"]
 MISTAKES = [
     (["train", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
     (["train", "--data", "ml-100"], 2, "Did you mean ml-100k"),
-    (["train", "--data", "{file}"], 2, "needs item features"),
+    (["train", "--data", "{file}", "--mask", "lr"], 2, "needs item features"),
+    (["train", "--data", "{file}", "--columns", "user"], 2, "such as user=User-ID,item=ISBN"),
+    (["train", "--data", "{file}", "--columns", "item=thing"], 1, "no column 'thing'; its columns"),
     (["train", "--mask", "ridge"], 2, "--mask"),
     (["train", "--engine", "abacus"], 2, "--engine"),
     (["train", "--seed", "-1"], 2, "seed should be greater than or equal to 0; got -1"),

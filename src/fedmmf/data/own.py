@@ -7,7 +7,8 @@ from typing import Unpack
 import polars as pl
 
 from fedmmf.data.files import WrittenOptions, read_table
-from fedmmf.data.frames import checked, counts_as_implicit, encode
+from fedmmf.data.frames import IMPLICIT_SCALE, Table, checked, counts_as_implicit, encode
+from fedmmf.data.names import ID_COLUMNS
 from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError
 from fedmmf.scale import RatingScale
@@ -28,7 +29,10 @@ def read_own_ratings(
         asked: Whether ratings are to be left aside: what is in the file was chosen, no more.
         **written: `columns`, `separator` and `encoding`, where they are not found.
     """
-    table = with_numbers(read_table(path, **written))
+    table = read_table(path, **written)
+    if not asked and scale not in (None, IMPLICIT_SCALE):
+        table = _with_ratings(table)
+    table = with_numbers(table)
     if "user_id" not in table.frame.columns:
         table = replace(table, frame=table.frame.with_columns(user_id=pl.lit("me")))
     implicit = counts_as_implicit(table, scale, asked=asked)
@@ -40,3 +44,12 @@ def read_own_ratings(
             f"{columns.user_ids[1].item()!r}. Keep the rows of one."
         )
     return dict(zip(columns.item_ids.tolist(), columns.values.tolist(), strict=True))
+
+
+def _with_ratings(table: Table) -> Table:
+    """Two columns without a header are item and rating, where there have to be ratings."""
+    if table.has_header or table.frame.columns != list(ID_COLUMNS):
+        return table
+    frame = table.frame.rename({"user_id": "item_id", "item_id": "rating"})
+    note = "no header, so columns are item_id, rating"
+    return replace(table, frame=frame, notes=(*table.notes[:-1], note))
