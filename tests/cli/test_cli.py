@@ -173,7 +173,7 @@ def test_implicit_feedback_trains_and_says_so_where_it_was_not_asked_for(small, 
     quick = ["--data", pairs, "--profiles", people, "--mask", "mean", "--rounds", "2"]
     done = fedmmf("train", *quick, "--json")
     first, second = done.stderr.splitlines()
-    assert "pairs.tsv has no column rating" in first
+    assert "no column rating among user_id, item_id: every row counts as a 1" in first
     assert second == "pairs has no ratings: objective ranking, mask mean"
     found = json.loads(done.stdout)
     assert (found["n_ratings"], found["rmse"], found["mae"]) == (1800, None, None)

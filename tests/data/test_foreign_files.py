@@ -11,8 +11,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from fedmmf import FedMMF, Ratings, load
+from fedmmf.cli import output
 from fedmmf.errors import DataError, FedMMFError
 
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"
@@ -421,6 +423,43 @@ def test_ratings_that_look_like_ids_are_warned_of(tmp_path, caplog, form):
     (tmp_path / "right.csv").write_bytes(text("", rows=rows))
     load(tmp_path / "right.csv")
     assert len(caplog.messages) == 1
+
+
+def test_features_and_profiles_are_read_by_the_same_code(tmp_path, caplog):
+    ratings = Ratings.from_frame(pl.DataFrame(ROWS, USUAL.split(","), orient="row"))
+    kinds = [(101 + at, ("Café", "Bar")[at % 2], at / 2) for at in range(N_ITEMS)]
+    lines = ['"ISBN";"kind";"size"', *('"{}";"{}";"{}"'.format(*row) for row in kinds)]
+    (tmp_path / "items.csv.gz").write_bytes(gzip.compress("\r\n".join(lines).encode("latin-1")))
+    found = ratings.with_features(tmp_path / "items.csv.gz").features
+    plain = pl.DataFrame(kinds, ["item_id", "kind", "size"], orient="row")
+    wanted = ratings.with_features(plain).features
+    assert found.names == wanted.names == ("kind=Bar", "kind=Café", "size")
+    assert (found.values == wanted.values).all()
+    assert caplog.messages == [
+        "items.csv.gz: not UTF-8, so read as windows-1252; separated by ';'; ISBN is item_id"
+    ]
+    people = [{"userId": user, "age": 20 + user} for user in range(1, N_USERS + 1)]
+    (tmp_path / "people.json").write_text(json.dumps(people))
+    assert ratings.with_profiles(tmp_path / "people.json").profiles.names == ("age",)
+
+
+def test_a_zstandard_file_that_is_cut_off_is_refused(tmp_path):
+    (tmp_path / "r.zst").write_bytes(written("write_csv", compression="zstd")[:-9])
+    with pytest.raises(DataError, match=r"r\.zst cannot be unpacked"):
+        load(tmp_path / "r.zst")
+
+
+def test_a_terminal_sees_name_and_size_while_a_file_is_read(tmp_path, monkeypatch):
+    (tmp_path / "ratings.csv").write_bytes(COMMA)
+    terminal = Console(file=io.StringIO(), force_terminal=True)
+    monkeypatch.setattr(output, "errors", terminal)
+    with output.reading_of(str(tmp_path / "ratings.csv")):
+        pass
+    assert "reading ratings.csv, 0.0 MB" in terminal.file.getvalue()
+    monkeypatch.setattr(output, "errors", Console(file=io.StringIO()))
+    with output.reading_of(str(tmp_path / "ratings.csv")):
+        pass
+    assert output.errors.file.getvalue() == ""
 
 
 def row_of(one):
