@@ -173,7 +173,7 @@ def test_implicit_feedback_trains_and_says_so_where_it_was_not_asked_for(small, 
     quick = ["--data", pairs, "--profiles", people, "--mask", "mean", "--rounds", "2"]
     done = fedmmf("train", *quick, "--json")
     first, second = done.stderr.splitlines()
-    assert "pairs.tsv has no column rating" in first
+    assert "no column rating among user_id, item_id: every row counts as a 1" in first
     assert second == "pairs has no ratings: objective ranking, mask mean"
     found = json.loads(done.stdout)
     assert (found["n_ratings"], found["rmse"], found["mae"]) == (1800, None, None)
@@ -402,11 +402,34 @@ def test_features_from_a_file_feed_the_masks(small, tmp_path):
     assert json.loads(done.stdout)["mask"] == "lr"
 
 
+def test_a_file_without_features_trains_with_the_mean_and_says_so(small, tmp_path):
+    foreign = tmp_path / "BX.csv"
+    names = {"user_id": "User-ID", "item_id": "ISBN", "rating": "Book-Rating"}
+    small.to_frame().drop("timestamp").rename(names).write_csv(foreign, separator=";")
+    done = fedmmf("train", "--data", foreign, "--rounds", "3", "--factors", "4", "--json")
+    assert done.stderr.splitlines() == [
+        "BX.csv: separated by ';'; ISBN is item_id; Book-Rating is rating",
+        "BX has no item features: the mask is the user's mean",
+    ]
+    found = json.loads(done.stdout)
+    assert found["mask"] == found["settings"]["mask"] == "mean"
+
+
+def test_a_model_that_is_worse_than_the_users_own_means_is_warned_of(ratings_file):
+    """With steps that are far too long."""
+    wild = ["--learning-rate", "2", "--rounds", "3", "--held-out", "0", "--mask", "none"]
+    done = fedmmf("train", "--data", ratings_file, *wild, "--json")
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"RMSE \d\.\d{4} is above that of the users' own means, \d\.\d{4}: train", line)
+
+
 MEAN = ["--data", "{file}", "--mask", "mean"]
 MISTAKES = [
     (["train", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
     (["train", "--data", "ml-100"], 2, "Did you mean ml-100k"),
-    (["train", "--data", "{file}"], 2, "needs item features"),
+    (["train", "--data", "{file}", "--mask", "lr"], 2, "needs item features"),
+    (["train", "--data", "{file}", "--columns", "user"], 2, "such as user=User-ID,item=ISBN"),
+    (["train", "--data", "{file}", "--columns", "item=thing"], 1, "no column 'thing'; its columns"),
     (["train", "--mask", "ridge"], 2, "--mask"),
     (["train", "--engine", "abacus"], 2, "--engine"),
     (["train", "--seed", "-1"], 2, "seed should be greater than or equal to 0; got -1"),

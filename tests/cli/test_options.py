@@ -16,9 +16,10 @@ from fedmmf.errors import SettingsError
 
 READING = """
     --features=None --profiles=None --implicit=False --scale=None --duplicates=refuse --edges=None
+    --columns=None --separator=None --encoding=None
 """
 DATA = f"--data=synthetic {READING}"
-MASK = "--mask=lr --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
+MASK = "--mask=auto --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
 # Every command's flags with their defaults, besides --seed and --json, which all of them have.
 FLAGS = {
     "demo": "--report=fedmmf-demo.html",
@@ -41,7 +42,8 @@ FLAGS = {
         --engine=numba --real=False --checkpoint=None --save=None --report=None""",
     "recommend": """
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
-        --candidates=None --exclude=None --seen=False --mask=lr --out=None""",
+        --candidates=None --exclude=None --seen=False --mask=auto --out=None
+        --columns=None --separator=None --encoding=None""",
     "audit": f"""
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
         --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",

@@ -19,6 +19,7 @@ from fedmmf.party.policy import Private
 from fedmmf.results import AuditResult, versions
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.simulation.costs import tradeoff
+from fedmmf.simulation.features import settled
 from fedmmf.sums import SUMS
 
 Told = Callable[[int, int], None]
@@ -40,6 +41,7 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
     knowledge only (`attacks.self_audit`). Otherwise nobody audits itself, and who would pass is
     read off the attacks made here, which know other people's ratings as well and find more.
     """
+    settings = settled(settings, ratings)
     found, run = investigate(ratings, settings, progress)
     return AuditResult(
         data=ratings.name,
@@ -66,6 +68,7 @@ def investigate(
     ratings: Ratings, settings: Settings, progress: Told = _silent
 ) -> tuple[AuditFindings, Prepared]:
     """Everything that the attacks find, with the run that they were tried on."""
+    settings = settled(settings, ratings)
     _require_crowd(ratings.n_users, settings)
     attacks = attacks_on("masked ratings", settings.mask)
     steps = Steps(1 + len(attacks) + 1 + n_steps(settings.mask), progress)

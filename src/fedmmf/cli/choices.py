@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedmmf.cli.output import reading_of
 from fedmmf.config import Settings
 from fedmmf.data import Ratings, load, read_split, split_as_published
 from fedmmf.data.frames import Duplicates
@@ -42,6 +43,16 @@ def parse_scale(text: str) -> RatingScale:
         raise typer.BadParameter(str(error)) from None
 
 
+def parse_columns(text: str) -> dict[str, str]:
+    """Read PART=NAME,..., such as user=User-ID,item=ISBN,rating=Book-Rating."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(equals and part and name for part, equals, name in pairs):
+        raise typer.BadParameter(
+            f"must be such as user=User-ID,item=ISBN,rating=Book-Rating; got {text!r}"
+        )
+    return {part.strip(): name.strip() for part, _, name in pairs}
+
+
 def parse_edges(text: str) -> tuple[float, ...]:
     """Read edges such as 200,400,600,800."""
     try:
@@ -62,6 +73,22 @@ DataOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a file of ratings is written, where that is not found."""
+
+    columns: Annotated[
+        Any,
+        _data(
+            "Which column is which, by name or number; else found.",
+            metavar="user=NAME,item=NAME,...",
+            parser=parse_columns,
+        ),
+    ] = None
+    separator: Annotated[str | None, _data("Between fields; else found.")] = None
+    encoding: Annotated[str | None, _data("Of the text, such as latin-1; else found.")] = None
 
 
 @dataclass(frozen=True)
@@ -86,23 +113,29 @@ class Reading:
     edges: Annotated[
         Any, _data("lastfm: plays per rating.", metavar="N,N,...", parser=parse_edges)
     ] = None
+    writing: Writing = Writing()
 
     def load(self, data: str) -> Ratings:
         """Load a set by name, or a file."""
-        found = load(
-            data,
-            scale=self.scale,
-            duplicates=self.duplicates,
-            features=self.features,
-            edges=EDGES if self.edges is None else self.edges,
-            implicit=self.implicit,
-        )
-        return found if self.profiles is None else found.with_profiles(self.profiles)
+        with reading_of(data):
+            found = load(
+                data,
+                scale=self.scale,
+                duplicates=self.duplicates,
+                features=self.features,
+                edges=EDGES if self.edges is None else self.edges,
+                implicit=self.implicit,
+                **vars(self.writing),
+            )
+            return found if self.profiles is None else found.with_profiles(self.profiles)
 
     def load_parts(self, data: str, test_file: Path) -> tuple[Ratings, Ratings]:
         """Load a file, and another one to test on."""
         more: dict[str, Any] = {"features": self.features, "implicit": self.implicit}
-        train, test = read_split(data, test_file, scale=self.scale, **more)
+        with reading_of(data):
+            train, test = read_split(
+                data, test_file, scale=self.scale, **more, **vars(self.writing)
+            )
         if self.profiles is None:
             return train, test
         train = train.with_profiles(self.profiles)

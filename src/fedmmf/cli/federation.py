@@ -69,7 +69,7 @@ class Making:
     ] = None
 
 
-_DEFAULTS = Settings.checked(solver="vb")
+_DEFAULTS = Settings.checked(solver="vb", mask="lr")
 _TRAINING = ("solver", "mask", "factors", "rounds", "sharing", "smallest_cohort", "seed")
 
 

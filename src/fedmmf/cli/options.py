@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from fedmmf.config import REGISTERED, RunSettings, Settings, names_for
+from fedmmf.config import REGISTERED, RunSettings, Settings, choices_for
 
 Values = dict[str, Any]  # what the user chose, by the name of the option
 Spread = tuple[list[inspect.Parameter], Callable[[Values], Any]]
@@ -129,7 +129,7 @@ def _shown_as(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     """The type of an option, and what else typer has to know."""
     literal: Any = Literal
     if name in REGISTERED:
-        return literal[names_for(name)], {}
+        return literal[choices_for(name)], {}
     if get_origin(kind) not in (Union, UnionType):
         return kind, {}
     numbers = [(get_args(part) or (part,))[0] for part in get_args(kind)]

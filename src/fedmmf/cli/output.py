@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,17 @@ def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
     rows = ([show(one) for show in columns.values()] for one in found)
     for row in (list(columns), ["---"] * len(columns), *rows):
         results.print(f"| {' | '.join(row)} |", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def reading_of(name: str) -> Iterator[None]:
+    """Show a file's name and size on a terminal's standard error while it is read."""
+    path = Path(name)
+    if not errors.is_terminal or not path.is_file():
+        yield
+        return
+    with errors.status(f"reading {plain(path.name)}, {path.stat().st_size / 1e6:,.1f} MB"):
+        yield
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from fedmmf.cli.choices import JsonOption, Reading
+from fedmmf.cli.choices import JsonOption, Reading, Writing
 from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.config import Settings
@@ -38,13 +38,13 @@ class ModelChoice:
         None
     )
 
-    def fitted(self, settings: Settings) -> FedMMF:
+    def fitted(self, settings: Settings, writing: Writing) -> FedMMF:
         """Load the model, or train it."""
         if (self.model is None) == (self.data is None):
             raise SettingsError("give either --model FILE or --data NAME")
         if self.model is not None:
             return FedMMF.load(self.model)
-        ratings = Reading().load(str(self.data))
+        ratings = Reading(writing=writing).load(str(self.data))
         settings = for_implicit(settings) if ratings.is_implicit else settings
         with progress_bar(ratings.name) as progress:
             return FedMMF(**settings.model_dump()).fit(ratings, progress=progress)
@@ -123,6 +123,7 @@ class ListOutputs:
 def recommend(
     model: ModelChoice,
     recipients: Recipients,
+    writing: Writing,
     choice: ListChoice,
     settings: Annotated[Settings, Only("mask", "seed")],
     outputs: ListOutputs,
@@ -131,12 +132,13 @@ def recommend(
     outputs.check()
     recipients.check()
     ids, asked = recipients.ids(), choice.asked()
-    fitted = model.fitted(settings)
+    fitted = model.fitted(settings, writing)
     if recipients.ratings is None:
         found = _lists(fitted, ids, asked)
     else:
         learned = fitted.learned
-        own = read_own_ratings(recipients.ratings, learned.scale, asked=learned.is_implicit)
+        asks = {"asked": learned.is_implicit, **vars(writing)}
+        own = read_own_ratings(recipients.ratings, learned.scale, **asks)
         found = _newcomers(fitted, own, asked)
     if outputs.out is not None:
         _write(found.rows, outputs.out)

@@ -50,7 +50,7 @@ _EPSILON_COLUMNS: Columns = {
 
 SetOption = Annotated[str, typer.Option("--data", help="Data set.")]
 FolderOption = Annotated[Path, typer.Option("--out", help="Folder of results.")]
-_ALL_TRAIN = Settings(held_out=0.0)
+_ALL_TRAIN = Settings(mask="lr", held_out=0.0)
 _NOISY = Settings(aggregation="dp")
 _FM = Settings(mask="fm")
 _LR = Settings(mask="lr")

@@ -66,6 +66,7 @@ def train(
             total_seconds=spent,
             progress=progress,
         )
+    _warn_of_means(found)
     if outputs.save is not None:
         model.save(outputs.save)
     if outputs.report is not None:
@@ -87,6 +88,15 @@ def _for_data(training: Ratings, settings: Settings) -> Settings:
         said = f"{training.name} has no ratings: objective ranking, mask {chosen.mask}"
         errors.print(said, soft_wrap=True)
     return chosen
+
+
+def _warn_of_means(found: TrainResult) -> None:
+    """Say it where a model predicts worse than the mean of each user's own ratings."""
+    means = [one.rmse for one in found.baselines if one.name == "user mean"]
+    if found.rmse is not None and means and found.rmse > means[0]:
+        said = f"RMSE {found.rmse:.4f} is above that of the users' own means, {means[0]:.4f}"
+        fix = "train for more rounds, with another mask or solver, or check what the columns are"
+        errors.print(f"{said}: {fix}", soft_wrap=True)
 
 
 def _show_lists(ranking: RankingScores) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import polars as pl
 from fedmmf import rng
 from fedmmf.data.attributes import frame_of
 from fedmmf.data.features import ItemFeatures, read_features
-from fedmmf.data.files import read_table
+from fedmmf.data.files import WrittenOptions, read_table
 from fedmmf.data.frames import (
     IMPLICIT_SCALE,
     Columns,
@@ -22,9 +22,12 @@ from fedmmf.data.frames import (
     checked,
     counts_as_implicit,
     encode,
+    named,
     to_polars,
+    warn_of_ids,
 )
 from fedmmf.data.profiles import UserProfiles
+from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
 from fedmmf.scale import RatingScale
 
@@ -53,6 +56,7 @@ class Ratings:
         item_codes: Position in `item_ids` of each rating's item, (n,).
         values: The ratings on their own scale, (n,).
         timestamps: Seconds since 1970, (n,), or None.
+        untimed: Why there are no timestamps where a file has a column of them, or None.
         user_ids: Sorted ids, integers or text, (n_users,).
         item_ids: Sorted ids, integers or text, (n_items,).
         scale: The scale of `values`; held-out ratings may be off it.
@@ -69,6 +73,7 @@ class Ratings:
     item_codes: npt.NDArray[np.int32]
     values: npt.NDArray[np.float32]
     timestamps: npt.NDArray[np.int64] | None = None
+    untimed: str | None = None
     user_ids: npt.NDArray[Any]
     item_ids: npt.NDArray[Any]
     scale: RatingScale
@@ -132,15 +137,16 @@ class Ratings:
         """Build ratings from a polars or pandas frame.
 
         Args:
-            frame: Columns user_id, item_id, rating and, if wanted, timestamp. Without ratings it
-                is taken as implicit feedback.
+            frame: Columns user_id, item_id, rating and, if wanted, timestamp, or other names that
+                are known for them. Without ratings it is taken as implicit feedback.
             scale: The rating scale; found in the ratings if not given.
             features: Item features, or a frame or file to make them from.
             duplicates: What to do with a repeated pair: refuse, keep the last, or average.
             implicit: Count every row as a 1 whatever its rating, and a repeated pair once.
             name: What to call the data.
         """
-        made = cls._from_table(Table(to_polars(frame), name), scale, duplicates, implicit)
+        table = named(Table(to_polars(frame), name))
+        made = cls._from_table(table, scale, duplicates, implicit)
         return made._called(name, features)
 
     @classmethod
@@ -153,25 +159,30 @@ class Ratings:
         duplicates: Duplicates = "refuse",
         implicit: bool = False,
         name: str | None = None,
+        **written: Unpack[WrittenOptions],
     ) -> Self:
-        """Build ratings from a .csv, .tsv, .parquet, '::'-separated or header-less file.
+        """Build ratings from a file: text with separators, JSON or Parquet, compressed or not.
 
+        How it is written is found, as far as `columns`, `separator` and `encoding` do not say it.
         Files without a header hold user, item and, if there are more columns, rating and timestamp.
         The other arguments are those of `from_frame`.
         """
-        made = cls._from_table(read_table(path), scale, duplicates, implicit)
+        made = cls._from_table(read_table(path, **written), scale, duplicates, implicit)
         return made._called(name or Path(path).stem, features)
 
     @classmethod
     def _from_table(
         cls, table: Table, scale: RatingScale | None, duplicates: Duplicates, implicit: bool
     ) -> Self:
+        table = with_numbers(table)
         implicit = counts_as_implicit(table, scale, implicit)
         if implicit and duplicates == "refuse":
             duplicates = "last"  # whoever came back to an item is no contradiction
-        columns = encode(checked(table, scale, implicit=implicit), duplicates)
-        made = cls.from_columns(columns, scale=scale, name=table.label)
-        return made.as_implicit() if implicit else made
+        frame = checked(table, scale, implicit=implicit)
+        if scale is None:
+            warn_of_ids(frame, table.label)
+        made = cls.from_columns(encode(frame, duplicates), scale=scale, name=table.label)
+        return replace(made.as_implicit() if implicit else made, untimed=table.untimed)
 
     def _called(self, name: str, features: FeaturesLike | None) -> Self:
         named = replace(self, name=name)
@@ -270,12 +281,16 @@ class Ratings:
 
         Ratings given in the same second are ordered by user and item, so the split is reproducible.
         """
-        if self.timestamps is None:
-            raise DataError(
-                f"A split by time needs timestamps and {self.name!r} has none. Use a random split."
-            )
-        latest = np.argsort(self.timestamps, kind="stable")[self.n_ratings - self._n_test(test) :]
+        times = self.require_timestamps("A split by time")
+        latest = np.argsort(times, kind="stable")[self.n_ratings - self._n_test(test) :]
         return self.split_at(latest)
+
+    def require_timestamps(self, what: str) -> npt.NDArray[np.int64]:
+        """Return the timestamps, (n,), or refuse `what` needs them and say why there are none."""
+        if self.timestamps is not None:
+            return self.timestamps
+        why = f": {self.untimed}. Fix the line" if self.untimed else ". Use a random split"
+        raise DataError(f"{what} needs timestamps and {self.name!r} has none{why}.")
 
     def _n_test(self, test: float) -> int:
         if not 0 < test < 1:
@@ -330,7 +345,7 @@ class Ratings:
         row count as average.
         """
         if not isinstance(profiles, UserProfiles):
-            profiles = UserProfiles.from_frame(frame_of(profiles), self.user_ids)
+            profiles = UserProfiles.from_frame(frame_of(profiles, "user_id"), self.user_ids)
         return replace(self, profiles=profiles)
 
     def to_frame(self) -> pl.DataFrame:

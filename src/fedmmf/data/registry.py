@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import polars as pl
 
 from fedmmf.data import cache, lastfm, movielens, sources
 from fedmmf.data.download import Progress, fetch
+from fedmmf.data.files import WrittenOptions
 from fedmmf.data.frames import Duplicates, require_implicit_scale
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.errors import DataError, FedMMFError, SettingsError, UnknownNameError
@@ -263,6 +264,7 @@ def load(
     features: FeaturesLike | None = None,
     edges: Sequence[float] = lastfm.EDGES,
     implicit: bool = False,
+    **written: Unpack[WrittenOptions],
 ) -> Ratings:
     """Load a named set or a file of ratings.
 
@@ -274,6 +276,7 @@ def load(
         features: Item features, or a frame or file to make them from, instead of the set's own.
         edges: Plays at which the next rating begins; for `lastfm` only.
         implicit: Count every rating as a 1, whatever it says; on the scale 0..1.
+        **written: `columns`, `separator` and `encoding` of a file, where they are not found.
     """
     name, options = str(name_or_path), {"edges": [float(edge) for edge in edges]}
     if name in DATASETS:
@@ -282,7 +285,12 @@ def load(
         found = entry.load(Path(name_or_path), **options)
     elif _looks_like_path(name_or_path):
         return Ratings.from_file(
-            name_or_path, scale=scale, duplicates=duplicates, features=features, implicit=implicit
+            name_or_path,
+            scale=scale,
+            duplicates=duplicates,
+            features=features,
+            implicit=implicit,
+            **written,
         )
     else:
         raise _unknown(name)

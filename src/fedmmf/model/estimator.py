@@ -1,6 +1,7 @@
 """`FedMMF`: the estimator. Fit, predict, recommend, evaluate, save, load."""
 
 import inspect
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -23,9 +24,11 @@ from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TradeoffPo
 from fedmmf.scale import RatingScale
 from fedmmf.simulation import Progress, no_progress, train, train_real
 from fedmmf.simulation.costs import RoundSizes, cost_input, tradeoff
+from fedmmf.simulation.features import settled
 from fedmmf.solvers.vb.form import MOST_COLUMNS
 from fedmmf.sums.costs import CostInput
 
+log = logging.getLogger("fedmmf.model")
 _SPANS = (1e-3, 1e4)  # of the ratings' scale, that sums of `vb` have digits for
 
 
@@ -45,16 +48,16 @@ class FedMMF:
     """
 
     def __init__(self, **settings: Any) -> None:
-        self._settings = Settings.checked(**settings)
+        self._asked = self._settings = Settings.checked(**settings)
         self._learned: Learned | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings; `FedMMF(**model.get_params())` is an unfitted copy."""
-        return self._settings.model_dump()
+        return self._asked.model_dump()
 
     def set_params(self, **settings: Any) -> Self:
         """Change settings; what was learned with the old ones is forgotten."""
-        self._settings = self._settings.changed(**settings)
+        self._asked = self._settings = self._asked.changed(**settings)
         self._learned = None
         return self
 
@@ -65,7 +68,7 @@ class FedMMF:
 
     @property
     def settings(self) -> Settings:
-        """The settings, validated."""
+        """The settings, validated; those of the fit, once there is one, with the mask it had."""
         return self._settings
 
     @property
@@ -96,14 +99,18 @@ class FedMMF:
         """Train masks and factors on the ratings.
 
         Args:
-            ratings: what to train on, with item features for the masks lr, fm and nn.
+            ratings: what to train on, with item features for the masks lr, fm and nn. Without
+                them the mask `auto` is the user's mean, and one line says so.
             progress: called with (stage, done, total) as the work goes on.
             checkpoint: a file to write now and then; where it exists, training continues from it.
             real: run every party and every message of the protocols instead of the simulation:
                 the same result, slowly.
         """
         path = None if checkpoint is None else Path(checkpoint)
-        _require_ratings(ratings, self._settings)
+        _require_ratings(ratings, self._asked)
+        self._settings = settled(self._asked, ratings)
+        if self._asked.mask != self._settings.mask == "mean":
+            log.warning("%s has no item features: the mask is the user's mean", ratings.name)
         if real and path is not None:
             raise SettingsError("a real run keeps no checkpoint; leave one of the two out")
         if real:
@@ -269,7 +276,12 @@ class FedMMF:
     def save(self, path: str | Path) -> None:
         """Write the model to one file. It holds private parts of every simulated party."""
         arrays, about = self.learned.to_arrays()
-        meta = {"kind": "model", "version": __version__, "settings": self.get_params(), **about}
+        meta = {
+            "kind": "model",
+            "version": __version__,
+            "settings": self.settings.model_dump(),
+            **about,
+        }
         checkpoint.save(Path(path), arrays, meta)
 
     @classmethod

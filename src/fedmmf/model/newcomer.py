@@ -1,5 +1,6 @@
 """Somebody who joins after training: a party of its own, with the model's item factors."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ import polars as pl
 
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
-from fedmmf.data.frames import to_polars
+from fedmmf.data.frames import Table, named, to_polars
 from fedmmf.errors import DataError
 from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
@@ -17,6 +18,8 @@ from fedmmf.model.lists import Id, Ids, ListRequest, frame_of
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.simulation.prepared import mask_plan, mask_stream
 from fedmmf.wire import Catalogue
+
+log = logging.getLogger("fedmmf.model")
 
 
 class Newcomer:
@@ -55,7 +58,7 @@ def own_ratings(learned: Learned, given: Any) -> Mapping[Id, float]:
     if isinstance(given, Mapping):
         return given
     if hasattr(given, "columns"):
-        return _of_frame(to_polars(given), learned)
+        return _of_frame(named(Table(to_polars(given), "frame")).frame, learned)
     if learned.is_implicit and not isinstance(given, str) and isinstance(given, Iterable):
         return dict.fromkeys(given, learned.scale.max)
     raise DataError(
@@ -73,6 +76,11 @@ def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
             f"a newcomer's frame needs {' and '.join(wanted)}; missing: {', '.join(missing)}; "
             f"arrived: {arrived}"
         )
+    if "user_id" in frame.columns and frame["user_id"].n_unique() > 1:
+        raise DataError(
+            "a newcomer's frame holds the ratings of one person; its user_id has "
+            f"{frame['user_id'].n_unique():,} values. Keep the rows of one"
+        )
     items = frame["item_id"].to_list()
     values = [learned.scale.max] * len(items)
     if not learned.is_implicit:
@@ -82,9 +90,9 @@ def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
 
 def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:
     """Fit a newcomer's mask on own ratings; nothing is trained anew."""
-    codes = _known_codes(learned, ratings)
+    codes, values = _known(learned, ratings)
     order = np.argsort(codes)
-    values = np.array(list(ratings.values()), np.float32)[order]
+    codes, values = codes[order], values[order]
     learned.check_on_scale(values)
     features = learned.features[:-1]
     content = features[:, : learned.n_content]
@@ -92,7 +100,7 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     data = PartyData(
         catalogue=Catalogue(learned.n_items, learned.scale, b""),
         features=np.hstack((content, statistics)),
-        lists=UserLists.of_one(codes[order]),
+        lists=UserLists.of_one(codes),
         ratings=values,
         streams=[mask_stream(settings.seed, "newcomer")],
         content=content,
@@ -100,16 +108,19 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
 
 
-def _known_codes(learned: Learned, ratings: Mapping[Id, float]) -> Array:
-    ids = np.array(list(ratings))
-    codes = learned.item_codes(ids)
-    if not ratings or (codes == learned.n_items).any():
-        unknown = [
-            str(item) for item, code in zip(ids, codes, strict=True) if code == learned.n_items
-        ]
-        known = learned.item_ids[0].item()
+def _known(learned: Learned, ratings: Mapping[Id, float]) -> tuple[Array, Array]:
+    """Codes and values of what the model knows; the rest is counted in one line. (n,) each."""
+    ids, values = list(ratings), np.array(list(ratings.values()), np.float32)
+    codes = learned.item_codes(np.array(ids)) if ids else np.zeros(0, np.int64)
+    is_known = codes < learned.n_items
+    if not is_known.any():
+        arrived = ", ".join(str(item)[:40] for item in ids[:5]) or "no rating"
         raise DataError(
-            f"a newcomer needs ratings of known items (such as {known!r}); "
-            f"unknown: {', '.join(unknown[:5]) or 'none, but no rating was given'}"
+            f"a newcomer needs ratings of known items (such as {learned.item_ids[0].item()!r}); "
+            f"none is known of: {arrived}. Use the ids that the model was trained with"
         )
-    return codes
+    if not is_known.all():
+        n_unknown, first = int((~is_known).sum()), ids[int(np.argmin(is_known))]
+        words = "%d of %d rated items are unknown to the model and left out, such as %.40r"
+        log.warning(words, n_unknown, len(ids), first)
+    return codes[is_known], values[is_known]

@@ -67,7 +67,7 @@ def train(
     """Fit masks and factors; continue from `checkpoint_file` where it exists."""
     began = time.perf_counter()
     run = prepare(ratings, settings, progress)
-    keeper = None if checkpoint_file is None else _Keeper(checkpoint_file, ratings, settings)
+    keeper = None if checkpoint_file is None else _Keeper(checkpoint_file, ratings, run.settings)
     masked = time.perf_counter()
     members = _train_members(run, progress, keeper)
     if keeper is not None:
