@@ -39,7 +39,7 @@ class FedMMF:
     holds every simulated party's mask and factors, so treat it and its file as you would treat the
     ratings.
 
-    Example:
+    Examples:
         >>> from fedmmf import FedMMF, load
         >>> train, test = load("synthetic").split(test=0.2, seed=0)
         >>> model = FedMMF(mask="mean", rounds=50).fit(train)
