@@ -62,7 +62,8 @@ def main() -> None:
     try:
         app()
     except FedMMFError as error:
-        errors.print(f"[bold red]error:[/] {_plain(str(error))}", soft_wrap=True)
+        remedy = f" ({error.flags})" if error.flags else ""
+        errors.print(f"[bold red]error:[/] {_plain(str(error) + remedy)}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         errors.print("[yellow]interrupted[/]")

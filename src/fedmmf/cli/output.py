@@ -1,18 +1,18 @@
 """How commands speak: results on standard output, everything else on standard error."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fedmmf.watching import Report, bars
+
 Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
-Report = Callable[[str, int, int], None]  # told (stage, done, total)
 
 results = Console()
 errors = Console(stderr=True)
@@ -62,21 +62,6 @@ def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
         results.print(f"| {' | '.join(row)} |", markup=False, highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def progress_bar(label: str) -> Iterator[Report]:
+def progress_bar(label: str) -> AbstractContextManager[Report]:
     """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        stages: dict[str, Any] = {}
-
-        def report(stage: str, done: int, total: int) -> None:
-            if stage not in stages:
-                stages[stage] = bar.add_task(f"{label}: {stage}", total=total)
-            bar.update(stages[stage], completed=done, total=total)
-
-        yield report
+    return bars(label, errors)

@@ -15,14 +15,14 @@ from fedmmf.data.frames import ID_COLUMNS, checked, counts_as_implicit, encode
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.registry import DATASETS, PublishedSet, load, published_at
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
-from fedmmf.scale import RatingScale
+from fedmmf.scale import RatingScale, ScaleLike
 
 
 def read_split(
     train_path: str | Path,
     test_path: str | Path,
     *,
-    scale: RatingScale | None = None,
+    scale: ScaleLike | None = None,
     features: FeaturesLike | None = None,
     implicit: bool = False,
 ) -> tuple[Ratings, Ratings]:
@@ -30,6 +30,7 @@ def read_split(
 
     Both are implicit feedback where `implicit` says so, or where one of them has no ratings.
     """
+    scale = None if scale is None else RatingScale.of(scale)
     tables = [read_table(path) for path in (train_path, test_path)]
     implicit = any(counts_as_implicit(table, scale, implicit) for table in tables)
     parts = [checked(table, scale, implicit=implicit) for table in tables]
