@@ -68,9 +68,10 @@ ALLOWED = {
     | {"sums", "transports"},
     "bench": BASE
     | {"data", "engines", "evaluation", "model", "secagg", "simulation", "solvers", "sums"},
+    "interop": BASE | {"masks", "model"},
     "cli": BASE
-    | {"audit", "bench", "data", "federation", "identity", "masks", "model", "paper", "reports"}
-    | {"site"},
+    | {"audit", "bench", "data", "federation", "identity", "interop", "masks", "model", "paper"}
+    | {"reports", "site"},
     "__init__": set(),  # imports lazily, by name
     "__main__": {"cli"},
 }

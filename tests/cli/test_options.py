@@ -42,6 +42,7 @@ FLAGS = {
     "recommend": """
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
         --candidates=None --exclude=None --seen=False --mask=lr --out=None""",
+    "export": "--model=None --out=None",
     "audit": f"""
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
         --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",

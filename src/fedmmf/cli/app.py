@@ -11,6 +11,7 @@ from fedmmf.cli import (
     bench,
     data,
     demo,
+    export,
     federation,
     identity,
     recommend,
@@ -33,6 +34,7 @@ app.command("demo", epilog="Example: fedmmf demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command("train", epilog=train.EXAMPLE)(train.train)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
+app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.add_typer(federation.app, name="federation")

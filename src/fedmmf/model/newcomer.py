@@ -28,10 +28,14 @@ class Newcomer:
 
     def predict(self, items: Any) -> Array:
         """Predicted ratings of items, by id; unknown items are refused. (n,)."""
+        return self._learned.shown(self.scores(items))
+
+    def scores(self, items: Any) -> Array:
+        """What lists are ranked by: predictions before they are clipped to the scale. (n,)."""
         codes = self._learned.item_codes(as_ids(items, "items"))
         if (codes == self._learned.n_items).any():
             raise DataError("a newcomer's predictions are for items of the model; some are unknown")
-        return self._learned.shown(self._scores(codes))
+        return self._scores(codes)
 
     def recommend(
         self, n: int = 10, *, candidates: Ids | None = None, exclude: Ids = (), seen: bool = False
