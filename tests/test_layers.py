@@ -278,6 +278,31 @@ def test_a_device_loads_these_files_and_no_others(solver, variant):
     }  # fmt: skip
 
 
+HEAVY = {"matplotlib", "numba", "pandas", "polars", "pydantic", "rich", "scipy", "sklearn", "typer"}
+STARTS = {
+    "import fedmmf": set(),
+    "import fedmmf.party": set(),
+    "from fedmmf import FedMMF": {"polars", "pydantic"},
+    "from fedmmf import Ratings, load": {"polars"},
+    "import fedmmf.cli.app": {"rich", "typer"},
+    "import fedmmf.cli.app as a; a.app(['--help'], standalone_mode=False)": {"rich", "typer"},
+    "from typer.main import get_command as g; import fedmmf.cli.app as a; "
+    "g(a.app).get_command(None, 'train')": {"rich", "typer", "polars", "pydantic"},
+}
+
+
+@pytest.mark.parametrize("code", STARTS)
+def test_nobody_waits_for_what_is_not_needed_yet(code):
+    """`fedmmf bench imports` says how long each takes."""
+    loaded = {name.split(".")[0] for name in loaded_by(code)}
+    assert loaded & HEAVY <= STARTS[code]
+
+
+def test_help_needs_no_numbers():
+    code = "import fedmmf.cli.app as a; a.app(['--help'], standalone_mode=False)"
+    assert "numpy" not in loaded_by(code)
+
+
 def test_no_name_is_used_for_two_classes():
     names = Counter(
         node.name

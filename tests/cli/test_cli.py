@@ -42,6 +42,7 @@ COMMANDS = [
     ["bench", "strict"],
     ["bench", "federation"],
     ["bench", "ray"],
+    ["bench", "imports"],
     ["federation", "init"],
     ["federation", "server"],
     ["federation", "site"],

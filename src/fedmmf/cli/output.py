@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -24,7 +23,7 @@ def print_json(value: Any) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
+    if hasattr(value, "item"):  # a number of numpy, which is not loaded for this
         return value.item()
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 

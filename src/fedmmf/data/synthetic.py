@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmmf import rng
-from fedmmf.data.choices import choose, table_of
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.ratings import Ratings
 from fedmmf.errors import SettingsError
@@ -179,6 +178,8 @@ def _rate(
     scale: RatingScale,
 ) -> tuple[npt.NDArray[np.int32], Float32Array]:
     """Let every user choose and rate; return item codes, sorted within users, and values."""
+    from fedmmf.data.choices import choose, table_of  # here: numba takes long to load
+
     n_items = len(world.quality)
     rank = generator.permutation(n_items)
     popularity = (rank / n_items + _HEAD) ** -_TAIL  # (n_items,) Zipf-Mandelbrot
