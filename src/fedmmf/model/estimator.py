@@ -17,6 +17,7 @@ from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_
 from fedmmf.model.accuracy import Accuracy, evaluated
 from fedmmf.model.asked import require_ratings, test_of
 from fedmmf.model.describing import short_signature, with_settings
+from fedmmf.model.display import html_of
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
 from fedmmf.model.newcomer import Newcomer, own_ratings, welcome
@@ -63,6 +64,9 @@ class FedMMF(SklearnSide):
         defaults = Settings().model_dump()
         changed = {key: value for key, value in self.get_params().items() if value != defaults[key]}
         return f"FedMMF({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def settings(self) -> Settings:
