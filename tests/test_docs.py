@@ -109,7 +109,7 @@ def parse(line, command):
             assert flag in flags_of(command), f"{line!r}: {command.name} has no {flag}"
         elif commands := getattr(command, "commands", {}):
             assert word in commands, f"{line!r}: {command.name} has no command {word}"
-            command = commands[word]
+            command = command.get_command(None, word)
 
 
 COMMANDS = [

@@ -18,6 +18,7 @@ COMMANDS = [
     ["data", "info"],
     ["train"],
     ["recommend"],
+    ["export"],
     ["audit"],
     ["report"],
     ["identity", "new"],
@@ -41,6 +42,7 @@ COMMANDS = [
     ["bench", "strict"],
     ["bench", "federation"],
     ["bench", "ray"],
+    ["bench", "imports"],
     ["federation", "init"],
     ["federation", "server"],
     ["federation", "site"],
@@ -343,6 +345,26 @@ def test_a_list_may_be_empty_and_a_newcomers_may_be_written(saved, small, tmp_pa
     assert fedmmf(*command, "--seen", "--out", tmp_path / "l.parquet").returncode == 0
     written = pl.read_parquet(tmp_path / "l.parquet")
     assert written.select("user_id", "rank", "item_id").rows() == [("newcomer", 1, item)]
+
+
+def test_export_writes_vectors(saved, tmp_path):
+    done = fedmmf("export", "--model", saved, "--out", tmp_path / "f.npz", "--json")
+    model = FedMMF.load(saved)
+    assert json.loads(done.stdout)["n_items"] == model.learned.n_items
+    with np.load(tmp_path / "f.npz") as file:
+        scores = file["items"] @ file["users"][7]
+    expected = model.learned.scorer(np.arange(model.learned.n_items))(7)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    refused = fedmmf("export", "--model", saved, "--out", tmp_path / "f.txt")
+    assert refused.returncode == 2
+    assert "must end in .npz, .parquet, .faiss or .hnsw" in refused.stderr
+
+
+def test_errors_name_flags_on_the_command_line(small, tmp_path):
+    twice = pl.concat([small.to_frame()] * 2)
+    twice.write_csv(tmp_path / "r.csv")
+    refused = fedmmf("train", "--data", tmp_path / "r.csv")
+    assert "duplicates='last' or 'mean'. (--duplicates last|mean)" in refused.stderr
 
 
 def test_recommend_trains_first_when_given_data(ratings_file, small):

@@ -84,7 +84,7 @@ def test_header_only(tmp_path):
 
 def test_duplicates_are_refused_with_an_example(tmp_path):
     content = HEADER + "1,10,4,300\n1,11,4,5\n1,10,2,100\n1,10,3,200\n"
-    match = r"2 ratings repeat .* user 1 and item 10\. .*--duplicates last\|mean"
+    match = r"2 ratings repeat .* user 1 and item 10\. .*duplicates='last' or 'mean'"
     refused(tmp_path, content, match)
 
 

@@ -1,44 +1,66 @@
 """Puts the commands together and turns errors into messages and exit codes."""
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import typer
 
 from fedmmf import __version__
-from fedmmf.cli import (
-    audit,
-    bench,
-    data,
-    demo,
-    federation,
-    identity,
-    recommend,
-    report,
-    reproduce,
-    train,
-)
+from fedmmf.cli.lazy import LazyGroup
 from fedmmf.cli.output import errors
 from fedmmf.errors import FedMMFError
 
+_FEDERATION = "Run a real federation across machines: init, server, site, run, status."
+_IDENTITY = "Make keys and cards, and keep the list of those who may take part."
+
+
+class Commands(LazyGroup):
+    """All commands, in the order of help; a test holds the words against those of the commands."""
+
+    homes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "demo": (
+            "fedmmf.cli.demo:demo",
+            "Train FedMF and FedMMF with each mask on made-up ratings, then recommend to one user.",
+        ),
+        "data": ("fedmmf.cli.data:app", "List, download and describe data sets."),
+        "train": (
+            "fedmmf.cli.train:train",
+            "Train on ratings, test on held-back ones, and show accuracy, J, traffic and time.",
+        ),
+        "recommend": (
+            "fedmmf.cli.recommend:recommend",
+            "Recommend items to one user or to many; somebody new needs no retraining.",
+        ),
+        "export": (
+            "fedmmf.cli.export:export",
+            "Write users' and items' vectors, or an index of the items, for other tools.",
+        ),
+        "audit": (
+            "fedmmf.cli.audit:audit",
+            "Attack masked ratings and messages, and say who would be exposed.",
+        ),
+        "report": (
+            "fedmmf.cli.report:report",
+            "Make one HTML file of a run: accuracy, J, traffic, attacks and settings; it works "
+            "offline.",
+        ),
+        "federation": ("fedmmf.cli.federation:app", _FEDERATION),
+        "identity": ("fedmmf.cli.identity:app", _IDENTITY),
+        "reproduce": ("fedmmf.cli.reproduce:app", "Reproduce the paper's experiments."),
+        "bench": ("fedmmf.cli.bench:app", "Measure, also beside other tools."),
+    }
+
+
 app = typer.Typer(
     name="fedmmf",
+    cls=Commands,
     help="Federated recommendations from ratings that never leave the people who gave them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo", epilog="Example: fedmmf demo")(demo.demo)
-app.add_typer(data.app, name="data")
-app.command("train", epilog=train.EXAMPLE)(train.train)
-app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
-app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
-app.command("report", epilog=report.EXAMPLE)(report.report)
-app.add_typer(federation.app, name="federation")
-app.add_typer(identity.app, name="identity")
-app.add_typer(reproduce.app, name="reproduce")
-app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,7 +84,8 @@ def main() -> None:
     try:
         app()
     except FedMMFError as error:
-        errors.print(f"[bold red]error:[/] {_plain(str(error))}", soft_wrap=True)
+        remedy = f" ({error.flags})" if error.flags else ""
+        errors.print(f"[bold red]error:[/] {_plain(str(error) + remedy)}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         errors.print("[yellow]interrupted[/]")

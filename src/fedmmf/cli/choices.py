@@ -31,14 +31,13 @@ UnusedSeedOption = Annotated[
 def parse_scale(text: str) -> RatingScale:
     """Read MIN:MAX or MIN:MAX:STEP."""
     try:
-        parts = [float(part) for part in text.split(":")]
-        low, high = parts[0], parts[1]
-    except (ValueError, IndexError):
-        raise typer.BadParameter(
-            f"must be MIN:MAX or MIN:MAX:STEP, such as 1:5:1; got {text!r}"
-        ) from None
+        parts = tuple(float(part) for part in text.split(":"))
+    except ValueError:
+        parts = ()
+    if len(parts) not in (2, 3):
+        raise typer.BadParameter(f"must be MIN:MAX or MIN:MAX:STEP, such as 1:5:1; got {text!r}")
     try:
-        return RatingScale(low, high, parts[2] if len(parts) > 2 else min(1.0, high - low))
+        return RatingScale.of(parts)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
 

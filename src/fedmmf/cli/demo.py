@@ -17,6 +17,7 @@ from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
 from fedmmf.results import DemoResult, RecommendedList, TrainResult
 
+EXAMPLE = "Example: fedmmf demo"
 REPORT = Path("fedmmf-demo.html")
 _NAMES = {"none": "FedMF (no mask)", "mean": "User-mean FedMMF"}
 _BY_VB = ("mean", "lr")

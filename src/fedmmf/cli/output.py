@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fedmmf.watching import Report, bars
+
 Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
-Report = Callable[[str, int, int], None]  # told (stage, done, total)
 
 results = Console()
 errors = Console(stderr=True)
@@ -25,7 +24,7 @@ def print_json(value: Any) -> None:
 
 
 def _to_plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
+    if hasattr(value, "item"):  # a number of numpy, which is not loaded for this
         return value.item()
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
@@ -74,21 +73,6 @@ def reading_of(name: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def progress_bar(label: str) -> Iterator[Report]:
+def progress_bar(label: str) -> AbstractContextManager[Report]:
     """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        stages: dict[str, Any] = {}
-
-        def report(stage: str, done: int, total: int) -> None:
-            if stage not in stages:
-                stages[stage] = bar.add_task(f"{label}: {stage}", total=total)
-            bar.update(stages[stage], completed=done, total=total)
-
-        yield report
+    return bars(label, errors)

@@ -16,8 +16,9 @@ from fedmmf.config import Settings
 from fedmmf.data import read_own_ratings
 from fedmmf.data.files import read_bytes, read_table
 from fedmmf.errors import DataError, SettingsError
+from fedmmf.given import as_ids
 from fedmmf.model import FedMMF
-from fedmmf.model.lists import Id, ListRequest, as_ids, lists_for, what_ranks
+from fedmmf.model.lists import Id, ListRequest, lists_for, what_ranks
 
 EXAMPLE = (
     "Example: fedmmf recommend --model model.fedmmf --user 42 --user 43 --n 10 --exclude sold.csv"
@@ -192,7 +193,7 @@ def _newcomers(model: FedMMF, own: Mapping[Id, float], asked: Asked) -> Lists:
 def say_what_ranks(settings: Settings) -> None:
     """Tell a reader of lists what the model that made them was trained for."""
     if note := what_ranks(settings):
-        results.print(note)
+        results.print(f"{note} (--objective ranking)")
 
 
 def read_ids(path: Path, column: str) -> list[str]:

@@ -133,6 +133,26 @@ def tell(table: Table) -> None:
         log.warning("%s: %s", table.label, "; ".join(table.notes))
 
 
+def frame_of_matrix(matrix: Any, keep_zeros: bool) -> pl.DataFrame:
+    """The stored entries of a scipy sparse matrix as a frame; zeros only where they are kept."""
+    entries = matrix.tocoo()
+    if entries.ndim != 2:
+        raise DataError(
+            f"a matrix of ratings has rows, users, and columns, items; got shape {matrix.shape}."
+        )
+    rows, columns = (np.asarray(codes, np.int64) for codes in (entries.row, entries.col))
+    frame = pl.DataFrame({"user_id": rows, "item_id": columns, "rating": np.asarray(entries.data)})
+    n_zeros = int(np.count_nonzero(entries.data == 0))
+    if keep_zeros or n_zeros == 0:
+        return frame
+    log.warning(
+        "%s stored zeros of the matrix are left out; Ratings.from_matrix(..., keep_zeros=True) "
+        "takes them for ratings",
+        f"{n_zeros:,}",
+    )
+    return frame.filter(pl.col("rating") != 0)
+
+
 def require_implicit_scale(scale: RatingScale | None) -> None:
     """Refuse another scale than that of implicit feedback."""
     if scale not in (None, IMPLICIT_SCALE):
@@ -312,8 +332,9 @@ def _duplicate_error(frame: pl.DataFrame, repeats: npt.NDArray[np.intp]) -> Data
     return DataError(
         f"Each user may rate an item once; {len(repeats):,} ratings repeat a (user, item) pair, "
         f"for example user {example['user_id']} and item {example['item_id']}. "
-        "Choose what to keep: --duplicates last|mean (duplicates='last' in Python); where that is "
-        "not so, say which column is which: --columns (columns= in Python)."
+        "Choose what to keep: duplicates='last' or 'mean'; where that is not so, say which column "
+        "is which: columns=.",
+        flags="--duplicates last|mean, --columns",
     )
 
 

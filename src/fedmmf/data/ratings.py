@@ -22,6 +22,7 @@ from fedmmf.data.frames import (
     checked,
     counts_as_implicit,
     encode,
+    frame_of_matrix,
     named,
     to_polars,
     warn_of_ids,
@@ -29,7 +30,7 @@ from fedmmf.data.frames import (
 from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
-from fedmmf.scale import RatingScale
+from fedmmf.scale import RatingScale, ScaleLike
 
 FeaturesLike = ItemFeatures | str | Path | Any
 """Item features ready-made, or a path or frame to make them from."""
@@ -128,7 +129,7 @@ class Ratings:
         cls,
         frame: Any,
         *,
-        scale: RatingScale | None = None,
+        scale: ScaleLike | None = None,
         features: FeaturesLike | None = None,
         duplicates: Duplicates = "refuse",
         implicit: bool = False,
@@ -139,7 +140,7 @@ class Ratings:
         Args:
             frame: Columns user_id, item_id, rating and, if wanted, timestamp, or other names that
                 are known for them. Without ratings it is taken as implicit feedback.
-            scale: The rating scale; found in the ratings if not given.
+            scale: The rating scale, as (1, 5) or (0.5, 5, 0.5); found in the ratings if not given.
             features: Item features, or a frame or file to make them from.
             duplicates: What to do with a repeated pair: refuse, keep the last, or average.
             implicit: Count every row as a 1 whatever its rating, and a repeated pair once.
@@ -154,7 +155,7 @@ class Ratings:
         cls,
         path: str | Path,
         *,
-        scale: RatingScale | None = None,
+        scale: ScaleLike | None = None,
         features: FeaturesLike | None = None,
         duplicates: Duplicates = "refuse",
         implicit: bool = False,
@@ -171,10 +172,32 @@ class Ratings:
         return made._called(name or Path(path).stem, features)
 
     @classmethod
-    def _from_table(
-        cls, table: Table, scale: RatingScale | None, duplicates: Duplicates, implicit: bool
+    def from_matrix(
+        cls,
+        matrix: Any,
+        *,
+        scale: ScaleLike | None = None,
+        keep_zeros: bool = False,
+        name: str = "matrix",
     ) -> Self:
-        table = with_numbers(table)
+        """Build ratings from a scipy sparse matrix of any format: rows are users, columns items.
+
+        Ids are the numbers of rows and columns, from 0 on. Stored zeros are left out, with a
+        warning: sums and slices leave such zeros behind, so that they seldom are ratings.
+
+        Args:
+            matrix: (users, items)
+            scale: As `from_frame` takes it.
+            keep_zeros: Take stored zeros for ratings of 0.
+            name: What to call the data.
+        """
+        return cls.from_frame(frame_of_matrix(matrix, keep_zeros), scale=scale, name=name)
+
+    @classmethod
+    def _from_table(
+        cls, table: Table, given: ScaleLike | None, duplicates: Duplicates, implicit: bool
+    ) -> Self:
+        table, scale = with_numbers(table), None if given is None else RatingScale.of(given)
         implicit = counts_as_implicit(table, scale, implicit)
         if implicit and duplicates == "refuse":
             duplicates = "last"  # whoever came back to an item is no contradiction
@@ -317,9 +340,9 @@ class Ratings:
         scale = RatingScale.found_in(train.values)
         return replace(train, scale=scale), test.with_scale(scale)
 
-    def with_scale(self, scale: RatingScale) -> Self:
-        """Return the same ratings on a scale that is given; those off it stay as they are."""
-        return replace(self, scale=scale, is_scale_found=False)
+    def with_scale(self, scale: ScaleLike) -> Self:
+        """Return the same ratings on a scale, as (1, 5); those off it stay as they are."""
+        return replace(self, scale=RatingScale.of(scale), is_scale_found=False)
 
     def as_implicit(self) -> Self:
         """Return implicit feedback: a 1 for whatever somebody rated, however."""

@@ -17,14 +17,14 @@ from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.registry import DATASETS, PublishedSet, load, published_at
 from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
-from fedmmf.scale import RatingScale
+from fedmmf.scale import RatingScale, ScaleLike
 
 
 def read_split(
     train_path: str | Path,
     test_path: str | Path,
     *,
-    scale: RatingScale | None = None,
+    scale: ScaleLike | None = None,
     features: FeaturesLike | None = None,
     implicit: bool = False,
     **written: Unpack[WrittenOptions],
@@ -34,6 +34,7 @@ def read_split(
     Both are implicit feedback where `implicit` says so, or where one of them has no ratings. The
     other arguments are those of `Ratings.from_file`.
     """
+    scale = None if scale is None else RatingScale.of(scale)
     tables = [with_numbers(read_table(path, **written)) for path in (train_path, test_path)]
     found = [counts_as_implicit(table, scale, implicit) for table in tables]
     implicit = any(found)

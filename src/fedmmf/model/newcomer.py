@@ -1,7 +1,7 @@
 """Somebody who joins after training: a party of its own, with the model's item factors."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data.frames import Table, named, to_polars
 from fedmmf.errors import DataError
+from fedmmf.given import as_ids, is_many
 from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
 from fedmmf.model.learned import Learned
@@ -30,10 +31,14 @@ class Newcomer:
 
     def predict(self, items: Any) -> Array:
         """Predicted ratings of items, by id; unknown items are refused. (n,)."""
-        codes = self._learned.item_codes(np.atleast_1d(items))
+        return self._learned.shown(self.scores(items))
+
+    def scores(self, items: Any) -> Array:
+        """What lists are ranked by: predictions before they are clipped to the scale. (n,)."""
+        codes = self._learned.item_codes(as_ids(items, "items"))
         if (codes == self._learned.n_items).any():
             raise DataError("a newcomer's predictions are for items of the model; some are unknown")
-        return self._learned.shown(self._scores(codes))
+        return self._scores(codes)
 
     def recommend(
         self, n: int = 10, *, candidates: Ids | None = None, exclude: Ids = (), seen: bool = False
@@ -57,14 +62,43 @@ def own_ratings(learned: Learned, given: Any) -> Mapping[Id, float]:
     """A newcomer's ratings by item, from what people have them in."""
     if isinstance(given, Mapping):
         return given
+    if isinstance(given, pl.Series) and isinstance(given.dtype, pl.Struct):
+        given = given.struct.unnest()
     if hasattr(given, "columns"):
         return _of_frame(named(Table(to_polars(given), "frame")).frame, learned)
-    if learned.is_implicit and not isinstance(given, str) and isinstance(given, Iterable):
-        return dict.fromkeys(given, learned.scale.max)
+    if learned.is_implicit and is_many(given):
+        return dict.fromkeys(as_ids(given, "items").tolist(), learned.scale.max)
+    if hasattr(given, "index") and hasattr(given, "isna"):
+        return _of_pandas_series(given)
     raise DataError(
-        "a newcomer's ratings are a dictionary, rating by item, or a frame with the columns "
-        f"item_id and rating; got {type(given).__name__}"
+        "a newcomer's ratings are a dictionary, rating by item, a frame with the columns item_id "
+        "and rating, or a pandas Series with the items as its index; got "
+        f"{type(given).__name__}{_without_items(given)}"
     )
+
+
+def _without_items(given: Any) -> str:
+    is_series = isinstance(given, pl.Series)
+    return " of polars, which has no index: take a frame with both columns" if is_series else ""
+
+
+def _of_pandas_series(series: Any) -> dict[Id, float]:
+    """Rating by item, where the index says which items; one that nobody has set does not."""
+    if type(series.index).__name__ == "RangeIndex":
+        raise DataError(
+            "a Series of ratings needs the items as its index; got one that only counts, "
+            f"{series.index!r}. Use set_axis or a dictionary"
+        )
+    return _once(as_ids(series.index, "items").tolist(), series.tolist())
+
+
+def _once(items: list[Id], values: list[float]) -> dict[Id, float]:
+    """Rating by item; an item that is there twice is refused."""
+    found = dict(zip(items, values, strict=True))
+    if len(found) < len(items):
+        twice = next(item for place, item in enumerate(items) if item in items[:place])
+        raise DataError(f"a newcomer rates an item once; {twice!r} is there twice. Keep one")
+    return found
 
 
 def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
@@ -81,11 +115,10 @@ def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
             "a newcomer's frame holds the ratings of one person; its user_id has "
             f"{frame['user_id'].n_unique():,} values. Keep the rows of one"
         )
-    items = frame["item_id"].to_list()
-    values = [learned.scale.max] * len(items)
-    if not learned.is_implicit:
-        values = frame["rating"].to_list()
-    return dict(zip(items, values, strict=True))
+    items = as_ids(frame["item_id"].to_list(), "items").tolist()
+    if learned.is_implicit:
+        return dict.fromkeys(items, learned.scale.max)
+    return _once(items, frame["rating"].to_list())
 
 
 def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:
@@ -108,10 +141,22 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
 
 
+def _numbers(ratings: Mapping[Id, float]) -> Array:
+    """The ratings as numbers; what is none is named with its item. (n,)."""
+    for item, value in ratings.items():
+        is_number = isinstance(value, int | float | np.integer | np.floating)
+        if not is_number or isinstance(value, bool):
+            raise DataError(
+                f"a rating must be a number; got {value!r} for the item {item!r}. Leave it out "
+                "if it is unknown"
+            )
+    return np.array(list(ratings.values()), np.float32)
+
+
 def _known(learned: Learned, ratings: Mapping[Id, float]) -> tuple[Array, Array]:
     """Codes and values of what the model knows; the rest is counted in one line. (n,) each."""
-    ids, values = list(ratings), np.array(list(ratings.values()), np.float32)
-    codes = learned.item_codes(np.array(ids)) if ids else np.zeros(0, np.int64)
+    ids, values = list(ratings), _numbers(ratings)
+    codes = learned.item_codes(as_ids(ids, "items")) if ids else np.zeros(0, np.int64)
     is_known = codes < learned.n_items
     if not is_known.any():
         arrived = ", ".join(str(item)[:40] for item in ids[:5]) or "no rating"

@@ -15,7 +15,9 @@ from fedmmf.solvers.vb.reading import Spread, check_publication, prior_mean
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
-JOINT_SPREAD = 0.03  # of weights of masks, in quarters of the scale, at the start: many columns with
+JOINT_SPREAD = (
+    0.03  # of weights of masks, in quarters of the scale, at the start: many columns with
+)
 # room to move fit noise before their precisions are learned
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards zero
