@@ -1,5 +1,9 @@
-"""Run examples/fedmmf.ipynb and keep what it prints and draws: `make notebook`."""
+"""Run examples/fedmmf.ipynb and keep what it prints and draws: `make notebook`.
 
+With a path, the new notebook is written there instead.
+"""
+
+import sys
 from pathlib import Path
 
 import nbformat
@@ -41,4 +45,4 @@ def kept(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 if __name__ == "__main__":
-    nbformat.write(executed(NOTEBOOK), NOTEBOOK)
+    nbformat.write(executed(NOTEBOOK), (sys.argv[1:] or [NOTEBOOK])[0])

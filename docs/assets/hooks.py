@@ -27,8 +27,8 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     """Point links into the site, and list the settings where a page asks for them."""
     markdown = re.sub(r"\]\(\.\./(\w+\.md)", r"](\1", markdown)
-    if page.file.src_path in BESIDE:
-        markdown = re.sub(r"\]\(docs/", "](", markdown)
+    if page.file.src_path in (*BESIDE, "notebook.md"):
+        markdown = re.sub(r"\]\((?:\.\./)?docs/", "](", markdown)
     markdown = markdown.replace("](../examples/fedmmf.ipynb)", "](notebook.md)")
     markdown = re.sub(r"\]\((?:\.\./)?README\.md[^)]*\)", "](index.md)", markdown)
     return with_lists(markdown.replace(SETTINGS, table_of_settings()))
