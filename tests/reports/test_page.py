@@ -52,10 +52,10 @@ def test_a_section_is_there_where_its_data_are(tmp_path):
     always = ["protection", "settings"]
     trained = ["accuracy", "learning", "privacy", "tradeoff", "traffic"]
     assert sections(samples.train()) == trained + always
-    assert sections(samples.audit()) == ["privacy", "tradeoff", "attacks", *always]
+    assert sections(samples.audit()) == ["attacks", "privacy", "tradeoff", *always]
     assert sections(samples.demo()) == ["runs", *trained, "recommendations", *always]
     both = Run.of(samples.train(), samples.audit())
-    assert sections(both) == [*trained[:4], "attacks", "traffic", *always]
+    assert sections(both) == ["attacks", *trained, *always]
     assert sections(samples.train(rmse=None, **EMPTY)) == ["privacy", "traffic", *always]
 
 
