@@ -72,8 +72,8 @@ def _lists(found: Found) -> str:
     if found.rmse is not None or ranking is None or ranking.ndcg_at_10 is None:
         return ""
     popular = None if ranking.popularity is None else ranking.popularity.ndcg_at_10
-    beside = "" if popular is None else f"; the list of the most popular items has {popular:.4f}"
-    return f"nDCG@10 is {ranking.ndcg_at_10:.4f}{beside}"
+    beside = "" if popular is None else f", that of the most popular items {popular:.4f}"
+    return f"the nDCG@10 of lists is {ranking.ndcg_at_10:.4f}{beside}"
 
 
 def _accuracy(found: Found) -> str:
