@@ -90,11 +90,13 @@ class Typed(BaseModel):
 
     @model_serializer(mode="wrap")
     def _leave_out_what_was_not_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A null says that a figure has no value; one that nobody asked for is not there at all."""
-        said = self.model_fields_set
-        return {
-            name: value for name, value in dump(self).items() if value is not None or name in said
-        }
+        """A null says that a figure has no value; one that nobody asked for is not there at all.
+
+        What is worked out comes first: it says what kind of run the rest is of.
+        """
+        said, worked_out = self.model_fields_set, type(self).model_computed_fields
+        ordered = sorted(dump(self).items(), key=lambda pair: pair[0] not in worked_out)
+        return {name: value for name, value in ordered if value is not None or name in said}
 
 
 def _explain(error: ValidationError, most: int = 60) -> str:

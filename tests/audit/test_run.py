@@ -14,6 +14,7 @@ from fedmmf.audit.run import investigate
 from fedmmf.audit.verdicts import CLEAR, SUMMED
 from fedmmf.config import Settings
 from fedmmf.errors import DataError
+from fedmmf.model import FedMMF
 from fedmmf.party.policy import Private
 from fedmmf.results import AuditResult
 from fedmmf.simulation import prepare
@@ -31,6 +32,14 @@ def test_everybody_who_would_share_in_the_clear_is_recovered(found, small):
     assert 0 < n < small.n_users
     told = f"{n} of {n} users who would share in the clear are recovered by inversion: at least 90%"
     assert any(sentence.startswith(told) for sentence in found.sentences)
+
+
+def test_the_groups_are_those_of_a_training_with_the_same_masks(found, small):
+    trained = FedMMF(**ADAPTIVE.changed(rounds=1).model_dump()).fit(small).privacy()
+    for name in ("mean_j", "mean_relative_j", "j_follows_variance", "users_in_clear"):
+        assert getattr(found.privacy, name) == pytest.approx(getattr(trained, name))
+    assert found.recovered_users == found.privacy.users_in_clear
+    assert ADAPTIVE.threshold_j in [point.threshold_j for point in found.tradeoff]
 
 
 def test_groups_split_the_users_by_j(found, small):

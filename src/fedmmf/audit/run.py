@@ -14,7 +14,7 @@ from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
-from fedmmf.masks.indicator import histogram, privacy_groups
+from fedmmf.masks.indicator import histogram
 from fedmmf.party.policy import Private
 from fedmmf.results import AuditResult, versions
 from fedmmf.simulation import Prepared, prepare
@@ -54,11 +54,12 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
         recovered_share=RECOVERED,
         audit_limit=settings.audit_limit,
         grouping=found.grouping(),
-        privacy=privacy_groups(found.j, settings.threshold_j),
+        privacy=found.privacy(run.masks.variances),
         groups=found.groups(),
         messages={name: tuple(map(outcome, made)) for name, made in found.messages.items()},
         sentences=found.sentences(),
         verdicts=found.verdicts(),
+        recovered_users=found.n_recovered(),
         j=histogram(found.j),
         tradeoff=found.with_recovered(tradeoff(run.cost_input, found.j)),
     )

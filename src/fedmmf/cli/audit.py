@@ -8,8 +8,9 @@ import typer
 
 from fedmmf.cli.choices import DataChoice, JsonOption
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.output import errors, lead, plain, print_json, progress_bar, results, stamped, table
 from fedmmf.config import MaskSettings, Settings
+from fedmmf.headline import SUMMED
 from fedmmf.reports import write_report
 from fedmmf.results import AttackOutcome, AuditResult
 
@@ -36,6 +37,7 @@ def audit(
     ratings = data.load()
     with progress_bar(ratings.name) as progress:
         found = run_audit(ratings, settings, lambda done, of: progress("attacks", done, of))
+    found = stamped(found)
     if out is not None:
         _write(found, out)
     if json:
@@ -52,15 +54,20 @@ def _write(found: AuditResult, out: Path) -> None:
 
 
 def _show(found: AuditResult) -> None:
+    """What it came to first, then the evidence."""
+    lead(found)
+    if found.in_clear is not None:
+        results.print(f"{found.in_clear}.", markup=False, highlight=False)
+    kind = found.run_kind.split(":")[0]
     for title, attacks in (*found.groups.items(), *found.messages.items()):
-        rows = [_row(attack) for attack in attacks if attack.n_users]
-        if rows:
-            columns = ["attack", "users", "success", "95 %", "without it", "gain", "95 %"]
-            results.print(table(title, columns, rows))
+        tried = [attack for attack in attacks if attack.n_users]
+        if tried:
+            columns = ["attack", "success", "public", "gain (95 %)"]
+            title = f"{kind}: {title}, {tried[0].n_users:,} users"
+            results.print(table(title, columns, [_row(attack) for attack in tried]))
     for sentence in found.sentences:
         results.print(sentence)
-    for group, verdict in found.verdicts.items():
-        results.print(f"[bold]Users {group}.[/] {verdict}")
+    results.print(f"[bold]Users in sums.[/] {plain(found.verdicts.get(SUMMED, ''))}")
     grouping = found.grouping
     results.print(
         f"In the clear: {grouping.by_indicator} users by J, {grouping.by_audit} by their own "
@@ -69,12 +76,10 @@ def _show(found: AuditResult) -> None:
 
 
 def _row(attack: AttackOutcome) -> list[str]:
+    gain = attack.mean - attack.baseline_mean
     return [
         attack.name,
-        str(attack.n_users),
         f"{attack.mean:.3f}",
-        f"{attack.interval[0]:.3f} to {attack.interval[1]:.3f}",
         f"{attack.baseline_mean:.3f}",
-        f"{attack.mean - attack.baseline_mean:+.4f}",
-        "{:+.4f} to {:+.4f}".format(*attack.advantage_interval),
+        "{:+.4f} ({:+.4f}, {:+.4f})".format(gain, *attack.advantage_interval),
     ]

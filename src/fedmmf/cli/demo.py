@@ -8,7 +8,7 @@ import polars as pl
 import typer
 
 from fedmmf.cli.choices import JsonOption, SeedOption
-from fedmmf.cli.output import print_json, progress_bar, results, shown, table
+from fedmmf.cli.output import print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import show
 from fedmmf.config import Settings, names_for
 from fedmmf.data import Ratings, load
@@ -53,7 +53,7 @@ def _train(model: FedMMF, training: Ratings, testing: Ratings) -> TrainResult:
     with progress_bar(f"{settings['mask']}, {settings['solver']}") as progress:
         model.fit(training, progress=progress)
     spent = time.perf_counter() - began
-    return model.summary(testing, total_seconds=spent)
+    return stamped(model.summary(testing, total_seconds=spent))
 
 
 def _error(run: TrainResult) -> float:
@@ -84,7 +84,10 @@ def _table(ratings: Ratings, runs: list[TrainResult]) -> Any:
         ]
         for run in runs
     ]
-    title = f"{ratings.n_ratings:,} synthetic ratings, {ratings.n_users} parties, test share 0.2"
+    title = (
+        f"{runs[0].run_kind}\n"
+        f"{ratings.n_ratings:,} synthetic ratings, {ratings.n_users} parties, test share 0.2"
+    )
     return table(title, ["model", "RMSE", "MAE", "mean J", "secure", "rounds", "seconds"], rows)
 
 

@@ -22,6 +22,7 @@ from fedmmf.federation.folder import Folder, only_process
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
 from fedmmf.federation.status import FederationStatus
+from fedmmf.results import REAL
 
 app = typer.Typer(
     help="Run a real federation across machines: init, server, site, run, status.",
@@ -259,12 +260,12 @@ def evaluate(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedO
     """Test the model on every site's own test ratings; only sums over a site's users leave it."""
     found = Operator(Folder(folder)).order("evaluate")
     if json:
-        print_json(found)
+        print_json({"run_kind": REAL, **found})
         return
     rows = [["RMSE", shown(found["rmse"])], ["MAE", shown(found["mae"])]]
     rows += [["ratings", f"{found['n_ratings']:,}"], ["sites", ", ".join(found["sites"])]]
     rows += [[f"{name} said nothing", reason] for name, reason in found["declined"].items()]
-    results.print(table("Errors on the sites' own test ratings", ["", "value"], rows))
+    results.print(table(f"{REAL}\nErrors on the sites' own test ratings", ["", "value"], rows))
 
 
 def recommend(

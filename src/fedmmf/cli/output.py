@@ -1,10 +1,13 @@
 """How commands speak: results on standard output, everything else on standard error."""
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,7 +15,12 @@ from rich.table import Table
 
 from fedmmf.watching import Report, bars
 
+if TYPE_CHECKING:  # help is shown without them
+    from fedmmf.results import AuditResult, TrainResult
+
 Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
+
+Stamped = TypeVar("Stamped", "TrainResult", "AuditResult")
 
 results = Console()
 errors = Console(stderr=True)
@@ -21,6 +29,20 @@ errors = Console(stderr=True)
 def print_json(value: Any) -> None:
     """Print exactly one JSON object."""
     print(json.dumps(value, indent=2, default=_to_plain, allow_nan=False))  # noqa: T201
+
+
+def stamped(found: Stamped) -> Stamped:
+    """A result that tells when it was made, and by which command line, as a shell would take it."""
+    typed = shlex.join(["fedmmf", *sys.argv[1:]])
+    readable = typed.encode("utf-8", "replace").decode()  # names of files may be no text
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return found.model_copy(update={"made": made, "command": readable})
+
+
+def lead(found: "TrainResult | AuditResult") -> None:
+    """Print how real a run was, and what it came to, before any figure."""
+    for line in (found.run_kind, found.verdict):
+        results.print(f"[bold]{plain(line)}[/]", highlight=False)
 
 
 def _to_plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ import typer
 
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
 from fedmmf.cli.options import expanded, for_implicit, was_given
-from fedmmf.cli.output import errors, print_json, progress_bar, results, shown, table
+from fedmmf.cli.output import errors, lead, print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.config import Settings, SumSettings
 from fedmmf.data import Ratings
@@ -66,6 +66,7 @@ def train(
             total_seconds=spent,
             progress=progress,
         )
+    found = stamped(found)
     _warn_of_means(found)
     if outputs.save is not None:
         model.save(outputs.save)
@@ -112,10 +113,13 @@ def _show_lists(ranking: RankingScores) -> None:
 
 
 def _show(found: TrainResult) -> None:
+    lead(found)
     kind = " (synthetic)" if found.synthetic else ""
-    title = f"{found.data}{kind}, mask {found.mask}, solver {found.solver}"
+    how_real = found.run_kind.split(":")[0]
+    title = f"{how_real}: {found.data}{kind}, mask {found.mask}, solver {found.solver}"
     title += "" if _predicts(found) else ", ranking"
-    results.print(table(title, ["", "value"], [*_accuracy(found), *_costs(found)]))
+    rows = [*_spent(found.dp), *_accuracy(found), *_costs(found)]
+    results.print(table(title, ["", "value"], rows))
     if found.dp is not None:
         results.print(found.dp.not_covered)
 
@@ -147,6 +151,14 @@ def _spent(dp: PrivacySpent | None) -> list[list[str]]:
     ]
 
 
+def _in_clear(found: TrainResult) -> list[list[str]]:
+    if found.in_clear is None:
+        return []
+    privacy = found.privacy
+    counted = f"{privacy.users_in_clear:,} of {privacy.n_users:,}"
+    return [["in the clear: obfuscated", counted]]
+
+
 def _left_out(found: TrainResult) -> str:
     n_left_out = found.privacy.items_left_out or 0
     all_of_them = n_left_out == found.n_items
@@ -163,8 +175,8 @@ def _costs(found: TrainResult) -> list[list[str]]:
         ["J with variance, Spearman", shown(privacy.j_follows_variance)],
         [f"users with J <= {privacy.threshold_j:g}", f"{privacy.secure_users:,}"],
         ["sharing", found.sharing],
+        *_in_clear(found),
         ["items in no sum: too few raters", _left_out(found)],
-        *_spent(found.dp),
         ["up, per user and round", f"{traffic.up_bytes_per_user_round / 1e3:,.1f} kB"],
         ["down, per user and round", f"{traffic.down_bytes_per_user_round / 1e3:,.1f} kB"],
     ]
