@@ -16,11 +16,24 @@ Report = Callable[[str, int, int], None]  # told (stage, done, total)
 
 results = Console()
 errors = Console(stderr=True)
+_bars: list[Progress] = []  # that are being shown
 
 
 def print_json(value: Any) -> None:
     """Print exactly one JSON object."""
-    print(json.dumps(value, indent=2, default=_to_plain, allow_nan=False))  # noqa: T201
+    text = json.dumps(_finite(value), indent=2, default=_to_plain, allow_nan=False)
+    print(text, flush=True)  # noqa: T201
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that are none, which JSON has no other word for."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        return None
+    return value
 
 
 def _to_plain(value: Any) -> Any:
@@ -52,7 +65,7 @@ def plain(text: str) -> str:
 
 def shown(value: float | None, form: str = ".4f") -> str:
     """A figure as tables show it; a dash where there is none."""
-    return "-" if value is None else format(value, form)
+    return "-" if value is None or not np.isfinite(value) else format(value, form)
 
 
 def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
@@ -72,6 +85,7 @@ def progress_bar(label: str) -> Iterator[Report]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        _bars.append(bar)
         stages: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:
@@ -79,4 +93,13 @@ def progress_bar(label: str) -> Iterator[Report]:
                 stages[stage] = bar.add_task(f"{label}: {stage}", total=total)
             bar.update(stages[stage], completed=done, total=total)
 
-        yield report
+        try:
+            yield report
+        finally:
+            _bars.remove(bar)
+
+
+def stop_bars() -> None:
+    """Leave the terminal as it was, before a process ends without another word."""
+    for bar in _bars:
+        bar.stop()

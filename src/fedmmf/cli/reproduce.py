@@ -10,6 +10,7 @@ import typer
 from fedmmf.cli import reproduce_privacy as privacy
 from fedmmf.cli import reproduce_tables as tables
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits
+from fedmmf.cli.files import GoingOnOption
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.data import Ratings, load
@@ -53,9 +54,7 @@ def table1(
     solver: Annotated[
         Literal["sgd", "vb", "both"], typer.Option(help="Of the factorizations.")
     ] = "both",
-    out: Annotated[Path, typer.Option(help="Folder of results; a killed run continues.")] = Path(
-        "table1"
-    ),
+    out: GoingOnOption = Path("table1"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first split.")] = 0,
     json: JsonOption = False,
 ) -> None:

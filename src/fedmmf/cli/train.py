@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from fedmmf.checkpoint import Kept
+from fedmmf.cli import interrupts
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
+from fedmmf.cli.files import confirm, require_file, written
 from fedmmf.cli.options import expanded, for_implicit, was_given
 from fedmmf.cli.output import errors, print_json, progress_bar, results, shown, table
 from fedmmf.cli.recommend import say_what_ranks
@@ -45,6 +48,22 @@ class TrainOutputs:
     report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None
     json: JsonOption = False
 
+    def check(self, running: Running) -> None:
+        """Refuse, before any training, files that could not be written after it."""
+        require_file(self.save, "--save")
+        require_file(self.report, "--report")
+        require_file(running.checkpoint, "--checkpoint")
+
+    def write(self, model: FedMMF, found: TrainResult) -> None:
+        """Write the files that were asked for, and say so."""
+        if self.save is not None:
+            model.save(self.save)
+            confirm(self.save)
+        if self.report is not None:
+            with written(self.report) as partial:
+                write_report(found, partial)
+            confirm(self.report)
+
 
 @expanded
 def train(
@@ -52,31 +71,35 @@ def train(
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
     began = time.perf_counter()
+    outputs.check(running)
     training, testing = test.parts(data, settings.seed)
     settings = _for_data(training, settings)
     top = test.length(settings)
-    model = FedMMF(**settings.model_dump())
-    with progress_bar(training.name) as progress:
-        model.fit(training, progress=progress, checkpoint=running.checkpoint, real=running.real)
-        spent = time.perf_counter() - began
-        found = model.summary(
-            testing,
-            top=top,
-            relevant_from=test.relevant_from,
-            total_seconds=spent,
-            progress=progress,
-        )
-    if outputs.save is not None:
-        model.save(outputs.save)
-    if outputs.report is not None:
-        write_report(found, outputs.report)
+    model, kept = FedMMF(**settings.model_dump()), Kept(running.checkpoint)
+    with interrupts.keeping(kept, outputs.save):
+        with progress_bar(training.name) as progress:
+            state = running.checkpoint if running.real else kept
+            model.fit(training, progress=progress, checkpoint=state, real=running.real)
+            found = model.summary(
+                testing,
+                top=top,
+                relevant_from=test.relevant_from,
+                total_seconds=time.perf_counter() - began,
+                progress=progress,
+            )
+        outputs.write(model, found)
+        _tell(found, settings, outputs)
+    kept.remove()
+
+
+def _tell(found: TrainResult, settings: Settings, outputs: TrainOutputs) -> None:
     if outputs.json:
         print_json(found.to_json_dict())
-    else:
-        _show(found)
-        if found.ranking is not None:
-            _show_lists(found.ranking)
-            say_what_ranks(settings)
+        return
+    _show(found)
+    if found.ranking is not None:
+        _show_lists(found.ranking)
+        say_what_ranks(settings)
 
 
 def _for_data(training: Ratings, settings: Settings) -> Settings:

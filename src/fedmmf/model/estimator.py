@@ -10,6 +10,7 @@ import polars as pl
 
 from fedmmf import __version__, checkpoint
 from fedmmf.arrays import Array
+from fedmmf.checkpoint import Kept
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
@@ -90,7 +91,7 @@ class FedMMF:
         ratings: Ratings,
         *,
         progress: Progress = no_progress,
-        checkpoint: str | Path | None = None,
+        checkpoint: str | Path | Kept | None = None,
         real: bool = False,
     ) -> Self:
         """Train masks and factors on the ratings.
@@ -99,10 +100,11 @@ class FedMMF:
             ratings: what to train on, with item features for the masks lr, fm and nn.
             progress: called with (stage, done, total) as the work goes on.
             checkpoint: a file to write now and then; where it exists, training continues from it.
+                It is deleted in the end; that of a `Kept` is not.
             real: run every party and every message of the protocols instead of the simulation:
                 the same result, slowly.
         """
-        path = None if checkpoint is None else Path(checkpoint)
+        path = Path(checkpoint) if isinstance(checkpoint, str) else checkpoint
         _require_ratings(ratings, self._settings)
         if real and path is not None:
             raise SettingsError("a real run keeps no checkpoint; leave one of the two out")
