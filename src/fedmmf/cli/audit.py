@@ -9,7 +9,7 @@ import typer
 from fedmmf.cli.choices import DataChoice, JsonOption
 from fedmmf.cli.files import require_folder, written
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.output import errors, print_json, results, steps_bar, table
 from fedmmf.config import MaskSettings, Settings
 from fedmmf.reports import write_report
 from fedmmf.results import AttackOutcome, AuditResult
@@ -36,8 +36,8 @@ def audit(
 
     require_folder(out, "--out")
     ratings = data.load()
-    with progress_bar(ratings.name) as progress:
-        found = run_audit(ratings, settings, lambda done, of: progress("attacks", done, of))
+    with steps_bar(ratings.name) as progress:
+        found = run_audit(ratings, settings, progress)
     if out is not None:
         _write(found, out)
     if json:

@@ -76,7 +76,7 @@ def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Report]:
+def progress_bar(label: str) -> Iterator[Callable[..., None]]:
     """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -88,15 +88,31 @@ def progress_bar(label: str) -> Iterator[Report]:
         _bars.append(bar)
         stages: dict[str, Any] = {}
 
-        def report(stage: str, done: int, total: int) -> None:
+        def report(stage: str, done: int, total: int, text: str | None = None) -> None:
             if stage not in stages:
-                stages[stage] = bar.add_task(f"{label}: {stage}", total=total)
-            bar.update(stages[stage], completed=done, total=total)
+                stages[stage] = bar.add_task("", total=total)
+            shown = f"{label}: {text or stage}"
+            bar.update(stages[stage], description=shown, completed=done, total=total)
 
         try:
             yield report
         finally:
             _bars.remove(bar)
+
+
+@contextmanager
+def steps_bar(label: str) -> Iterator[Report]:
+    """What is being done, and how far: one bar on a terminal, else a line at each step."""
+    with progress_bar(label) as progress:
+
+        def report(what: str, done: int, total: int) -> None:
+            if errors.is_terminal:
+                progress("steps", done, total, what)
+            else:
+                text = f"{label}: {done + 1} of {total}: {what}"
+                errors.print(text, soft_wrap=True, markup=False, highlight=False)
+
+        yield report
 
 
 def stop_bars() -> None:
