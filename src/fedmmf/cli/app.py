@@ -15,6 +15,7 @@ from fedmmf.cli import (
     data,
     demo,
     federation,
+    help_pages,
     identity,
     interrupts,
     recommend,
@@ -25,6 +26,7 @@ from fedmmf.cli import (
 from fedmmf.cli.output import errors
 from fedmmf.errors import FedMMFError
 
+help_pages.install()
 app = typer.Typer(
     name="fedmmf",
     help="Federated recommendations from ratings that never leave the people who gave them.",

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+
+from fedmmf.cli.tables import FittingTable
 
 Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
 Report = Callable[[str, int, int], None]  # told (stage, done, total)
@@ -42,25 +42,9 @@ def _to_plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
-def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
+def table(title: str, columns: list[str], rows: list[list[str]]) -> FittingTable:
     """A table whose first column is text and whose others are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold")
-    for position, column in enumerate(columns):
-        is_first = position == 0
-        made.add_column(
-            column,
-            justify="left" if is_first else "right",
-            no_wrap=is_first,
-            overflow="fold",  # on a narrow terminal over several lines: half a key is no key
-        )
-    for row in rows:
-        made.add_row(*map(plain, row))
-    return made
-
-
-def plain(text: str) -> str:
-    """A text that may be anybody's, such as a title: no markup in it, and no control characters."""
-    return escape("".join(mark for mark in text if mark.isprintable() or mark == "\n"))
+    return FittingTable(title, columns, rows)
 
 
 def shown(value: float | None, form: str = ".4f") -> str:

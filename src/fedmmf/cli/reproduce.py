@@ -1,6 +1,6 @@
 """`fedmmf reproduce`: the paper's experiments; here its Table 1, and the settings behind it."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -211,8 +211,8 @@ def _show_newcomers(data: str, found: Situation, rows: list[NewcomerRow]) -> tup
     )
     by_known_columns = ["model", *map(str, KNOWN)]
     counted = [a + b for a, b in zip(names, by_known, strict=True)]
-    second = table(title_by_known, by_known_columns, counted)
-    second.caption = "< better, > worse than item and user bias, by its 95 % interval"
+    caption = "< better, > worse than item and user bias, by its 95 % interval"
+    second = replace(table(title_by_known, by_known_columns, counted), caption=caption)
     return table(title, columns, [a + b for a, b in zip(names, first, strict=True)]), second
 
 

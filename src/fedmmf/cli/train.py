@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from fedmmf.cli.files import confirm, require_file, written
 from fedmmf.cli.options import expanded, for_implicit, was_given
 from fedmmf.cli.output import errors, print_json, progress_bar, results, shown, table
 from fedmmf.cli.recommend import say_what_ranks
+from fedmmf.cli.tables import duration, size
 from fedmmf.config import Settings, SumSettings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
@@ -21,6 +22,10 @@ from fedmmf.reports import write_report
 from fedmmf.results import PrivacySpent, RankingScores, TrainResult, metric_title
 
 EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
+
+
+def _out(text: str) -> Any:
+    return typer.Option(help=text, rich_help_panel="Files to write")
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Running:
         ),
     ] = False
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Write progress here, and continue from it after a stop.")
+        Path | None, _out("Write progress here, and continue from it after a stop.")
     ] = None
 
 
@@ -44,8 +49,8 @@ class Running:
 class TrainOutputs:
     """What is written and printed."""
 
-    save: Annotated[Path | None, typer.Option(help="Write the model to this file.")] = None
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None
+    save: Annotated[Path | None, _out("Write the model to this file.")] = None
+    report: Annotated[Path | None, _out("Write an HTML report to this file.")] = None
     json: JsonOption = False
 
     def check(self, running: Running) -> None:
@@ -178,11 +183,12 @@ def _costs(found: TrainResult) -> list[list[str]]:
         ["sharing", found.sharing],
         ["items in no sum: too few raters", _left_out(found)],
         *_spent(found.dp),
-        ["up, per user and round", f"{traffic.up_bytes_per_user_round / 1e3:,.1f} kB"],
-        ["down, per user and round", f"{traffic.down_bytes_per_user_round / 1e3:,.1f} kB"],
+        ["up, per user and round", size(traffic.up_bytes_per_user_round)],
+        ["down, per user and round", size(traffic.down_bytes_per_user_round)],
     ]
     if found.cost is not None:
         party, server = 1e3 * found.cost.party_cpu_s, found.cost.server_cpu_s
-        rows.append(["protocol, CPU per round", f"party {party:.1f} ms, server {server:.2f} s"])
-    spent = f"{seconds.mask:.2f}, {seconds.train:.2f}, {seconds.total:.2f}"
-    return [*rows, ["seconds: masks, rounds, all", spent]]
+        spent = f"party {party:.1f} ms, server {duration(server)}"
+        rows.append(["protocol, CPU per round", spent])
+    spent = ", ".join(map(duration, (seconds.mask, seconds.train, seconds.total)))
+    return [*rows, ["time: masks, rounds, all", spent]]
