@@ -30,7 +30,7 @@ _UNREADABLE = (
 )
 
 
-class Kept:
+class Held:
     """The newest state of a training: in memory, and in a file where one is named.
 
     Whoever makes one decides when its file may go; see `remove`.

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedmmf.checkpoint import Kept
+    from fedmmf.checkpoint import Held
 
 CODE = 130  # of a command that was interrupted
 STACK_BYTES = 64 << 20  # compiling recurses deeply; a thread's own stack may be small
 _SOON = "interrupted: nothing had begun. To start again, run the same command"
-_under_way: list["Training"] = []  # one at most
+_under_way: list["UnderWay"] = []  # one at most
 
 
-class Training:
+class UnderWay:
     """What there is to keep of a training, and where."""
 
-    def __init__(self, kept: "Kept", beside: Path | None) -> None:
+    def __init__(self, kept: "Held", beside: Path | None) -> None:
         self._kept, self._beside = kept, beside
 
     def keep(self) -> str | None:
@@ -83,14 +83,14 @@ def again(*more: str) -> str:
 
 
 @contextmanager
-def keeping(kept: "Kept", beside: Path | None) -> Iterator[None]:
+def keeping(kept: "Held", beside: Path | None) -> Iterator[None]:
     """Keep a training if it is interrupted, or if what follows its rounds fails.
 
     Args:
         kept: what the training fills.
         beside: the file that the model is to go to, if any.
     """
-    training = Training(kept, beside)
+    training = UnderWay(kept, beside)
     _under_way.append(training)
     try:
         yield

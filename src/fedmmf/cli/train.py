@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmmf.checkpoint import Kept
+from fedmmf.checkpoint import Held
 from fedmmf.cli import interrupts
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
 from fedmmf.cli.files import confirm, require_file, written
@@ -80,7 +80,7 @@ def train(
     training, testing = test.parts(data, settings.seed)
     settings = _for_data(training, settings)
     top = test.length(settings)
-    model, kept = FedMMF(**settings.model_dump()), Kept(running.checkpoint)
+    model, kept = FedMMF(**settings.model_dump()), Held(running.checkpoint)
     with interrupts.keeping(kept, outputs.save):
         with progress_bar(training.name) as progress:
             state = running.checkpoint if running.real else kept

@@ -10,12 +10,13 @@ import polars as pl
 
 from fedmmf import __version__, checkpoint
 from fedmmf.arrays import Array
-from fedmmf.checkpoint import Kept
+from fedmmf.checkpoint import Held
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
 from fedmmf.model.accuracy import Accuracy, evaluated
+from fedmmf.model.checking import DAMAGED, require_sound
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
 from fedmmf.model.newcomer import Newcomer, own_ratings, welcome
@@ -91,7 +92,7 @@ class FedMMF:
         ratings: Ratings,
         *,
         progress: Progress = no_progress,
-        checkpoint: str | Path | Kept | None = None,
+        checkpoint: str | Path | Held | None = None,
         real: bool = False,
     ) -> Self:
         """Train masks and factors on the ratings.
@@ -100,7 +101,7 @@ class FedMMF:
             ratings: what to train on, with item features for the masks lr, fm and nn.
             progress: called with (stage, done, total) as the work goes on.
             checkpoint: a file to write now and then; where it exists, training continues from it.
-                It is deleted in the end; that of a `Kept` is not.
+                It is deleted in the end; that of a `Held` is not.
             real: run every party and every message of the protocols instead of the simulation:
                 the same result, slowly.
         """
@@ -281,10 +282,15 @@ class FedMMF:
         try:
             model = cls(**meta["settings"])
             model._learned = Learned.from_arrays(arrays, meta)
+            require_sound(model._learned)
         except KeyError as missing:
             raise CheckpointError(
                 f"{path} was written by another version of fedmmf, {meta.get('version')}: it has "
                 f"no {missing}; fit the model again"
+            ) from None
+        except DAMAGED as error:
+            raise CheckpointError(
+                f"{path} is damaged, or was not written by fedmmf: {error}; fit the model again"
             ) from None
         return model
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedmmf import checkpoint
 from fedmmf.arrays import Array
-from fedmmf.checkpoint import Kept
+from fedmmf.checkpoint import Held
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError
@@ -65,14 +65,14 @@ def train(
     settings: Settings,
     *,
     progress: Progress = no_progress,
-    checkpoint_file: Path | Kept | None = None,
+    checkpoint_file: Path | Held | None = None,
 ) -> Trained:
     """Fit masks and factors; continue from `checkpoint_file` where it exists.
 
-    A path is deleted in the end; a `Kept` is left to whoever made it.
+    A path is deleted in the end; a `Held` is left to whoever made it.
     """
     began = time.perf_counter()
-    kept = Kept(checkpoint_file) if isinstance(checkpoint_file, Path) else checkpoint_file
+    kept = Held(checkpoint_file) if isinstance(checkpoint_file, Path) else checkpoint_file
     keeper = None if kept is None else _Keeper(kept, ratings, settings)
     run = prepare(ratings, settings, progress)
     masked = time.perf_counter()
@@ -134,7 +134,7 @@ def members_from_arrays(arrays: dict[str, Array]) -> list[Member]:
 class _Keeper:
     """Keeps a run's state now and then, and finds its way back."""
 
-    def __init__(self, kept: Kept, ratings: Ratings, settings: Settings) -> None:
+    def __init__(self, kept: Held, ratings: Ratings, settings: Settings) -> None:
         self._kept = kept
         self._meta = {
             "kind": "checkpoint",
