@@ -67,8 +67,8 @@ ALLOWED = {
     "bench": BASE
     | {"data", "engines", "evaluation", "model", "secagg", "simulation", "solvers", "sums"},
     "cli": BASE
-    | {"audit", "bench", "data", "federation", "identity", "masks", "model", "paper", "reports"}
-    | {"site"},
+    | {"audit", "bench", "data", "engines", "federation", "identity", "masks", "model", "paper"}
+    | {"reports", "site"},
     "__init__": set(),  # imports lazily, by name
     "__main__": {"cli"},
 }

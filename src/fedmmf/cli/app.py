@@ -14,6 +14,7 @@ from fedmmf.cli import (
     bench,
     data,
     demo,
+    doctor,
     federation,
     help_pages,
     identity,
@@ -41,6 +42,7 @@ app.command("train", epilog=train.EXAMPLE)(train.train)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(federation.app, name="federation")
 app.add_typer(identity.app, name="identity")
 app.add_typer(reproduce.app, name="reproduce")

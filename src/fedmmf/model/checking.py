@@ -108,7 +108,7 @@ def _require_member(learned: "Learned", member: "Member") -> None:
     is_listed = member.history.ndim == 1 and member.history.dtype.kind == "f"
     if not is_listed or not 0 <= member.best_round <= len(member.history):
         raise ValueError("its history is none")
-    if public.rank != form.rank or public.parameters.ndim != 1 or public.item_rows.ndim != 2:
+    if public.parameters.shape != (form.n_parameters,) or public.item_rows.ndim != 2:
         raise ValueError("its factors have the wrong size")
     SOLVERS[learned.solver].check(form, public)
     if member.user_factors.shape != (learned.n_users, form.n_own):
@@ -134,6 +134,12 @@ def _require_numbers(learned: "Learned") -> None:
     numbers += (cost.down_bytes, cost.party_s, cost.server_s, *vars(learned.scale).values())
     if not all(type(number) in (int, float) and np.isfinite(number) for number in numbers):
         raise ValueError("its description has numbers that are none")
+    _require_fit(learned)
+
+
+def _require_fit(learned: "Learned") -> None:
+    if not 1 <= len(learned.line) <= 1 + learned.features.shape[1]:
+        raise ValueError("its line is none")
     if learned.n_content > learned.features.shape[1] or learned.n_training > learned.n_ratings:
         raise ValueError("its counts do not fit each other")
     if not {"mask", "train"} <= learned.seconds.keys() or learned.pull <= 0:
