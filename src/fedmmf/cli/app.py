@@ -101,5 +101,5 @@ def _fail(text: str, code: int) -> int:
 
 
 def _of_system(error: OSError) -> str:
-    place = error.filename or "what was asked for"
+    place = error.filename or "the output"
     return f"{place} cannot be read or written: {error.strerror or error}; choose another place"
