@@ -8,6 +8,8 @@ INSTALLED := $(VENV)/.installed
 
 demo: $(INSTALLED)
 	$(BIN)/fedmmf demo
+	@echo 'To call fedmmf by its name: . $(BIN)/activate'
+	@echo 'Then try: fedmmf train --data synthetic --mask lr --report run.html'
 
 federation-demo: $(INSTALLED)
 	$(BIN)/python examples/federation_demo.py

@@ -72,7 +72,8 @@ ALLOWED = {
     | {"data", "engines", "evaluation", "model", "secagg", "simulation", "solvers", "sums"},
     "interop": BASE | {"masks", "model"},
     "cli": BASE
-    | {"audit", "bench", "data", "federation", "identity", "interop", "masks", "model", "paper"}
+    | {"audit", "bench", "data", "engines", "federation", "identity", "interop", "masks"}
+    | {"model", "paper"}
     | {"reports", "site"},
     "__init__": set(),  # imports lazily, by name
     "__main__": {"cli"},

@@ -8,9 +8,11 @@ from fedmmf.errors import SettingsError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 Report = Callable[[str, int, int], None]  # told (stage, done, total)
 Watching = Report | bool | None  # what an argument `progress` may be
+_shown: list["Progress"] = []
 
 
 def _nobody(stage: str, done: int, total: int) -> None:
@@ -41,8 +43,14 @@ def watched(progress: Watching, label: str) -> Iterator[Report]:
 
 
 @contextmanager
-def bars(label: str, console: "Console") -> Iterator[Report]:
-    """A bar per stage, on a terminal or in a notebook; nothing where there is neither."""
+def bars(label: str, console: "Console", *, is_one: bool = False) -> Iterator[Report]:
+    """A bar per stage, on a terminal or in a notebook; nothing where there is neither.
+
+    Args:
+        label: what they are called.
+        console: where they are shown.
+        is_one: whether all stages share one bar.
+    """
     # Imported here: whoever does not watch does not wait for it.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -50,11 +58,22 @@ def bars(label: str, console: "Console") -> Iterator[Report]:
     columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     is_seen = console.is_terminal or console.is_jupyter
     with Progress(*columns, console=console, transient=True, disable=not is_seen) as bar:
-        stages: dict[str, Any] = {}
+        tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:
-            if stage not in stages:
-                stages[stage] = bar.add_task(f"{label}: {stage}", total=total)
-            bar.update(stages[stage], completed=done, total=total)
+            task, text = "" if is_one else stage, f"{label}: {stage}"
+            if task not in tasks:
+                tasks[task] = bar.add_task(text, total=total)
+            bar.update(tasks[task], description=text, completed=done, total=total)
 
-        yield report
+        _shown.append(bar)
+        try:
+            yield report
+        finally:
+            _shown.remove(bar)
+
+
+def stop_bars() -> None:
+    """Leave the terminal as it was, before a process ends without another word."""
+    for bar in _shown:
+        bar.stop()

@@ -21,6 +21,7 @@ COMMANDS = [
     ["export"],
     ["audit"],
     ["report"],
+    ["doctor"],
     ["identity", "new"],
     ["identity", "show"],
     ["identity", "trust"],
@@ -228,7 +229,7 @@ def test_train_for_lists(quick, tmp_path):
     """A solver that ranks is taken by itself; lists are judged, and ratings are not."""
     saved = tmp_path / "model"
     done = fedmmf("train", *quick, "--objective", "ranking", "--save", saved, "--json")
-    assert done.stderr == ""
+    assert done.stderr == f"saved to {saved}\n"
     found = json.loads(done.stdout)
     assert (found["solver"], found["rmse"], found["mae"]) == ("vb", None, None)
     assert found["settings"]["objective"] == "ranking"
@@ -527,6 +528,20 @@ def test_demo_shows_every_mask_and_ten_items(tmp_path):
     by_mask = {run["mask"]: run for run in by_sgd}
     assert by_mask["lr"]["rmse"] < by_mask["mean"]["rmse"]  # genres are worth something
     assert all(run["synthetic"] for run in answer["runs"])
+
+
+def test_doctor_finds_what_is_here_and_what_is_broken():
+    found = json.loads(fedmmf("doctor", "--json", FEDMMF_THREADS="1").stdout)
+    assert found["packages"]["numpy"] == np.__version__
+    assert None not in found["packages"].values()
+    assert found["broken"] == []
+    assert found["cores"]["threads"] == 1
+    assert found["data"]["synthetic"] is True
+    assert set(found["caches"]) == {"compiled kernels", "parsed data sets", "downloads"}
+    assert found["extras"]["dp"]["for"] == "--aggregation dp"
+    done = fedmmf("doctor", FEDMMF_THREADS="many")
+    assert done.returncode == 1
+    assert "broken: FEDMMF_THREADS must be a whole number" in done.stdout
 
 
 def test_version():

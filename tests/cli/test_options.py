@@ -49,6 +49,7 @@ FLAGS = {
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
         --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",
     "report": "--out/-o=report.html",
+    "doctor": "",
     "identity new": "--name=None --site=None --passphrase=False",
     "identity show": "--issuer=None --at-least=None --passphrase=False",
     "identity trust": """

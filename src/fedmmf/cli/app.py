@@ -1,12 +1,16 @@
 """Puts the commands together and turns errors into messages and exit codes."""
 
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, ClassVar
 
 import typer
+from rich.markup import escape
 
 from fedmmf import __version__
+from fedmmf.cli import help_pages, interrupts
 from fedmmf.cli.lazy import LazyGroup
 from fedmmf.cli.output import errors
 from fedmmf.errors import FedMMFError
@@ -45,6 +49,10 @@ class Commands(LazyGroup):
             "Make one HTML file of a run: accuracy, J, traffic, attacks and settings; it works "
             "offline.",
         ),
+        "doctor": (
+            "fedmmf.cli.doctor:doctor",
+            "Show versions, cores, caches, extras and data sets, and say what is broken or slow.",
+        ),
         "federation": ("fedmmf.cli.federation:app", _FEDERATION),
         "identity": ("fedmmf.cli.identity:app", _IDENTITY),
         "reproduce": ("fedmmf.cli.reproduce:app", "Reproduce the paper's experiments."),
@@ -52,6 +60,7 @@ class Commands(LazyGroup):
     }
 
 
+help_pages.install()
 app = typer.Typer(
     name="fedmmf",
     cls=Commands,
@@ -80,20 +89,41 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is a message on standard error, never a traceback."""
+    """Run the command line; a user's mistake is a message on standard error, never a traceback.
+
+    Commands that talk to people or to other machines listen to Ctrl-C themselves. All others run
+    in a thread, so that it need not wait for compiled code.
+    """
+    if sys.argv[1:2] in (["federation"], ["identity"]):
+        sys.exit(_run())
+    sys.exit(interrupts.in_thread(_run))
+
+
+def _run() -> int:
+    """Run a command. Returns the exit code."""
     try:
         app()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except FedMMFError as error:
         remedy = f" ({error.flags})" if error.flags else ""
-        errors.print(f"[bold red]error:[/] {_plain(str(error) + remedy)}", soft_wrap=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        errors.print("[yellow]interrupted[/]")
-        sys.exit(130)
+        return _fail(f"{error}{remedy}", error.exit_code)
     except BrokenPipeError:  # the reader, such as head, has seen enough
-        sys.stderr.close()
-        sys.exit(1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return _fail(_of_system(error), 1)
+    except MemoryError as error:
+        return _fail(f"this needs more memory than there is ({error}); take fewer ratings", 1)
+    return 0
 
 
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
+def _fail(text: str, code: int) -> int:
+    with suppress(OSError):  # nobody may be listening
+        errors.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+    return code
+
+
+def _of_system(error: OSError) -> str:
+    place = error.filename or "the output"
+    return f"{place} cannot be read or written: {error.strerror or error}; choose another place"

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import DataChoice, JsonOption
+from fedmmf.cli.files import require_folder, written
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, lead, plain, print_json, progress_bar, results, stamped, table
+from fedmmf.cli.output import errors, lead, plain, print_json, results, stamped, steps_bar, table
 from fedmmf.config import MaskSettings, Settings
 from fedmmf.headline import SUMMED
 from fedmmf.reports import write_report
@@ -34,9 +35,10 @@ def audit(
     """Attack masked ratings and messages, and say who would be exposed."""
     from fedmmf.audit import audit as run_audit  # slow to load, and rarely needed
 
+    require_folder(out, "--out")
     ratings = data.load()
-    with progress_bar(ratings.name) as progress:
-        found = run_audit(ratings, settings, lambda done, of: progress("attacks", done, of))
+    with steps_bar(ratings.name) as progress:
+        found = run_audit(ratings, settings, progress)
     found = stamped(found)
     if out is not None:
         _write(found, out)
@@ -47,9 +49,10 @@ def audit(
 
 
 def _write(found: AuditResult, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "audit.json").write_text(json_format.dumps(found.to_json_dict(), indent=2) + "\n")
-    write_report(found, out / "report.html")
+    with written(out / "audit.json") as partial:
+        partial.write_text(json_format.dumps(found.to_json_dict(), indent=2) + "\n")
+    with written(out / "report.html") as partial:
+        write_report(found, partial)
     errors.print(f"written to {out}: audit.json, report.html")
 
 

@@ -19,6 +19,7 @@ from fedmmf.bench.measuring import peak_gigabytes
 from fedmmf.bench.ranking_peers import missing_rankers
 from fedmmf.cli import bench_secagg
 from fedmmf.cli.choices import DataChoice, DataOption, JsonOption, UnusedSeedOption
+from fedmmf.cli.files import GOING_ON
 from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import (
     Columns,
@@ -101,9 +102,7 @@ class ListsTried:
     data: DataChoice = _RANKED
     test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
     splits: Annotated[int, typer.Option(min=1, help="Random splits, from --seed on.")] = 1
-    out: Annotated[Path | None, typer.Option(help="Folder of results; a killed run continues.")] = (
-        None
-    )
+    out: Annotated[Path | None, GOING_ON] = None
 
 
 @app.command("ranking", epilog="Example: fedmmf bench ranking --data ml-100k --splits 3")

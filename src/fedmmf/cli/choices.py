@@ -20,9 +20,7 @@ _PANEL = "Data"
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
 ]
-SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, help=f"{Settings.model_fields['seed'].description}.")
-]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every random stream.")]
 UnusedSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Accepted by every command; nothing here is random.")
 ]
@@ -62,6 +60,10 @@ def parse_edges(text: str) -> tuple[float, ...]:
 
 def _data(text: str, *flags: str, **more: Any) -> Any:
     return typer.Option(*flags, help=text, rich_help_panel=_PANEL, **more)
+
+
+def _test(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Test", **more)
 
 
 DataOption = Annotated[
@@ -157,27 +159,23 @@ class DataChoice:
 class HeldBack:
     """What a model is tested on, and how."""
 
-    test: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of ratings to test on; 0: none.")
-    ] = 0.2
-    test_file: Annotated[
-        Path | None, typer.Option(help="Test on this file instead, as in u1.test.")
-    ] = None
+    test: Annotated[float, _test("Share of ratings to test on; 0: none.", min=0, max=1)] = 0.2
+    test_file: Annotated[Path | None, _test("Test on this file instead, as in u1.test.")] = None
     split: Annotated[
         str,
-        typer.Option(
+        _test(
+            "Test at random, on the latest, or on a split of the set's publisher, as u1.",
             metavar="random|time|NAME",
-            help="Test at random, on the latest, or on a split of the set's publisher, as u1.",
         ),
     ] = "random"
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Also rank: nDCG, recall and more of the N best, and popularity."),
+        _test("Also rank: nDCG, recall and more of the N best, and popularity.", min=1),
     ] = None
     relevant_from: Annotated[
         float | None,
-        typer.Option(
-            help="--top: the rating from which on an item is relevant.",
+        _test(
+            "--top: the rating from which on an item is relevant.",
             show_default="three quarters up the scale",
         ),
     ] = None

@@ -8,6 +8,7 @@ import polars as pl
 import typer
 
 from fedmmf.cli.choices import JsonOption, SeedOption
+from fedmmf.cli.files import require_file, written
 from fedmmf.cli.output import print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import show
 from fedmmf.config import Settings, names_for
@@ -29,6 +30,7 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Train FedMF and FedMMF with each mask on made-up ratings, then recommend to one user."""
+    require_file(report, "--report")
     ratings = load("synthetic")
     training, testing = ratings.split(test=0.2, seed=seed)
     plans = [*((mask, "sgd") for mask in names_for("mask")), *((mask, "vb") for mask in _BY_VB)]
@@ -38,7 +40,8 @@ def demo(
     user = ratings.user_ids[0].item()
     items = best.recommend(user, n=10)
     found = _together(runs, user, _name(of_best), items)
-    write_report(found, report)
+    with written(report) as partial:
+        write_report(found, partial)
     if json:
         print_json(found.to_json_dict())
         return

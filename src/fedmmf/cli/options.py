@@ -120,7 +120,8 @@ def setting_option(name: str, default: Any) -> inspect.Parameter:
     kind, more = _shown_as(name, field.annotation)
     flag = name.replace("_", "-")
     switch = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
-    help_text, panel = f"{field.description}.", _PANELS[name]
+    text, panel = str(field.description), _PANELS[name]
+    help_text = f"{text[0].upper()}{text[1:]}."
     option = typer.Option(switch, help=help_text, rich_help_panel=panel, **more)
     return _option(name, Annotated[kind, option], default)
 

@@ -1,6 +1,7 @@
 """How commands speak: results on standard output, everything else on standard error."""
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from fedmmf.cli.tables import FittingTable, plain, size
 from fedmmf.watching import Report, bars
 
 if TYPE_CHECKING:  # help is shown without them
@@ -28,7 +28,19 @@ errors = Console(stderr=True)
 
 def print_json(value: Any) -> None:
     """Print exactly one JSON object."""
-    print(json.dumps(value, indent=2, default=_to_plain, allow_nan=False))  # noqa: T201
+    text = json.dumps(_finite(value), indent=2, allow_nan=False)
+    print(text, flush=True)  # noqa: T201
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that are none, which JSON has no other word for."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if not isinstance(value, str) and hasattr(value, "item"):  # numpy's, which is not loaded here
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def stamped(found: Stamped) -> Stamped:
@@ -45,36 +57,14 @@ def lead(found: "TrainResult | AuditResult") -> None:
         results.print(f"[bold]{plain(line)}[/]", highlight=False)
 
 
-def _to_plain(value: Any) -> Any:
-    if hasattr(value, "item"):  # a number of numpy, which is not loaded for this
-        return value.item()
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
-
-
-def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
+def table(title: str, columns: list[str], rows: list[list[str]]) -> FittingTable:
     """A table whose first column is text and whose others are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold")
-    for position, column in enumerate(columns):
-        is_first = position == 0
-        made.add_column(
-            column,
-            justify="left" if is_first else "right",
-            no_wrap=is_first,
-            overflow="fold",  # on a narrow terminal over several lines: half a key is no key
-        )
-    for row in rows:
-        made.add_row(*map(plain, row))
-    return made
-
-
-def plain(text: str) -> str:
-    """A text that may be anybody's, such as a title: no markup in it, and no control characters."""
-    return escape("".join(mark for mark in text if mark.isprintable() or mark == "\n"))
+    return FittingTable(title, columns, rows)
 
 
 def shown(value: float | None, form: str = ".4f") -> str:
     """A figure as tables show it; a dash where there is none."""
-    return "-" if value is None else format(value, form)
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
 
 
 def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
@@ -91,10 +81,25 @@ def reading_of(name: str) -> Iterator[None]:
     if not errors.is_terminal or not path.is_file():
         yield
         return
-    with errors.status(f"reading {plain(path.name)}, {path.stat().st_size / 1e6:,.1f} MB"):
+    with errors.status(f"reading {plain(path.name)}, {size(path.stat().st_size)}"):
         yield
 
 
 def progress_bar(label: str) -> AbstractContextManager[Report]:
     """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
     return bars(label, errors)
+
+
+@contextmanager
+def steps_bar(label: str) -> Iterator[Report]:
+    """What is being done, and how far: one bar on a terminal, else a line at each step."""
+    with bars(label, errors, is_one=True) as progress:
+
+        def report(what: str, done: int, total: int) -> None:
+            if errors.is_terminal:
+                progress(what, done, total)
+            else:
+                text = f"{label}: {done + 1} of {total}: {what}"
+                errors.print(text, soft_wrap=True, markup=False, highlight=False)
+
+        yield report

@@ -10,6 +10,7 @@ import polars as pl
 import typer
 
 from fedmmf.cli.choices import JsonOption, Reading, Writing
+from fedmmf.cli.files import require_file, written
 from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.config import Settings
@@ -118,6 +119,7 @@ class ListOutputs:
         if self.out is not None and self.out.suffix not in _FORMATS:
             known = " or ".join(_FORMATS)
             raise SettingsError(f"--out must be a file that ends in {known}; got {self.out}")
+        require_file(self.out, "--out")
 
 
 @expanded
@@ -219,10 +221,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write(lists: pl.DataFrame, path: Path) -> None:
-    try:
-        lists.write_csv(path) if path.suffix == ".csv" else lists.write_parquet(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+    with written(path) as partial:
+        lists.write_csv(partial) if path.suffix == ".csv" else lists.write_parquet(partial)
 
 
 def show(best: pl.DataFrame, whom: str) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 
 from fedmmf import __version__, checkpoint
 from fedmmf.arrays import Array
+from fedmmf.checkpoint import Held
 from fedmmf.config import Settings
 from fedmmf.data.brought import pairs_of, ratings_of
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
@@ -17,6 +18,7 @@ from fedmmf.given import as_ids, is_many
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
 from fedmmf.model.accuracy import Accuracy, evaluated
 from fedmmf.model.asked import require_ratings, test_of
+from fedmmf.model.checking import DAMAGED, require_sound
 from fedmmf.model.describing import short_signature, with_settings
 from fedmmf.model.display import html_of
 from fedmmf.model.learned import Learned
@@ -101,7 +103,7 @@ class FedMMF(SklearnSide):
         *,
         scale: ScaleLike | None = None,
         progress: Watching = None,
-        checkpoint: str | Path | None = None,
+        checkpoint: str | Path | Held | None = None,
         real: bool = False,
     ) -> Self:
         """Train masks and factors on the ratings.
@@ -116,10 +118,11 @@ class FedMMF(SklearnSide):
             scale: of the ratings, as (1, 5), where they are no `Ratings`; None: found in them.
             progress: True: bars; or a function, called with (stage, done, total).
             checkpoint: a file to write now and then; where it exists, training continues from it.
+                It is deleted in the end; that of a `Held` is not.
             real: run every party and every message of the protocols instead of the simulation:
                 the same result, slowly.
         """
-        path = None if checkpoint is None else Path(checkpoint)
+        path = Path(checkpoint) if isinstance(checkpoint, str) else checkpoint
         found = ratings_of(ratings, y, scale)
         require_ratings(found, self._asked)
         self._settings = settled(self._asked, found)
@@ -320,10 +323,15 @@ class FedMMF(SklearnSide):
         try:
             model = cls(**meta["settings"])
             model._learned = Learned.from_arrays(arrays, meta)
+            require_sound(model._learned)
         except KeyError as missing:
             raise CheckpointError(
                 f"{path} was written by another version of fedmmf, {meta.get('version')}: it has "
                 f"no {missing}; fit the model again"
+            ) from None
+        except DAMAGED as error:
+            raise CheckpointError(
+                f"{path} is damaged, or was not written by fedmmf: {error}; fit the model again"
             ) from None
         return model
 
