@@ -9,7 +9,8 @@ import typer
 from fedmmf.cli.choices import DataChoice, JsonOption
 from fedmmf.cli.files import require_folder, written
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, lead, plain, print_json, results, stamped, steps_bar, table
+from fedmmf.cli.output import errors, lead, print_json, results, stamped, steps_bar, table
+from fedmmf.cli.tables import plain
 from fedmmf.config import MaskSettings, Settings
 from fedmmf.headline import SUMMED
 from fedmmf.reports import write_report

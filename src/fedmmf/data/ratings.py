@@ -27,23 +27,16 @@ from fedmmf.data.frames import (
     to_polars,
     warn_of_ids,
 )
+from fedmmf.data.places import ItemIndex, bounds, code_of
 from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.values import with_numbers
-from fedmmf.errors import DataError, SettingsError, UnknownNameError
+from fedmmf.errors import DataError, SettingsError
 from fedmmf.scale import RatingScale, ScaleLike
 
 FeaturesLike = ItemFeatures | str | Path | Any
 """Item features ready-made, or a path or frame to make them from."""
 ProfilesLike = UserProfiles | str | Path | Any
 """User profiles ready-made, or a path or frame to make them from."""
-
-
-@dataclass(frozen=True)
-class ItemIndex:
-    """Where each item's ratings are: those of item i are at `order[indptr[i]:indptr[i + 1]]`."""
-
-    indptr: npt.NDArray[np.int64]  # (n_items + 1,)
-    order: npt.NDArray[np.int64]  # (n,) positions in the columns, sorted by (item, user)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -262,22 +255,22 @@ class Ratings:
     @cached_property
     def by_user(self) -> npt.NDArray[np.int64]:
         """Bounds of each user's ratings: user u has the columns' rows `[u]:[u + 1]` of this."""
-        return _bounds(self.user_codes, self.n_users)
+        return bounds(self.user_codes, self.n_users)
 
     @cached_property
     def by_item(self) -> ItemIndex:
         """Where each item's ratings are."""
         order = np.argsort(self.item_codes, kind="stable").astype(np.int64, copy=False)
         order.flags.writeable = False
-        return ItemIndex(_bounds(self.item_codes, self.n_items), order)
+        return ItemIndex(bounds(self.item_codes, self.n_items), order)
 
     def user_code(self, user_id: int | str) -> int:
         """Return a user's code; an integer id may also be given as text."""
-        return _code(self.user_ids, user_id, "user", self.name)
+        return code_of(self.user_ids, user_id, "user", self.name)
 
     def item_code(self, item_id: int | str) -> int:
         """Return an item's code; an integer id may also be given as text."""
-        return _code(self.item_ids, item_id, "item", self.name)
+        return code_of(self.item_ids, item_id, "item", self.name)
 
     def select(self, keep: npt.NDArray[np.bool_]) -> Self:
         """Return the ratings where the mask `keep`, (n,), holds, with the same users and items."""
@@ -381,24 +374,3 @@ class Ratings:
         if self.timestamps is not None:
             columns["timestamp"] = self.timestamps
         return pl.DataFrame(columns)
-
-
-def _bounds(codes: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
-    indptr = np.zeros(size + 1, dtype=np.int64)  # (size + 1,)
-    np.cumsum(np.bincount(codes, minlength=size), out=indptr[1:])
-    indptr.flags.writeable = False
-    return indptr
-
-
-def _code(ids: npt.NDArray[Any], wanted: int | str, kind: str, name: str) -> int:
-    try:
-        key = ids.dtype.type(wanted)
-    except (ValueError, OverflowError):
-        key = None
-    if key is not None:
-        code = int(np.searchsorted(ids, key))
-        if code < len(ids) and ids[code] == key:
-            return code
-    raise UnknownNameError(
-        f"{name!r} has no {kind} {wanted!r}; its {len(ids):,} {kind}s include {ids[0].item()!r}."
-    )
