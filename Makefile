@@ -4,10 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo federation-demo test lint format bench fuzz deviations faults clean
+.PHONY: demo federation-demo test lint format docs notebook bench fuzz deviations faults clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedmmf demo
+	@echo 'To call fedmmf by its name: . $(BIN)/activate'
+	@echo 'Then try: fedmmf train --data synthetic --mask lr --report run.html'
 
 federation-demo: $(INSTALLED)
 	$(BIN)/python examples/federation_demo.py
@@ -23,6 +25,15 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Warnings are errors: see mkdocs.yml. The variable silences news about the theme's successor.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo 'Open site/index.html. Search needs a server: $(BIN)/python -m http.server -d site -b 127.0.0.1'
+
+# Needs ml-100k. Keeps what the notebook prints and draws.
+notebook: $(INSTALLED)
+	$(BIN)/python examples/print_notebook.py
 
 # Needs ml-100k and ml-1m (`fedmmf data get`, or FEDMMF_DATA). torch first: lenskit would take a
 # CUDA build.
@@ -56,5 +67,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -56,7 +56,7 @@ def test_groups_are_called_as_people_see_them():
 
 def test_a_component_can_be_used_alone():
     assert MaskSettings(mask="fm").folds == 5
-    with pytest.raises(ValidationError, match="should be 'none', 'mean'"):
+    with pytest.raises(ValidationError, match="should be 'auto', 'none', 'mean'"):
         MaskSettings(mask="ridge")
 
 
@@ -65,7 +65,10 @@ def test_a_component_can_be_used_alone():
     [
         ({"factor": 3}, "unknown setting 'factor'"),
         ({"factors": 0}, "factors should be greater than or equal to 1; got 0"),
-        ({"mask": "ridge"}, "mask should be 'none', 'mean', 'lr', 'fm' or 'nn'; got 'ridge'"),
+        (
+            {"mask": "ridge"},
+            "mask should be 'auto', 'none', 'mean', 'lr', 'fm' or 'nn'; got 'ridge'",
+        ),
         ({"mask": 3}, "mask should be a valid string; got 3"),
         ({"solver": "als"}, "solver should be 'sgd' or 'vb'; got 'als'"),
         ({"aggregation": "none"}, "aggregation should be 'secure', 'homomorphic-paillier'"),

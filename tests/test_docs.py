@@ -1,8 +1,10 @@
 """README and docs say what is so: code runs, commands parse, links, files, tests, figures exist."""
 
 import doctest
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,6 +56,36 @@ def test_examples_in_docstrings_run():
 
 # Commands
 
+SHELL = 'set -euo pipefail; fedmmf() { "$PYTHON" -m fedmmf "$@"; }\n'
+
+
+def shell_of(page):
+    """The blocks of a page that are marked as shell, one after the other; empty: none."""
+    return "".join(block for language, block in fenced(page) if language == "sh")
+
+
+def run_shell(script, folder):
+    return subprocess.run(
+        ["bash", "-c", SHELL + script],  # noqa: S607 - wherever it is
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": sys.executable},
+        cwd=folder,
+        check=False,
+    )
+
+
+@per_page([page for page in PAGES if shell_of(page)])
+def test_shell_blocks_run_as_they_stand(page, tmp_path):
+    done = run_shell(shell_of(page), tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_command_that_fails_in_a_shell_block_is_noticed(tmp_path):
+    done = run_shell("fedmmf data info nowhere.csv\necho went on\n", tmp_path)
+    assert done.returncode != 0
+    assert "went on" not in done.stdout
+
 
 def commands_of(page):
     """Every command line that a page shows, in fenced blocks and in running text."""
@@ -77,7 +109,7 @@ def parse(line, command):
             assert flag in flags_of(command), f"{line!r}: {command.name} has no {flag}"
         elif commands := getattr(command, "commands", {}):
             assert word in commands, f"{line!r}: {command.name} has no command {word}"
-            command = commands[word]
+            command = command.get_command(None, word)
 
 
 COMMANDS = [

@@ -12,7 +12,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "fedmmf"
 BASE = {"arrays", "errors", "rng", "scale", "registry", "lists", "config", "checkpoint", "typed"}
-BASE |= {"interactions", "kept", "mistakes", "population", "results"}
+BASE |= {"given", "headline", "interactions", "kept", "mistakes", "population", "results"}
+BASE |= {"watching"}
 
 # room -> rooms of this package that it may import, in the order in which data flows
 ALLOWED = {
@@ -22,6 +23,8 @@ ALLOWED = {
     "scale": {"errors"},
     "registry": {"errors"},
     "lists": {"arrays"},
+    "given": {"arrays", "errors"},  # what Python users hand over
+    "watching": {"errors"},
     "population": {"arrays", "lists", "scale"},
     "mistakes": set(),
     "interactions": {"arrays"},
@@ -29,8 +32,9 @@ ALLOWED = {
     "checkpoint": {"arrays", "errors"},
     "typed": {"errors"},
     "kept": {"errors"},
-    "results": {"typed"},
-    "data": {"arrays", "errors", "registry", "rng", "scale"},
+    "headline": set(),
+    "results": {"headline", "typed"},
+    "data": {"arrays", "errors", "given", "registry", "rng", "scale"},
     "masks": {"arrays", "errors", "interactions", "lists", "population", "registry", "scale"},
     "solvers": {"arrays", "errors", "interactions", "registry", "scale"},
     "wire": {"arrays", "errors", "population", "scale", "solvers"},
@@ -66,9 +70,11 @@ ALLOWED = {
     | {"sums", "transports"},
     "bench": BASE
     | {"data", "engines", "evaluation", "model", "secagg", "simulation", "solvers", "sums"},
+    "interop": BASE | {"masks", "model"},
     "cli": BASE
-    | {"audit", "bench", "data", "federation", "identity", "masks", "model", "paper", "reports"}
-    | {"site"},
+    | {"audit", "bench", "data", "engines", "federation", "identity", "interop", "masks"}
+    | {"model", "paper"}
+    | {"reports", "site"},
     "__init__": set(),  # imports lazily, by name
     "__main__": {"cli"},
 }
@@ -273,6 +279,31 @@ def test_a_device_loads_these_files_and_no_others(solver, variant):
     assert {name for name in packages if not name.startswith("_")} <= {
         "fedmmf", "numpy", "cryptography", "cffi",
     }  # fmt: skip
+
+
+HEAVY = {"matplotlib", "numba", "pandas", "polars", "pydantic", "rich", "scipy", "sklearn", "typer"}
+STARTS = {
+    "import fedmmf": set(),
+    "import fedmmf.party": set(),
+    "from fedmmf import FedMMF": {"polars", "pydantic"},
+    "from fedmmf import Ratings, load": {"polars"},
+    "import fedmmf.cli.app": {"rich", "typer"},
+    "import fedmmf.cli.app as a; a.app(['--help'], standalone_mode=False)": {"rich", "typer"},
+    "from typer.main import get_command as g; import fedmmf.cli.app as a; "
+    "g(a.app).get_command(None, 'train')": {"rich", "typer", "polars", "pydantic"},
+}
+
+
+@pytest.mark.parametrize("code", STARTS)
+def test_nobody_waits_for_what_is_not_needed_yet(code):
+    """`fedmmf bench imports` says how long each takes."""
+    loaded = {name.split(".")[0] for name in loaded_by(code)}
+    assert loaded & HEAVY <= STARTS[code]
+
+
+def test_help_needs_no_numbers():
+    code = "import fedmmf.cli.app as a; a.app(['--help'], standalone_mode=False)"
+    assert "numpy" not in loaded_by(code)
 
 
 def test_no_name_is_used_for_two_classes():

@@ -1,7 +1,9 @@
 """Arrays and their description in one file, written whole or not at all."""
 
+import contextlib
 import json
 import os
+import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +15,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
 
 _META = "meta.json"
+_partial: set[Path] = set()  # files that are being written
 # What numpy, zip and JSON raise for files that somebody damaged or made up.
 _UNREADABLE = (
     OSError,
@@ -27,10 +30,46 @@ _UNREADABLE = (
 )
 
 
+class Held:
+    """The newest state of a training: in memory, and in a file where one is named.
+
+    Whoever makes one decides when its file may go; see `remove`.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.reached = ""  # how far the training was, for people
+        self.is_finished = False
+        self._state: tuple[dict[str, Array], dict[str, Any]] | None = None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is anything to write."""
+        return self._state is not None
+
+    def hold(self, arrays: Mapping[str, Array], meta: dict[str, Any], reached: str) -> None:
+        """Take a copy of a state; the training goes on in its own arrays."""
+        self._state = ({name: np.array(value) for name, value in arrays.items()}, meta)
+        self.reached = reached
+
+    def write(self, path: Path | None = None) -> None:
+        """Write the newest state, if there is one: to this file, or else to its own."""
+        target = path or self.path
+        if target is not None and self._state is not None:
+            save(target, *self._state)
+
+    def remove(self) -> None:
+        """Delete the file: nobody needs it any more."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
 def save(path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-    """Write arrays and a JSON description; a crash leaves the old file as it was."""
-    partial = path.with_name(path.name + ".part")
+    """Write arrays and a JSON description; a crash or a full disk leaves the old file as it was."""
+    # Of this thread alone: while one writes, another may have to, because somebody interrupts.
+    partial = path.with_name(f"{path.name}.{threading.get_ident():x}.part")
     text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    _partial.add(partial)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
@@ -39,16 +78,35 @@ def save(path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> No
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror}") from None
+        _unlink(partial)
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror or error}; free some space, or name "
+            "another file"
+        ) from None
+    finally:
+        _partial.discard(partial)
+
+
+def remove_partial() -> None:
+    """Delete what is half written, before a process ends without another word."""
+    for path in list(_partial):
+        _unlink(path)
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):  # it may never have been there
+        path.unlink()
 
 
 def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read what `save` wrote; `kind` must be the description's own."""
     if not path.exists():
         raise CheckpointError(f"there is no {kind} at {path}")
-    if not zipfile.is_zipfile(path):
-        raise CheckpointError(f"{path} is not a fedmmf {kind}")
+    if path.is_dir():
+        raise CheckpointError(f"a fedmmf {kind} is a file; {path} is a folder. Name a file in it")
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is another kind of file")
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays.pop(_META).tobytes())

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from fedmmf.errors import SettingsError
-from fedmmf.mistakes import explained
+from fedmmf.mistakes import either, explained
 from fedmmf.registry import Registry, imported
 
 Step = Literal["sum", "mean", "adam"]
@@ -34,6 +34,8 @@ MaskFit = Literal["auto", "alone", "joint"]
 Likelihood = Literal["gaussian", "ordinal"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+AUTO = "auto"  # a mask that is chosen when the items are known
+
 # Import paths: a solver or an engine may want settings, which must not need them to be loaded.
 REGISTERED = {
     "mask": "fedmmf.masks:FAMILIES",
@@ -43,7 +45,7 @@ REGISTERED = {
 }
 _CHOSEN_BY_SHARING = ("plain", "adaptive")  # ways to sum that `sharing` asks for by itself
 _SIGNED = ("secure", "dp")  # ways to sum whose parties can sign
-_JOINED = ("mean", "lr", "fm", "nn")  # masks that can be estimated with the factors
+_JOINED = (AUTO, "mean", "lr", "fm", "nn")  # masks that can be estimated with the factors
 _DP_ROUNDS, _DP_HELD_OUT = 30, 0.0  # each round and each sum without noise would cost privacy
 
 
@@ -52,6 +54,11 @@ def names_for(setting: str) -> tuple[str, ...]:
     known = _registry(setting).names()
     excluded = _CHOSEN_BY_SHARING if setting == "aggregation" else ()
     return tuple(name for name in known if name not in excluded)
+
+
+def choices_for(setting: str) -> tuple[str, ...]:
+    """What may be said for it: these names, and for masks `auto`."""
+    return (*((AUTO,) if setting == "mask" else ()), *names_for(setting))
 
 
 def _registry(setting: str) -> Registry[Any]:
@@ -68,9 +75,9 @@ class SettingsPart(BaseModel):
     @field_validator(*REGISTERED, check_fields=False)
     @classmethod
     def _is_registered(cls, name: str, about: ValidationInfo) -> str:
-        known = names_for(str(about.field_name))
+        known = choices_for(str(about.field_name))
         if name not in known:
-            raise ValueError(f"should be {_either(known)}")
+            raise ValueError(f"should be {either(known)}")
         return name
 
 
@@ -79,7 +86,10 @@ class MaskSettings(SettingsPart):
 
     title = "Mask"
 
-    mask: str = Field("lr", description="private model of each party")
+    mask: str = Field(
+        AUTO,
+        description="private model of each party; auto: lr where items have features, else mean",
+    )
     mask_strength: Positive | Literal["auto"] | None = Field(
         None, description="regularisation of the mask; auto: each party picks by held-out error"
     )
@@ -386,10 +396,4 @@ def _able_to(ability: str) -> tuple[str, ...]:
 
 def _solvers_that(ability: str) -> str:
     """The same in words."""
-    return _either(_able_to(ability))
-
-
-def _either(names: tuple[str, ...]) -> str:
-    """Alternatives in words: 'a', 'b' or 'c'."""
-    *some, last = map(repr, names)
-    return f"{', '.join(some)} or {last}" if some else last
+    return either(_able_to(ability))

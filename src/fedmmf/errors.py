@@ -12,6 +12,10 @@ class FedMMFError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def __init__(self, *words: object, flags: str = "") -> None:
+        super().__init__(*words)
+        self.flags = flags  # the same remedy on the command line, which alone shows it
+
 
 class SettingsError(FedMMFError):
     """A setting is unknown, out of range, or does not fit the others."""

@@ -24,3 +24,9 @@ def _explain_field(name: str, rules: list[str], given: Any, model: type[BaseMode
         return f"unknown setting {name!r}; the settings are {', '.join(model.model_fields)}"
     meaning = model.model_fields[name].description
     return f"{name} {' or '.join(rules)}; got {given!r} ({meaning})"
+
+
+def either(names: tuple[str, ...]) -> str:
+    """Alternatives in words: 'a', 'b' or 'c'."""
+    *some, last = map(repr, names)
+    return f"{', '.join(some)} or {last}" if some else last

@@ -7,7 +7,6 @@ loads only what it uses. Another package adds a member by an entry point of the 
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from fedmmf.errors import SettingsError, UnknownNameError
@@ -76,6 +75,8 @@ class Registry(Generic[Member]):
     def _look_around(self) -> None:
         """Read the entry points, once; a name of this package is not replaced by them."""
         if not self._is_complete:
+            from importlib.metadata import entry_points  # a party that names nothing needs none
+
             self._is_complete = True
             for point in entry_points(group=self.group):
                 self._homes.setdefault(point.name, point.value)

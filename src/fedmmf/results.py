@@ -7,10 +7,11 @@ import platform
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, FiniteFloat, computed_field, model_validator
 
+from fedmmf import headline
 from fedmmf.typed import Typed
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -195,7 +196,11 @@ class _RunFacts(Typed):
         protection: what is hidden from whom under these settings, in sentences.
         version: of fedmmf.
         versions: of what else the run was made with.
+        made: when, by the clock of the machine; commands tell, and so `command`.
+        command: what was typed.
     """
+
+    _simulated: ClassVar[str] = SIMULATED
 
     data: str
     synthetic: bool = False
@@ -204,24 +209,41 @@ class _RunFacts(Typed):
     protection: tuple[str, ...] = Field((), repr=False)
     version: str = ""
     versions: dict[str, str] = Field({}, repr=False)
+    made: str = ""
+    command: str = Field("", repr=False)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def run_kind(self) -> str:
         """`simulated` in words, which belong beside whatever says how sums were made."""
-        return SIMULATED if self.simulated else REAL
+        return self._simulated if self.simulated else REAL
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> str:
+        """What it came to, in one sentence."""
+        return headline.of(self)
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def in_clear(self) -> str | None:
+        """Who is in the clear, and what that is worth; None under strict sharing."""
+        return headline.in_clear(self)
 
     @property
     def sharing(self) -> str:
         """Who shared what, how it was summed, and whether anything was sent at all."""
         said, batch = self.settings, self.settings.get("batch", 1)
-        words = [said.get("sharing"), said.get("aggregation")]
+        words = [said.get("sharing")]
+        words += [said.get("aggregation")] * (said.get("sharing") != "plain")  # which sums in none
         words += ["signed"] * bool(said.get("signed")) + [f"batches of {batch}"] * (batch > 1)
         return f"{', '.join(str(word) for word in words if word)} ({self.run_kind})"
 
 
 class TrainResult(_RunFacts):
     """What `fedmmf train --json` prints; its keys are a contract.
+
+    What is worked out comes first: `run_kind`, `verdict` and, where somebody is, `in_clear`.
 
     Attributes:
         rmse: on test ratings, and so mae; None where nothing was kept for a test.
@@ -278,6 +300,12 @@ class DemoResult(Typed):
 
     runs: tuple[TrainResult, ...] = Field(min_length=1)
     recommended: RecommendedList | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_kind(self) -> str:
+        """Of its runs, which are all alike."""
+        return self.runs[0].run_kind
 
 
 class AttackOutcome(Typed):
@@ -336,9 +364,12 @@ class AuditResult(_RunFacts):
         messages: attacks on messages of real parties, by what is attacked.
         sentences: what each attack found, the worst first.
         verdicts: what it comes to, by how users would share.
+        recovered_users: how many of those in the clear some attack recovers.
         j: how J is spread over users.
         tradeoff: what other thresholds would bring.
     """
+
+    _simulated: ClassVar[str] = "simulated: one process held all ratings"
 
     recovered_share: Share
     audit_limit: Share
@@ -348,6 +379,7 @@ class AuditResult(_RunFacts):
     messages: dict[str, tuple[AttackOutcome, ...]] = Field({})
     sentences: tuple[str, ...] = ()
     verdicts: dict[str, str] = Field({})
+    recovered_users: Count | None = None
     j: Histogram | None = Field(None, repr=False)
     tradeoff: tuple[TradeoffPoint, ...] = Field((), repr=False)
 

@@ -32,6 +32,22 @@ class RatingScale:
             )
 
     @classmethod
+    def of(cls, given: "ScaleLike") -> Self:
+        """Return a scale from (min, max) or (min, max, step); a scale stays as it is.
+
+        Without a step, it is 1, or the whole span where that is less.
+        """
+        if isinstance(given, cls):
+            return given
+        parts = list(given) if isinstance(given, tuple | list) else []
+        if len(parts) not in (2, 3) or not all(map(_is_number, parts)):
+            raise SettingsError(
+                f"A rating scale is (min, max) or (min, max, step), such as (1, 5); got {given!r}."
+            )
+        low, high, *step = map(float, parts)
+        return cls(low, high, step[0] if step else min(1.0, high - low))
+
+    @classmethod
     def found_in(cls, values: npt.ArrayLike) -> Self:
         """Return the scale that data show: its extremes and its smallest gap.
 
@@ -77,3 +93,10 @@ class RatingScale:
 
     def __str__(self) -> str:
         return f"{self.min:g}..{self.max:g} in steps of {self.step:g}"
+
+
+ScaleLike = RatingScale | tuple[float, ...]  # ready-made, or (min, max) or (min, max, step)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ keys are passed over, so that a newer run can be read.
 
 import math
 from collections.abc import Mapping
+from html import escape
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +36,22 @@ def _as_json_holds(value: Any) -> Any:
     return value
 
 
+def html_table(title: str, rows: Mapping[str, Any]) -> str:
+    """Two columns of words and figures for notebooks, without colours: any theme can show it."""
+    lines = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(_shown(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<table><caption>{escape(title)}</caption><tbody>{lines}</tbody></table>"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
 class Typed(BaseModel):
     """What all results share: how they are made, printed and read."""
 
@@ -43,6 +60,16 @@ class Typed(BaseModel):
     def to_json_dict(self) -> dict[str, Any]:
         """Everything as JSON holds it; `from_json_dict` reads it back."""
         return self.model_dump(mode="json")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: single figures and words; what has parts is named at the end."""
+        values = {name: value for name, value in self if value is not None}
+        plain = {
+            name: value for name, value in values.items() if isinstance(value, str | int | float)
+        }
+        parts = [name for name in values if name not in plain]
+        more = {"more in": ", ".join(parts)} if parts else {}
+        return html_table(type(self).__name__, plain | more)
 
     @classmethod
     def from_json_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -63,11 +90,13 @@ class Typed(BaseModel):
 
     @model_serializer(mode="wrap")
     def _leave_out_what_was_not_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A null says that a figure has no value; one that nobody asked for is not there at all."""
-        said = self.model_fields_set
-        return {
-            name: value for name, value in dump(self).items() if value is not None or name in said
-        }
+        """A null says that a figure has no value; one that nobody asked for is not there at all.
+
+        What is worked out comes first: it says what kind of run the rest is of.
+        """
+        said, worked_out = self.model_fields_set, type(self).model_computed_fields
+        ordered = sorted(dump(self).items(), key=lambda pair: pair[0] not in worked_out)
+        return {name: value for name, value in ordered if value is not None or name in said}
 
 
 def _explain(error: ValidationError, most: int = 60) -> str:

@@ -55,10 +55,10 @@ def test_a_sum_without_the_user_is_the_sum_of_the_others(small):
     np.testing.assert_allclose(own, uploads.updates[1], atol=1e-4)
 
 
-def test_it_is_told_after_each_step(small):
+def test_it_is_told_before_each_step(small):
     told = []
-    record_strict(*started(small, "strict"), tell=lambda: told.append(None))
-    assert len(told) == 3  # prepared, and two rounds
+    record_strict(*started(small, "strict"), tell=told.append)
+    assert told == ["secure sums are prepared", *["a round between real parties"] * 2]
 
 
 def test_a_party_that_does_not_take_part_is_not_passed_over(small):

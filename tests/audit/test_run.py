@@ -14,6 +14,7 @@ from fedmmf.audit.run import investigate
 from fedmmf.audit.verdicts import CLEAR, SUMMED
 from fedmmf.config import Settings
 from fedmmf.errors import DataError
+from fedmmf.model import FedMMF
 from fedmmf.party.policy import Private
 from fedmmf.results import AuditResult
 from fedmmf.simulation import prepare
@@ -31,6 +32,14 @@ def test_everybody_who_would_share_in_the_clear_is_recovered(found, small):
     assert 0 < n < small.n_users
     told = f"{n} of {n} users who would share in the clear are recovered by inversion: at least 90%"
     assert any(sentence.startswith(told) for sentence in found.sentences)
+
+
+def test_the_groups_are_those_of_a_training_with_the_same_masks(found, small):
+    trained = FedMMF(**ADAPTIVE.changed(rounds=1).model_dump()).fit(small).privacy()
+    for name in ("mean_j", "mean_relative_j", "j_follows_variance", "users_in_clear"):
+        assert getattr(found.privacy, name) == pytest.approx(getattr(trained, name))
+    assert found.recovered_users == found.privacy.users_in_clear
+    assert ADAPTIVE.threshold_j in [point.threshold_j for point in found.tradeoff]
 
 
 def test_groups_split_the_users_by_j(found, small):
@@ -146,10 +155,11 @@ def test_parties_that_audit_themselves_decide_by_public_knowledge(
 @pytest.mark.parametrize("mask", ["mean", "fm"])
 def test_it_tells_of_every_step(small, mask):
     told = []
-    audit(small, Settings(mask=mask, factors=6), lambda done, of: told.append((done, of)))
-    total = told[-1][1]
-    assert told == [(done, total) for done in range(1, total + 1)]
+    audit(small, Settings(mask=mask, factors=6), lambda *given: told.append(given))
+    total = told[-1][2]
+    assert [given[1:] for given in told] == [(done, total) for done in range(total)]
     assert total > 30
+    assert (told[0][0], told[-1][0]) == ("masks", "attack ranking h=1 on messages")
 
 
 @pytest.mark.parametrize("seed", [1, 4, 5])
@@ -176,7 +186,7 @@ def test_parties_that_are_attacked_have_a_population_of_their_own(small, monkeyp
     found, run = investigate(small, Settings(mask=mask, sharing="adaptive", factors=6))
     leak, chain, _ = found.messages["plain updates"]
     assert len(leak.users) == 12
-    some = AttackedCohort.of(run, expose(run), lambda: None, sharing="strict")
+    some = AttackedCohort.of(run, expose(run), lambda what: None, sharing="strict")
     theirs = some.ratings
     x = np.column_stack((np.ones(small.n_items), np.clip(run.content, -4, 4)))[theirs.item_codes]
     ridge = np.full(x.shape[1], 5.0 * len(theirs) / theirs.n_users)
@@ -187,7 +197,7 @@ def test_parties_that_are_attacked_have_a_population_of_their_own(small, monkeyp
     np.testing.assert_allclose(some.view.population.line, line, rtol=1e-5, atol=1e-6)
     whole = prepare(small, run.settings.changed(sharing="strict"))
     assert np.abs(line - whole.layout.line).max() > 0.01
-    clear = AttackedCohort.of(run, expose(run), lambda: None, sharing="plain")
+    clear = AttackedCohort.of(run, expose(run), lambda what: None, sharing="plain")
     assert clear.view.population.line == pytest.approx(means.mean(), rel=1e-6)
     np.testing.assert_allclose(leaked_ratings(clear.uploads), clear.view.masked, atol=2e-3)
     assert leak.mean == 1

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from fedmmf.attacks import AttackResult
 from fedmmf.audit.messages import STRICT
@@ -39,11 +40,23 @@ def test_the_worst_attack_is_named_first_and_rankings_recover_nobody():
 
 def test_the_verdict_is_given_for_either_group():
     verdicts = findings().verdicts()
-    assert "at least 90% of the ratings of 2 of 3 users" in verdicts[CLEAR]
+    lead = "Some attack finds at least 90% of the ratings of 2 of 3 users who would share in the"
+    assert verdicts[CLEAR] == f"{lead} clear."
+    assert findings().n_recovered() == 2
     assert verdicts[SUMMED].startswith("No gain found in the sum of round 1 over these 4 users")
     nobody = findings(threshold_j=0.0)
     assert nobody.verdicts()[CLEAR] == "Nobody would share in the clear."
     assert nobody.sentences() == ("Nobody would share in the clear.",)
+
+
+def test_the_groups_have_the_figures_that_a_training_has():
+    variances = np.array([0.02, 0.04, 0.01, 0.0])
+    found = findings().privacy(variances)
+    assert (found.secure_users, found.insecure_users, found.users_in_clear) == (3, 1, 3)
+    assert found.mean_relative_j == pytest.approx((0.01 / 0.02 + 0.02 / 0.04 + 0.03 / 0.01) / 3)
+    ranks = np.array([1, 2, 3, 4]), np.array([3, 4, 2, 1])  # of J and of the variances
+    assert found.j_follows_variance == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert findings(sharing="plain").privacy(variances).users_in_clear == 4
 
 
 def test_the_verdict_on_sums_is_paired_and_has_the_number():

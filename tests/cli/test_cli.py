@@ -18,8 +18,10 @@ COMMANDS = [
     ["data", "info"],
     ["train"],
     ["recommend"],
+    ["export"],
     ["audit"],
     ["report"],
+    ["doctor"],
     ["identity", "new"],
     ["identity", "show"],
     ["identity", "trust"],
@@ -41,6 +43,7 @@ COMMANDS = [
     ["bench", "strict"],
     ["bench", "federation"],
     ["bench", "ray"],
+    ["bench", "imports"],
     ["federation", "init"],
     ["federation", "server"],
     ["federation", "site"],
@@ -173,7 +176,7 @@ def test_implicit_feedback_trains_and_says_so_where_it_was_not_asked_for(small, 
     quick = ["--data", pairs, "--profiles", people, "--mask", "mean", "--rounds", "2"]
     done = fedmmf("train", *quick, "--json")
     first, second = done.stderr.splitlines()
-    assert "pairs.tsv has no column rating" in first
+    assert "no column rating among user_id, item_id: every row counts as a 1" in first
     assert second == "pairs has no ratings: objective ranking, mask mean"
     found = json.loads(done.stdout)
     assert (found["n_ratings"], found["rmse"], found["mae"]) == (1800, None, None)
@@ -226,7 +229,7 @@ def test_train_for_lists(quick, tmp_path):
     """A solver that ranks is taken by itself; lists are judged, and ratings are not."""
     saved = tmp_path / "model"
     done = fedmmf("train", *quick, "--objective", "ranking", "--save", saved, "--json")
-    assert done.stderr == ""
+    assert done.stderr == f"saved to {saved}\n"
     found = json.loads(done.stdout)
     assert (found["solver"], found["rmse"], found["mae"]) == ("vb", None, None)
     assert found["settings"]["objective"] == "ranking"
@@ -345,6 +348,26 @@ def test_a_list_may_be_empty_and_a_newcomers_may_be_written(saved, small, tmp_pa
     assert written.select("user_id", "rank", "item_id").rows() == [("newcomer", 1, item)]
 
 
+def test_export_writes_vectors(saved, tmp_path):
+    done = fedmmf("export", "--model", saved, "--out", tmp_path / "f.npz", "--json")
+    model = FedMMF.load(saved)
+    assert json.loads(done.stdout)["n_items"] == model.learned.n_items
+    with np.load(tmp_path / "f.npz") as file:
+        scores = file["items"] @ file["users"][7]
+    expected = model.learned.scorer(np.arange(model.learned.n_items))(7)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    refused = fedmmf("export", "--model", saved, "--out", tmp_path / "f.txt")
+    assert refused.returncode == 2
+    assert "must end in .npz, .parquet, .faiss or .hnsw" in refused.stderr
+
+
+def test_errors_name_flags_on_the_command_line(small, tmp_path):
+    twice = pl.concat([small.to_frame()] * 2)
+    twice.write_csv(tmp_path / "r.csv")
+    refused = fedmmf("train", "--data", tmp_path / "r.csv")
+    assert "duplicates='last' or 'mean'. (--duplicates last|mean)" in refused.stderr
+
+
 def test_recommend_trains_first_when_given_data(ratings_file, small):
     user = int(small.user_ids[0])
     done = fedmmf("recommend", "--data", ratings_file, "--mask", "mean", "--user", user, "-n", "3")
@@ -402,11 +425,34 @@ def test_features_from_a_file_feed_the_masks(small, tmp_path):
     assert json.loads(done.stdout)["mask"] == "lr"
 
 
+def test_a_file_without_features_trains_with_the_mean_and_says_so(small, tmp_path):
+    foreign = tmp_path / "BX.csv"
+    names = {"user_id": "User-ID", "item_id": "ISBN", "rating": "Book-Rating"}
+    small.to_frame().drop("timestamp").rename(names).write_csv(foreign, separator=";")
+    done = fedmmf("train", "--data", foreign, "--rounds", "3", "--factors", "4", "--json")
+    assert done.stderr.splitlines() == [
+        "BX.csv: separated by ';'; ISBN is item_id; Book-Rating is rating",
+        "BX has no item features: the mask is the user's mean",
+    ]
+    found = json.loads(done.stdout)
+    assert found["mask"] == found["settings"]["mask"] == "mean"
+
+
+def test_a_model_that_is_worse_than_the_users_own_means_is_warned_of(ratings_file):
+    """With steps that are far too long."""
+    wild = ["--learning-rate", "2", "--rounds", "3", "--held-out", "0", "--mask", "none"]
+    done = fedmmf("train", "--data", ratings_file, *wild, "--json")
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"RMSE \d\.\d{4} is above that of the users' own means, \d\.\d{4}: train", line)
+
+
 MEAN = ["--data", "{file}", "--mask", "mean"]
 MISTAKES = [
     (["train", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
     (["train", "--data", "ml-100"], 2, "Did you mean ml-100k"),
-    (["train", "--data", "{file}"], 2, "needs item features"),
+    (["train", "--data", "{file}", "--mask", "lr"], 2, "needs item features"),
+    (["train", "--data", "{file}", "--columns", "user"], 2, "such as user=User-ID,item=ISBN"),
+    (["train", "--data", "{file}", "--columns", "item=thing"], 1, "no column 'thing'; its columns"),
     (["train", "--mask", "ridge"], 2, "--mask"),
     (["train", "--engine", "abacus"], 2, "--engine"),
     (["train", "--seed", "-1"], 2, "seed should be greater than or equal to 0; got -1"),
@@ -482,6 +528,20 @@ def test_demo_shows_every_mask_and_ten_items(tmp_path):
     by_mask = {run["mask"]: run for run in by_sgd}
     assert by_mask["lr"]["rmse"] < by_mask["mean"]["rmse"]  # genres are worth something
     assert all(run["synthetic"] for run in answer["runs"])
+
+
+def test_doctor_finds_what_is_here_and_what_is_broken():
+    found = json.loads(fedmmf("doctor", "--json", FEDMMF_THREADS="1").stdout)
+    assert found["packages"]["numpy"] == np.__version__
+    assert None not in found["packages"].values()
+    assert found["broken"] == []
+    assert found["cores"]["threads"] == 1
+    assert found["data"]["synthetic"] is True
+    assert set(found["caches"]) == {"compiled kernels", "parsed data sets", "downloads"}
+    assert found["extras"]["dp"]["for"] == "--aggregation dp"
+    done = fedmmf("doctor", FEDMMF_THREADS="many")
+    assert done.returncode == 1
+    assert "broken: FEDMMF_THREADS must be a whole number" in done.stdout
 
 
 def test_version():

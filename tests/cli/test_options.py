@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedmmf.cli.app import app
+from fedmmf.cli.app import Commands, app
 from fedmmf.cli.options import Only, expanded, was_given
 from fedmmf.cli.train import train
 from fedmmf.config import Settings
@@ -16,9 +16,10 @@ from fedmmf.errors import SettingsError
 
 READING = """
     --features=None --profiles=None --implicit=False --scale=None --duplicates=refuse --edges=None
+    --columns=None --separator=None --encoding=None
 """
 DATA = f"--data=synthetic {READING}"
-MASK = "--mask=lr --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
+MASK = "--mask=auto --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
 # Every command's flags with their defaults, besides --seed and --json, which all of them have.
 FLAGS = {
     "demo": "--report=fedmmf-demo.html",
@@ -41,11 +42,14 @@ FLAGS = {
         --engine=numba --real=False --checkpoint=None --save=None --report=None""",
     "recommend": """
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
-        --candidates=None --exclude=None --seen=False --mask=lr --out=None""",
+        --candidates=None --exclude=None --seen=False --mask=auto --out=None
+        --columns=None --separator=None --encoding=None""",
+    "export": "--model=None --out=None",
     "audit": f"""
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
         --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",
     "report": "--out/-o=report.html",
+    "doctor": "",
     "identity new": "--name=None --site=None --passphrase=False",
     "identity show": "--issuer=None --at-least=None --passphrase=False",
     "identity trust": """
@@ -96,6 +100,7 @@ FLAGS = {
     "bench federation": """
         --data=ml-100k --solver=sgd --factors=20 --signed/--no-signed=False --rounds=3""",
     "bench costs": "--write=False",
+    "bench imports": "--repeats=10",
     "bench ray": """
         --data=synthetic:ml-10m --mask=mean --sharing=strict --solver=sgd,vb --factors=10
         --rounds=10 --workers=2 --repeats=3""",
@@ -114,8 +119,8 @@ FLAGS = {
 
 def commands(command, name=""):
     if hasattr(command, "commands"):
-        for child in command.commands.values():
-            yield from commands(child, f"{name} {child.name}".strip())
+        for part in command.commands:
+            yield from commands(command.get_command(None, part), f"{name} {part}".strip())
     else:
         yield name, command
 
@@ -131,6 +136,13 @@ def shown(option):
 
 def test_there_are_these_commands():
     assert set(COMMANDS) == set(FLAGS)
+
+
+def test_help_says_of_a_command_what_the_command_says_of_itself():
+    """Help lists commands without loading them, from words of its own."""
+    top = typer.main.get_command(app)
+    for name, (_, words) in Commands.homes.items():
+        assert inspect.cleandoc(top.get_command(None, name).help).split("\n\n")[0] == words
 
 
 @pytest.mark.parametrize("name", FLAGS)

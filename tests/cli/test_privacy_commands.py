@@ -1,8 +1,13 @@
 """Sharing, audit, reports and the experiments about them, as a user types them."""
 
 import json
+import re
+import shlex
 
 import pytest
+import typer
+
+from fedmmf.cli.app import app
 
 from .test_cli import fedmmf
 
@@ -116,6 +121,40 @@ def test_train_writes_a_report(ratings_file, tmp_path):
     done = fedmmf("train", "--data", ratings_file, *QUICK, "--report", page)
     assert done.returncode == 0
     assert "<svg" in page.read_text()
+
+
+def test_the_page_has_the_command_as_a_shell_would_take_it(ratings_file, tmp_path):
+    page = tmp_path / "my page.html"
+    made = report_of("train", "--data", ratings_file, *QUICK, "--report", page)
+    typed = shlex.split(made["command"])
+    assert typed[:3] == ["fedmmf", "train", "--data"]
+    assert typed[typed.index("--report") + 1] == str(page)
+    assert made["command"].replace("'", "&#39;") in page.read_text()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", made["made"])
+
+
+@pytest.mark.parametrize("name", ["train", "audit", "demo", "report"])
+def test_no_option_of_a_command_that_pages_show_takes_a_secret(name):
+    command = typer.main.get_command(app).commands[name]
+    words = "secret password passphrase token key credential"
+    assert not [p.name for p in command.params if any(word in p.name for word in words.split())]
+
+
+def test_an_adaptive_run_says_who_is_in_the_clear(ratings_file):
+    shown = fedmmf("train", "--data", ratings_file, *QUICK, "--sharing", "adaptive").stdout
+    first, *_ = shown.splitlines()
+    assert first == "simulated: no message was sent"
+    assert "in the clear, which is obfuscation, not protection" in " ".join(shown.split())
+    assert re.search(r"in the clear: obfuscated\s*│\s*\d+ of 60", shown)
+
+
+def test_a_real_run_calls_itself_real_in_the_first_line(ratings_file, tmp_path):
+    page = tmp_path / "run.html"
+    options = ["--data", ratings_file, *QUICK, "--real", "--report", page]
+    first, *others = fedmmf("train", *options).stdout.splitlines()
+    assert first == "real parties"
+    assert any(line.startswith("real parties: ") for line in others)
+    assert "simulat" not in page.read_text()
 
 
 def test_the_attack_figures_are_drawn_with_their_data(ratings_file, tmp_path):

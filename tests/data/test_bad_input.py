@@ -29,14 +29,27 @@ def test_folder(tmp_path):
 
 
 def test_missing_columns_are_named(tmp_path):
-    match = "missing: item_id, rating; arrived: user_id, movie, stars"
-    refused(tmp_path, "user_id,movie,stars\n1,2,3\n", match)
+    match = "missing: item_id, rating; arrived: user_id, thing, grade.*--columns item=NAME,rating=N"
+    refused(tmp_path, "user_id,thing,grade\n1,2,3\n", match)
     refused(tmp_path, "hello\nworld\n", "missing: user_id, item_id, rating; arrived: hello")
 
 
 def test_text_where_a_number_belongs(tmp_path):
     refused(tmp_path, HEADER + GOOD + "1,11,four,100\n", r"line 3: rating 'four'")
-    refused(tmp_path, HEADER + GOOD + "\n1,11,4,noon\n", r"line 4: timestamp 'noon'")
+
+
+def test_times_that_cannot_be_read_matter_where_time_does(tmp_path, caplog):
+    path = tmp_path / "ratings.csv"
+    path.write_text(HEADER + GOOD + "\n1,11,4,noon\n2,10,3,5\n")
+    ratings = Ratings.from_file(path)
+    assert ratings.timestamps is None
+    assert len(ratings) == 3
+    (line,) = caplog.messages
+    assert line.startswith("ratings.csv: no timestamps, because of line 4 (timestamp 'noon' is")
+    with pytest.raises(
+        DataError, match=r"needs timestamps .*ratings\.csv, line 4: timestamp 'noon'"
+    ):
+        ratings.split_by_time(0.5)
 
 
 def test_line_numbers_without_a_header(tmp_path):
@@ -71,7 +84,7 @@ def test_header_only(tmp_path):
 
 def test_duplicates_are_refused_with_an_example(tmp_path):
     content = HEADER + "1,10,4,300\n1,11,4,5\n1,10,2,100\n1,10,3,200\n"
-    match = r"2 ratings repeat .* user 1 and item 10\. .*--duplicates last\|mean"
+    match = r"2 ratings repeat .* user 1 and item 10\. .*duplicates='last' or 'mean'"
     refused(tmp_path, content, match)
 
 
@@ -115,11 +128,16 @@ def test_null_ids(tmp_path):
 
 def test_short_and_long_lines(tmp_path):
     refused(tmp_path, HEADER + GOOD + "2,10\n", "line 3: rating nothing")
-    refused(tmp_path, HEADER + GOOD + "2,10,3,4,5,6\n", "cannot be read as a table")
+    refused(
+        tmp_path, HEADER + GOOD + "2,10,3,4,5,6\n", "line 3: 6 fields where the first line has 4"
+    )
 
 
-def test_undecodable_text(tmp_path):
-    refused(tmp_path, (HEADER + GOOD).encode() + b"2,\xff\xfe,3,4\n", "line 3: not UTF-8")
+def test_text_that_is_not_in_the_encoding_that_was_said(tmp_path):
+    content = (HEADER + GOOD).encode() + b"2,\xff\xfe,3,4\n"
+    refused(tmp_path, content, "line 3: not utf-8 text.*--encoding", encoding="utf-8")
+    with pytest.raises(SettingsError, match="no encoding 'klingon'; use such as"):
+        load(tmp_path / "ratings.csv", encoding="klingon")
 
 
 def test_not_parquet(tmp_path):
@@ -131,7 +149,7 @@ def test_not_parquet(tmp_path):
 def test_wrong_types_in_frames(frame):
     with pytest.raises(DataError, match="user_id must be integers or text; got Float64"):
         Ratings.from_frame(frame.cast({"user_id": pl.Float64}))
-    with pytest.raises(DataError, match="rating must be numbers; got Boolean"):
-        Ratings.from_frame(frame.cast({"rating": pl.Boolean}))
+    with pytest.raises(DataError, match="rating must be numbers; got Date"):
+        Ratings.from_frame(frame.cast({"rating": pl.Int32}).cast({"rating": pl.Date}))
     with pytest.raises(DataError, match="polars or pandas data frame; got list"):
         Ratings.from_frame([1, 2, 3])

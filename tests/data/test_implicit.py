@@ -35,10 +35,10 @@ def test_splits_stay_implicit(frame):
 
 
 def test_a_frame_without_ratings_is_implicit_and_says_so_once(frame, caplog):
-    ratings = Ratings.from_frame(frame.drop("rating").with_columns(stars=3), name="mine")
+    ratings = Ratings.from_frame(frame.drop("rating").with_columns(grade=3), name="mine")
     assert is_implicit(ratings)
     (line,) = caplog.messages
-    assert line.startswith("mine has no column rating (its columns: user_id, item_id, timestamp, s")
+    assert line.startswith("mine: no column rating among user_id, item_id, timestamp, grade: every")
     caplog.clear()
     Ratings.from_frame(frame.drop("rating"), implicit=True)
     Ratings.from_frame(frame)
@@ -119,5 +119,19 @@ def test_a_model_of_implicit_feedback_trains_and_welcomes(small, tmp_path):
 
 def test_a_persons_file_is_of_one_person(tmp_path):
     (tmp_path / "ours.csv").write_text("user_id,item_id,rating\n1,3,5\n2,4,1\n")
-    with pytest.raises(DataError, match="of one person; it has 2"):
+    with pytest.raises(
+        DataError, match=r"of one person; it has those of 2, such as 1 and 2\. Keep the rows"
+    ):
         read_own_ratings(tmp_path / "ours.csv")
+
+
+def test_two_columns_of_a_person_are_item_and_rating_where_ratings_are_needed(tmp_path, caplog):
+    (tmp_path / "mine.csv").write_text("3,5\n4,1\n")
+    stars = RatingScale(1, 5, 1)
+    assert read_own_ratings(tmp_path / "mine.csv", stars) == {3: 5.0, 4: 1.0}
+    assert caplog.messages == ["mine.csv: no header, so columns are item_id, rating"]
+    (tmp_path / "mine.csv").write_text("me,3\nme,5\n")
+    assert read_own_ratings(tmp_path / "mine.csv", UNIT) == {3: 1.0, 5: 1.0}
+    (tmp_path / "mine.csv").write_text("Stück;Note\n3;5\n", "latin-1")
+    columns = {"item": "1", "rating": "Note"}
+    assert read_own_ratings(tmp_path / "mine.csv", stars, columns=columns) == {3: 5.0}

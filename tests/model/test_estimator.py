@@ -214,12 +214,24 @@ def test_a_newcomers_mask_shrinks_towards_what_users_have_in_common(small, tmp_p
         assert masks.population.is_like(model.learned.population)
 
 
+def test_items_that_the_model_does_not_know_are_counted_and_left_out(model, small, caplog):
+    first, second = small.item_ids[:2].tolist()
+    joined = model.join({999_999: 9.0, second: 2.0, first: 4.0, 999_998: 3.0})
+    (line,) = caplog.messages
+    assert line.startswith("2 of 4 rated items are unknown to the model and left out, such as 9999")
+    alone = model.join({first: 4.0, second: 2.0})
+    np.testing.assert_array_equal(joined.predict(small.item_ids), alone.predict(small.item_ids))
+
+
 def test_a_newcomers_mistakes_are_named(model, small):
     item = int(small.item_ids[0])
-    with pytest.raises(DataError, match="unknown: 999999"):
-        model.join({item: 4.0, 999_999: 3.0})
-    with pytest.raises(DataError, match="no rating was given"):
+    with pytest.raises(DataError, match=r"none is known of: 999999, 999998\. Use the ids"):
+        model.join({999_999: 4.0, 999_998: 3.0})
+    with pytest.raises(DataError, match="none is known of: no rating"):
         model.join({})
+    two = pl.DataFrame({"user_id": [1, 2], "item_id": [item, item], "rating": [4.0, 1.0]})
+    with pytest.raises(DataError, match="of one person; its user_id has 2 values"):
+        model.join(two)
     for value in (9.0, float("nan")):
         with pytest.raises(DataError, match="must be on the scale"):
             model.join({item: value})

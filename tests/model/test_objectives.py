@@ -400,7 +400,7 @@ def test_who_joins_brings_a_dictionary_or_a_frame(ranking, parts):
     expected = ranking.join(ratings).recommend(4)["item_id"].to_list()
     for given in (frame, frame.to_pandas()):
         assert ranking.join(given).recommend(4)["item_id"].to_list() == expected
-    with pytest.raises(DataError, match=r"a dictionary, rating by item, or a frame .* got list"):
+    with pytest.raises(DataError, match=r"a dictionary, rating by item, a frame .* got list"):
         ranking.join(items)
     with pytest.raises(DataError, match="missing: rating; arrived: item_id"):
         ranking.join(frame.drop("rating"))

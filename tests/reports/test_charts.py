@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import HOSTILE
 
-from fedmmf.reports.charts import LEFT, RIGHT, Bar, Series, bars, histogram, line, places
+from fedmmf.reports.charts import (
+    LEFT,
+    RIGHT,
+    Bar,
+    Series,
+    ValueAxis,
+    bars,
+    histogram,
+    line,
+    places,
+)
 from fedmmf.reports.svg import percent, round_ticks
 from fedmmf.results import Histogram
 
@@ -45,7 +55,7 @@ def test_ticks_are_few_and_evenly_spaced(low, width):
 
 
 def test_bars_are_as_long_as_their_values():
-    chart = bars("b", "title", [Bar("a", 2.0), Bar("b", 4.0, is_ours=False)], "unit")
+    chart = bars("b", "title", [Bar("a", 2.0), Bar("b", 4.0, "other")], ValueAxis("unit"))
     short, long = (float(mark.get("width")) for mark in marks(chart))
     assert long == pytest.approx(2 * short)
     assert chart.table.rows == [["a", "2"], ["b", "4"]]
@@ -54,13 +64,44 @@ def test_bars_are_as_long_as_their_values():
 
 
 def test_bars_of_nothing_start_at_the_left():
-    (mark,) = marks(bars("b", "title", [Bar("a", 0.0)], "unit"))
+    (mark,) = marks(bars("b", "title", [Bar("a", 0.0)], ValueAxis("unit")))
     assert float(mark.get("x")) == 4
+
+
+@pytest.mark.parametrize("values", [(0.82, 0.88), (0.9125, 1.1269), (5.0, 9.9)])
+def test_close_values_begin_where_their_difference_can_be_seen(values):
+    rows = [Bar(str(value), value) for value in values]
+    chart = bars("b", "title", rows, ValueAxis("RMSE", from_zero=False))
+    short, long = (float(mark.get("width")) for mark in marks(chart))
+    assert 0.1 * long < short < 0.8 * long
+    ticks = [part.text for part in chart.drawing.iter("text") if part.get("class") is None]
+    begin = min(map(float, ticks))
+    label = next(part.text for part in chart.drawing.iter("text") if part.get("class") == "label")
+    assert label == f"RMSE; bars begin at {begin:g}, not at 0"
+
+
+@pytest.mark.parametrize("values", [(0.2, 0.9), (0.9, 0.9), (0.0, 1.0), (0.9,)])
+def test_other_values_begin_at_0_and_nothing_else_is_said(values):
+    rows = [Bar("a", value) for value in values]
+    chart = bars("b", "title", rows, ValueAxis("RMSE", from_zero=False))
+    texts = [part.text for part in chart.drawing.iter("text")]
+    assert "RMSE" in texts
+    assert "0" in texts
+
+
+def test_looks_of_attacks_differ_in_shape_and_in_words():
+    rows = [Bar(look, 0.5, look, reference=0.4) for look in ("above", "level", "below")]
+    chart = bars("b", "title", rows, ValueAxis("success"))
+    symbols = [part for part in chart.drawing.iter() if "symbol" in part.get("class", "")]
+    assert len({part.get("d") for part in symbols}) == 3
+    assert [row[-1] for row in chart.table.rows] == ["more", "no difference found", "less"]
+    described = next(chart.drawing.iter("desc")).text
+    assert "level: 0.5, no difference found; public knowledge: 0.4" in described
 
 
 def test_a_long_name_is_cut_in_the_drawing_and_whole_in_the_table():
     name = "a name that is far too long for one line of a small chart"
-    chart = bars("b", "title", [Bar(name, 1.0)], "unit")
+    chart = bars("b", "title", [Bar(name, 1.0)], ValueAxis("unit"))
     (shown,) = (part.text for part in chart.drawing.iter() if part.get("class") == "name")
     assert shown.strip() == "a name that is far too long for one…"
     assert chart.table.rows[0][0] == name
@@ -68,7 +109,7 @@ def test_a_long_name_is_cut_in_the_drawing_and_whole_in_the_table():
 
 def test_a_bar_shows_its_interval_and_what_to_compare_with():
     rows = [Bar("attack", 0.5, interval=(0.4, 0.6), reference=0.3), Bar("other", 0.1)]
-    chart = bars("b", "title", rows, "success", percent)
+    chart = bars("b", "title", rows, ValueAxis("success", percent))
     nbsp = "\N{NO-BREAK SPACE}"
     cells = [[f"50{nbsp}%", f"40{nbsp}% to 60{nbsp}%", f"30{nbsp}%"], [f"10{nbsp}%", "", ""]]
     assert [row[1:] for row in chart.table.rows] == cells
@@ -115,7 +156,7 @@ def test_every_drawing_has_a_text_alternative():
 
 
 def test_names_are_text_and_never_markup():
-    chart = bars(HOSTILE, HOSTILE, [Bar(HOSTILE, 1.0)], HOSTILE, lambda value: HOSTILE)
+    chart = bars(HOSTILE, HOSTILE, [Bar(HOSTILE, 1.0)], ValueAxis(HOSTILE, lambda value: HOSTILE))
     quoted = '"&lt;script&gt;alert(1)&lt;/script&gt;-title"'
     assert "<script" not in chart.__html__()
     assert f"<title id={quoted}>&lt;script&gt;" in chart.__html__()

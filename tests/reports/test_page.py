@@ -36,6 +36,12 @@ class Page(HTMLParser):
             self.text += data
 
 
+@pytest.fixture(autouse=True)
+def _one_moment(monkeypatch):
+    """Pages are compared, so that all of them are written at once."""
+    monkeypatch.setattr("fedmmf.reports.lead.written", lambda: "2026-01-02 03:05 UTC by fedmmf 0.2")
+
+
 @pytest.fixture
 def page_of(tmp_path):
     def page_of(run):
@@ -52,10 +58,10 @@ def test_a_section_is_there_where_its_data_are(tmp_path):
     always = ["protection", "settings"]
     trained = ["accuracy", "learning", "privacy", "tradeoff", "traffic"]
     assert sections(samples.train()) == trained + always
-    assert sections(samples.audit()) == ["privacy", "tradeoff", "attacks", *always]
+    assert sections(samples.audit()) == ["attacks", "privacy", "tradeoff", *always]
     assert sections(samples.demo()) == ["runs", *trained, "recommendations", *always]
     both = Run.of(samples.train(), samples.audit())
-    assert sections(both) == [*trained[:4], "attacks", "traffic", *always]
+    assert sections(both) == ["attacks", *trained, *always]
     assert sections(samples.train(rmse=None, **EMPTY)) == ["privacy", "traffic", *always]
 
 
@@ -172,6 +178,71 @@ def test_a_simulation_says_so_before_any_figure_and_a_real_run_does_not(page_of,
     text = page_of(result.model_copy(update={"simulated": False})).text
     assert text.index(said.IN_ONE_PROCESS) < text.index("threshold_j")
     assert "simulation" not in text
+
+
+def tiles_of(page):
+    """Labels, figures and notes, in the order of the page."""
+    found = re.findall(r"<dt>(.*?)</dt><dd class=\"figure\">(.*?)</dd>", page.source)
+    return {label: figure.replace("\N{NO-BREAK SPACE}", " ") for label, figure in found}
+
+
+@pytest.mark.parametrize("result", [samples.train(), samples.demo(), samples.audit()], ids=type)
+def test_how_real_it_was_is_in_the_first_line_then_comes_the_verdict(page_of, result):
+    page = page_of(result)
+    lines = [line.strip() for line in page.text.splitlines() if line.strip()]
+    title, skip, first, name, verdict = lines[:5]
+    assert title.startswith("simulated, ")
+    assert skip == "Skip to the content"
+    assert first.startswith("simulated")
+    assert name == "fedmmf report: sample"
+    parts = result.runs if isinstance(result, DemoResult) else [result]
+    assert any(part.verdict in verdict for part in parts)
+    assert 3 <= len(tiles_of(page)) <= 6
+
+
+def test_a_real_training_beside_a_simulated_audit_is_told_apart(page_of):
+    both = Run.of(samples.train(simulated=False), samples.audit())
+    first = page_of(both).source.split('<p class="kind">')[1].split("</p>")[0]
+    assert "<strong>training real parties</strong>" in first
+    assert "<strong>audit simulated</strong>" in first
+
+
+def test_an_audits_verdict_and_figures_lead(page_of):
+    verdict = "Some attack finds at least 90% of the ratings of 264 of 264 users."
+    verdicts = {"in the clear": verdict, "in sums": "Hidden."}
+    page = page_of(Run.of(samples.train(), samples.audit(verdicts=verdicts)))
+    assert f'<p class="verdict">{verdict}</p>' in page.source
+    assert next(iter(tiles_of(page).items())) == ("users recovered", "264 of 264")
+    assert page.text.count(verdict) == 1
+
+
+def test_tiles_begin_with_what_protects_least_or_most(page_of):
+    strict = {"sharing": "strict", "aggregation": "secure"}
+    noisy = samples.train(settings=strict | {"aggregation": "dp"}, dp=SPENT)
+    assert list(tiles_of(page_of(noisy)))[:2] == ["epsilon, a whole user", "delta"]
+    clear = samples.train().privacy.model_copy(update={"users_in_clear": 264})
+    adaptive = page_of(samples.train(privacy=clear))
+    assert next(iter(tiles_of(adaptive).items())) == ("users in the clear", "264 of 600")
+    assert "264 of 600 users (J &lt;= 0.05) would send their updates" in adaptive.source
+    assert tiles_of(page_of(samples.train(settings=strict)))["RMSE on test ratings"] == "0.9213"
+
+
+def test_the_slider_begins_at_the_runs_own_threshold(page_of):
+    source = page_of(samples.train()).source
+    points = json.loads(re.search(r'id="threshold-points">(.*?)</script>', source)[1])
+    start = int(re.search(r'type="range" .*? value="(\d+)"', source)[1])
+    assert points[start]["value"] == "0.05"
+
+
+def test_the_page_tells_date_command_and_versions(page_of):
+    page = page_of(samples.train())
+    foot = page.source.split("<footer>")[1]
+    assert "Run of 2026-01-02 03:04 UTC. fedmmf 0.2.0, Python 3.11.7, numpy 2.0.0." in foot
+    assert "<code>fedmmf train --data &#39;my ratings.csv&#39;</code>" in foot
+    assert "Page written 2026-01-02 03:05 UTC by fedmmf 0.2." in foot
+    old = page_of(read_run(samples.OLD / "train.json")).source
+    assert "does not tell when it was made" in old
+    assert "<pre" not in old
 
 
 def test_lists_are_judged_beside_the_most_popular_items(page_of):

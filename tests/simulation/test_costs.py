@@ -123,12 +123,13 @@ def test_a_tradeoff_goes_from_all_in_sums_to_all_in_the_clear(small):
     given, j = run.cost_input, run.masks.j_train
     points = tradeoff(given, j, n=11)
     shares = [point.share_in_clear for point in points]
-    assert len(points) == 11
+    assert len(points) == 12
+    assert given.settings.threshold_j in [point.threshold_j for point in points]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     secure, plain = (SUMS[name].cost(given).up_bytes for name in ("secure", "plain"))
     assert points[0].up_bytes_per_user_round == round(secure, 1)
     assert points[-1].up_bytes_per_user_round == round(plain, 1)
     for point in points:
-        in_clear = np.mean(j <= point.threshold_j + 1e-6)
+        in_clear = np.mean(j <= point.threshold_j)
         assert point.share_in_clear == pytest.approx(in_clear)

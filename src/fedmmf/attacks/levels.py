@@ -5,6 +5,9 @@ known distributions, and the user's mean mask is near the sum of its masked rati
 this penalty of the intercept b makes pull b = sum(masked) where training has converged.
 """
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 
 from fedmmf.arrays import Array
@@ -28,7 +31,8 @@ def place(cells: Array, prior: Array, mean_mask: Array | None = None) -> Array:
     """
     n_levels = prior.shape[1]
     shifts = np.arange(n_levels) - int(np.median(cells))  # the median is on the scale
-    scores = [score_levels(cells + shift, prior) for shift in shifts]
+    people = People.meeting(prior)
+    scores = [people.score(cells + shift) for shift in shifts]
     if mean_mask is not None:
         misses = mean_mask[0] + shifts - mean_mask[1]
         scores -= np.log1p(np.square(misses / INTERCEPT_WIDTH))
@@ -36,17 +40,30 @@ def place(cells: Array, prior: Array, mean_mask: Array | None = None) -> Array:
     return np.asarray(np.clip(level, 0, n_levels - 1))
 
 
-def score_levels(levels: Array, prior: Array) -> float:
-    """Logarithm of how probable one user's levels are, averaged over kinds of users."""
-    n_levels = prior.shape[1]
-    on_scale = np.clip(levels, 0, n_levels - 1)
-    variants, log_weights = _variants(n_levels)
-    log_norms = np.log(prior @ np.exp(variants).T).sum(axis=0)  # (n_variants,)
-    counts = np.bincount(on_scale, minlength=n_levels)
-    likely = np.log(prior[np.arange(len(levels)), on_scale]).sum()
-    by_variant = variants @ counts - log_norms + log_weights
-    off_scale = np.abs(levels - on_scale).sum()
-    return float(likely + np.logaddexp.reduce(by_variant) - OFF_SCALE_COST * off_scale)
+@dataclass(frozen=True, eq=False)
+class People:
+    """Kinds of users who may have rated some items; what no shift changes is worked out once."""
+
+    prior: Array  # (n, n_levels)
+    variants: Array  # (n_variants, n_levels) see `_variants`
+    log_starts: Array  # (n_variants,) how probable a kind is, less what makes its levels add to 1
+
+    @classmethod
+    def meeting(cls, prior: Array) -> Self:
+        """All kinds, and these items."""
+        variants, log_weights = _variants(prior.shape[1])
+        log_norms = np.log(prior @ np.exp(variants).T).sum(axis=0)  # (n_variants,)
+        return cls(prior, variants, log_weights - log_norms)
+
+    def score(self, levels: Array) -> float:
+        """Logarithm of how probable one user's levels are, averaged over kinds of users."""
+        n_levels = self.prior.shape[1]
+        on_scale = np.clip(levels, 0, n_levels - 1)
+        counts = np.bincount(on_scale, minlength=n_levels)
+        likely = np.log(self.prior[np.arange(len(levels)), on_scale]).sum()
+        by_variant = self.variants @ counts + self.log_starts
+        off_scale = np.abs(levels - on_scale).sum()
+        return float(likely + np.logaddexp.reduce(by_variant) - OFF_SCALE_COST * off_scale)
 
 
 def _variants(n_levels: int) -> tuple[Array, Array]:

@@ -50,7 +50,7 @@ def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Resul
 
 
 def n_steps(mask: str) -> int:
-    """How often `attack_messages` tells that something is done."""
+    """How often `attack_messages` tells that something begins."""
     uploads, masked, cohort, sums = (
         len(attacks_on(target, mask)) for target in ("uploads", "masked ratings", "cohort", "sums")
     )
@@ -112,10 +112,10 @@ class AttackedCohort:
         return record_strict(plan, parties, self.view, self.tell)
 
     def _start(self) -> tuple[ServerPlan, dict[str, Party]]:
+        self.tell("real parties are made")
         parties = make_parties(self.ratings, self.settings, statistics=self.statistics)
         for party in parties.values():  # an audit shows what such sums say
             party.policy = replace(party.policy, takes_thin_sums=True)
-        self.tell()
         return server_plan(self.ratings, self.settings), parties
 
     def attack_plain(self, uploads: Uploads) -> Results:
@@ -162,9 +162,8 @@ class AttackedCohort:
         return tuple(self._tried(attack, members, self.rated) for attack in attacks)
 
     def _tried(self, attack: Attack, view: Attacked, truth: Array) -> AttackResult:
-        result = attack.run(view, truth)
-        self.tell()
-        return result
+        self.tell(f"attack {attack.name} on messages")
+        return attack.run(view, truth)
 
     def _exposed(self, uploads: Uploads) -> tuple[Exposed, Array]:
         """What leaks, with the true ratings of the users it leaks from."""

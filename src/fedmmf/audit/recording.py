@@ -28,8 +28,8 @@ from fedmmf.transports.wrappers import Recorded
 from fedmmf.wire import Invitation, Layout, Round, Update, read, split_parcel
 
 ROUNDS = 2  # as many as the attacks on uploads need
-Tell = Callable[[], None]
-"""Called after the preparation and after each round."""
+Tell = Callable[[str], None]
+"""Called with the name of what begins."""
 
 
 class Listening:
@@ -38,16 +38,16 @@ class Listening:
     Args:
         plan: what the server knows.
         parties: by name, in the order of their users.
-        tell: called after each step.
+        tell: called before each step.
     """
 
     def __init__(self, plan: ServerPlan, parties: Mapping[str, Party], tell: Tell) -> None:
         self.plan, self._names, self._tell = plan, sorted(parties), tell
+        tell("secure sums are prepared")
         self._transport = Recorded(InProcess(parties))
         self._federation = LocalFederation.among(plan, parties, self._transport)
         self._federation.prepare_sums()
         self.setups: dict[str, SecureSetup] = {}  # of the latest secure session, by party
-        tell()
 
     @property
     def invitation(self) -> Invitation:
@@ -56,6 +56,7 @@ class Listening:
 
     def one_round(self) -> tuple[Public, ItemSums]:
         """What was published, as it was sent, and what the server got as sums."""
+        self._tell("a round between real parties")
         self._transport.seen.clear()  # vectors of a thousand parties are hundreds of megabytes
         coordinator, side = self._federation.server.coordinator, self._federation.server.side
         round_ = coordinator.next_round()
@@ -66,7 +67,6 @@ class Listening:
         for exchange in self._transport.seen:
             if exchange.stage == "set-up":
                 self.setups = {name: _setup(exchange.sent[name]) for name in exchange.sent}
-        self._tell()
         return public, sums
 
     @property
@@ -102,7 +102,7 @@ def _setup(parcel: bytes) -> SecureSetup:
 
 
 def record_plain(
-    plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda: None
+    plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda what: None
 ) -> Uploads:
     """Two rounds in the clear; `known` says who the parties are and what is public of the items."""
     listening, published, updates = Listening(plan, parties, tell), [], []
@@ -144,7 +144,7 @@ class Transcript:
 
 
 def record_strict(
-    plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda: None
+    plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda what: None
 ) -> Transcript:
     """Two rounds of strict mode; `known` says who rated what."""
     listening = Listening(plan, parties, tell)

@@ -1,6 +1,7 @@
 """One audit from ratings to a typed result."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,23 +15,26 @@ from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
-from fedmmf.masks.indicator import histogram, privacy_groups
+from fedmmf.masks.indicator import histogram
 from fedmmf.party.policy import Private
 from fedmmf.results import AuditResult, versions
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.simulation.costs import tradeoff
+from fedmmf.simulation.features import settled
 from fedmmf.sums import SUMS
 
-Told = Callable[[int, int], None]
-"""Called with how many steps are done, and how many there are."""
+Told = Callable[[str, int, int], None]
+"""Called with what begins, how many steps are done, and how many there are."""
+_CELLS = 6_000_000  # levels times ratings; attacks on sums hold some twenty numbers for each
+_LEVELS = (21, 201)  # a scale is never made coarser than the first, nor left finer than the second
 
 
-def _silent(done: int, of: int) -> None:
+def _silent(what: str, done: int, of: int) -> None:
     """Show nothing."""
 
 
 def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> AuditResult:
-    """Fit the masks as the run would, and attack; `progress` is told (done, of) at every step.
+    """Fit the masks as the run would, and attack; `progress` is told at every step.
 
     Masked ratings of all users are attacked; those of users who share in the clear are what a
     server would hold. Under strict sharing these are the users whom `grouping` would let share.
@@ -39,8 +43,12 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
     With `grouping` "audit", who passes is what each party would really decide, with public
     knowledge only (`attacks.self_audit`). Otherwise nobody audits itself, and who would pass is
     read off the attacks made here, which know other people's ratings as well and find more.
+
+    Scales with many levels are attacked in coarser steps, which the first sentence then says.
     """
-    found, run = investigate(ratings, settings, progress)
+    settings = settled(settings, ratings)
+    attacked, note = coarser(ratings)
+    found, run = investigate(attacked, settings, progress)
     return AuditResult(
         data=ratings.name,
         synthetic=ratings.synthetic,
@@ -52,47 +60,69 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
         recovered_share=RECOVERED,
         audit_limit=settings.audit_limit,
         grouping=found.grouping(),
-        privacy=privacy_groups(found.j, settings.threshold_j),
+        privacy=found.privacy(run.masks.variances),
         groups=found.groups(),
         messages={name: tuple(map(outcome, made)) for name, made in found.messages.items()},
-        sentences=found.sentences(),
+        sentences=(*note, *found.sentences()),
         verdicts=found.verdicts(),
+        recovered_users=found.n_recovered(),
         j=histogram(found.j),
         tradeoff=found.with_recovered(tradeoff(run.cost_input, found.j)),
     )
+
+
+def coarser(ratings: Ratings) -> tuple[Ratings, tuple[str, ...]]:
+    """The same ratings on a scale that attacks can weigh level by level.
+
+    Returns:
+        The ratings, unchanged but for the step of their scale, and what a reader must know of it.
+    """
+    scale = ratings.scale
+    most = int(np.clip(_CELLS // max(ratings.n_ratings, 1), *_LEVELS))
+    if scale.n_levels <= most:
+        return ratings, ()
+    coarse = replace(scale, step=scale.span / (most - 1))
+    note = (
+        f"The scale {scale} has {scale.n_levels:,} levels, more than attacks can weigh: they ran "
+        f"in steps of {coarse.step:.4g}, and a rating counts as found if it is within half of "
+        "that. Attacks that look for whole steps (shift, decode, inversion of unknown strength) "
+        "find less in this way than they could: read their figures as lower bounds."
+    )
+    return replace(ratings, scale=coarse), (note,)
 
 
 def investigate(
     ratings: Ratings, settings: Settings, progress: Told = _silent
 ) -> tuple[AuditFindings, Prepared]:
     """Everything that the attacks find, with the run that they were tried on."""
+    settings = settled(settings, ratings)
     _require_crowd(ratings.n_users, settings)
     attacks = attacks_on("masked ratings", settings.mask)
     steps = Steps(1 + len(attacks) + 1 + n_steps(settings.mask), progress)
+    steps.tell("masks")
     run = prepare(ratings, settings)
-    steps.tell()
     view, results = expose(run), []
     for attack in attacks:
+        steps.tell(f"attack {attack.name} on masked ratings")
         results.append(attack.run(view, run.training.values, settings.seed))
-        steps.tell()
     found = [result.success for result in on_ratings(results, settings.mask)]
     exposed = np.max(found, axis=0)  # (n_users,)
+    steps.tell("who may share")
     passes = _passes_audit(run, exposed)
-    steps.tell()
     messages = attack_messages(run, view, steps.tell)
     return AuditFindings(settings, run.masks.j_train, exposed, passes, results, messages), run
 
 
 class Steps:
-    """Counts what is done, and tells."""
+    """Counts what begins, and tells."""
 
     def __init__(self, total: int, progress: Told) -> None:
-        self._done, self._total, self._progress = 0, total, progress
+        self._begun, self._total, self._progress = 0, total, progress
 
-    def tell(self) -> None:
-        """One more is done."""
-        self._done += 1
-        self._progress(self._done, self._total)
+    def tell(self, what: str) -> None:
+        """Something begins, and so all before it is done."""
+        self._progress(what, self._begun, self._total)
+        self._begun += 1
 
 
 def _passes_audit(run: Prepared, exposed: Array) -> Array:

@@ -13,10 +13,11 @@ from fedmmf.arrays import Array
 from fedmmf.attacks import AttackResult, rating_attacks
 from fedmmf.audit.messages import STRICT
 from fedmmf.config import Settings
-from fedmmf.results import AttackOutcome, GroupingCounts, TradeoffPoint
+from fedmmf.headline import CLEAR, SUMMED
+from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
+from fedmmf.results import AttackOutcome, GroupingCounts, PrivacyGroups, TradeoffPoint
 
 RECOVERED = 0.9  # share of a user's ratings exact that counts as recovered
-CLEAR, SUMMED = "in the clear", "in sums"
 _NOBODY = "Nobody would share in the clear."
 
 
@@ -66,6 +67,19 @@ class AuditFindings:
             exposed_by_indicator=int((by_indicator & ~self.passes_audit).sum()),
         )
 
+    def n_recovered(self) -> int:
+        """How many of those in the clear the best attack on each recovers."""
+        return int((self.exposed[self.in_clear] >= RECOVERED).sum())
+
+    def privacy(self, variances: Array) -> PrivacyGroups:
+        """The two groups by J, as a training has them; variances of users' ratings. (n_users,)."""
+        return PrivacyGroups(
+            **privacy_groups(self.j, self.settings.threshold_j),
+            mean_relative_j=mean_relative_j(self.j, variances),
+            j_follows_variance=j_follows_variance(self.j, variances),
+            users_in_clear=int(self.in_clear.sum()),
+        )
+
     def sentences(self) -> tuple[str, ...]:
         """One sentence per attack that finds ratings, the worst first."""
         found = {
@@ -86,7 +100,9 @@ class AuditFindings:
         return {CLEAR: self._verdict_in_clear(), SUMMED: self._verdict_in_sums()}
 
     def _verdict_in_clear(self) -> str:
-        return recovery_verdict(self.exposed[self.in_clear]) if self.in_clear.any() else _NOBODY
+        if not self.in_clear.any():
+            return _NOBODY
+        return recovery_verdict(self.exposed[self.in_clear], "users who would share in the clear")
 
     def _verdict_in_sums(self) -> str:
         """By the paired gain: attack minus public knowledge, user by user."""
@@ -113,18 +129,17 @@ class AuditFindings:
     def with_recovered(self, points: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
         """Thresholds, with the share of all users whom each would have exposed to some attack."""
         lost = self.exposed >= RECOVERED  # (n_users,)
-        # A threshold is rounded to 1e-6, so the largest one may be a little below somebody's J.
-        is_in = [self.j <= point.threshold_j + 1e-6 for point in points]  # (n_users,) each
+        is_in = [self.j <= point.threshold_j for point in points]  # (n_users,) each
         return tuple(
             point.model_copy(update={"recovered_share": float((lost & inside).mean())})
             for point, inside in zip(points, is_in, strict=True)
         )
 
 
-def recovery_verdict(exposed: Array) -> str:
+def recovery_verdict(exposed: Array, whom: str = "users") -> str:
     """How many users are recovered, given the best attack's success on each. (n_users,)."""
     n, found = len(exposed), int((exposed >= RECOVERED).sum())
-    return f"Some attack finds at least {RECOVERED:.0%} of the ratings of {found} of {n} users."
+    return f"Some attack finds at least {RECOVERED:.0%} of the ratings of {found} of {n} {whom}."
 
 
 def on_ratings(results: Sequence[AttackResult], mask: str) -> list[AttackResult]:

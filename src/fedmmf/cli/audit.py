@@ -7,9 +7,12 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import DataChoice, JsonOption
+from fedmmf.cli.files import require_folder, written
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.output import errors, lead, print_json, results, stamped, steps_bar, table
+from fedmmf.cli.tables import plain
 from fedmmf.config import MaskSettings, Settings
+from fedmmf.headline import SUMMED
 from fedmmf.reports import write_report
 from fedmmf.results import AttackOutcome, AuditResult
 
@@ -33,9 +36,11 @@ def audit(
     """Attack masked ratings and messages, and say who would be exposed."""
     from fedmmf.audit import audit as run_audit  # slow to load, and rarely needed
 
+    require_folder(out, "--out")
     ratings = data.load()
-    with progress_bar(ratings.name) as progress:
-        found = run_audit(ratings, settings, lambda done, of: progress("attacks", done, of))
+    with steps_bar(ratings.name) as progress:
+        found = run_audit(ratings, settings, progress)
+    found = stamped(found)
     if out is not None:
         _write(found, out)
     if json:
@@ -45,22 +50,28 @@ def audit(
 
 
 def _write(found: AuditResult, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "audit.json").write_text(json_format.dumps(found.to_json_dict(), indent=2) + "\n")
-    write_report(found, out / "report.html")
+    with written(out / "audit.json") as partial:
+        partial.write_text(json_format.dumps(found.to_json_dict(), indent=2) + "\n")
+    with written(out / "report.html") as partial:
+        write_report(found, partial)
     errors.print(f"written to {out}: audit.json, report.html")
 
 
 def _show(found: AuditResult) -> None:
+    """What it came to first, then the evidence."""
+    lead(found)
+    if found.in_clear is not None:
+        results.print(f"{found.in_clear}.", markup=False, highlight=False)
+    kind = found.run_kind.split(":")[0]
     for title, attacks in (*found.groups.items(), *found.messages.items()):
-        rows = [_row(attack) for attack in attacks if attack.n_users]
-        if rows:
-            columns = ["attack", "users", "success", "95 %", "without it", "gain", "95 %"]
-            results.print(table(title, columns, rows))
+        tried = [attack for attack in attacks if attack.n_users]
+        if tried:
+            columns = ["attack", "success", "public", "gain (95 %)"]
+            title = f"{kind}: {title}, {tried[0].n_users:,} users"
+            results.print(table(title, columns, [_row(attack) for attack in tried]))
     for sentence in found.sentences:
         results.print(sentence)
-    for group, verdict in found.verdicts.items():
-        results.print(f"[bold]Users {group}.[/] {verdict}")
+    results.print(f"[bold]Users in sums.[/] {plain(found.verdicts.get(SUMMED, ''))}")
     grouping = found.grouping
     results.print(
         f"In the clear: {grouping.by_indicator} users by J, {grouping.by_audit} by their own "
@@ -69,12 +80,10 @@ def _show(found: AuditResult) -> None:
 
 
 def _row(attack: AttackOutcome) -> list[str]:
+    gain = attack.mean - attack.baseline_mean
     return [
         attack.name,
-        str(attack.n_users),
         f"{attack.mean:.3f}",
-        f"{attack.interval[0]:.3f} to {attack.interval[1]:.3f}",
         f"{attack.baseline_mean:.3f}",
-        f"{attack.mean - attack.baseline_mean:+.4f}",
-        "{:+.4f} to {:+.4f}".format(*attack.advantage_interval),
+        "{:+.4f} ({:+.4f}, {:+.4f})".format(gain, *attack.advantage_interval),
     ]

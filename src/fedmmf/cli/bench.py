@@ -9,6 +9,7 @@ import typer
 
 from fedmmf.bench import federation as bench_federation
 from fedmmf.bench import growth as bench_growth
+from fedmmf.bench import imports as bench_imports
 from fedmmf.bench import ranking as bench_ranking
 from fedmmf.bench import ray_workers as bench_ray
 from fedmmf.bench import rounds as bench_rounds
@@ -17,7 +18,8 @@ from fedmmf.bench import training as bench_training
 from fedmmf.bench.measuring import peak_gigabytes
 from fedmmf.bench.ranking_peers import missing_rankers
 from fedmmf.cli import bench_secagg
-from fedmmf.cli.choices import DataChoice, DataOption, JsonOption
+from fedmmf.cli.choices import DataChoice, DataOption, JsonOption, UnusedSeedOption
+from fedmmf.cli.files import GOING_ON
 from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import (
     Columns,
@@ -100,9 +102,7 @@ class ListsTried:
     data: DataChoice = _RANKED
     test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
     splits: Annotated[int, typer.Option(min=1, help="Random splits, from --seed on.")] = 1
-    out: Annotated[Path | None, typer.Option(help="Folder of results; a killed run continues.")] = (
-        None
-    )
+    out: Annotated[Path | None, GOING_ON] = None
 
 
 @app.command("ranking", epilog="Example: fedmmf bench ranking --data ml-100k --splits 3")
@@ -306,6 +306,23 @@ def federation(
     of_rounds = [(f"round {number}", spent) for number, spent in enumerate(found.round_s, start=1)]
     print_markdown(_STAGES, [("invitations and survey", found.setup_s), *of_rounds])
     results.print(f"{_label(found.data, found.synthetic)}, {found.n_parties:,} parties.")
+
+
+_IMPORTS: Columns = {
+    "what": lambda row: row.what,
+    "s": lambda row: f"{row.seconds:.3f}",
+    "times numpy": lambda row: f"{row.over_numpy:.2f}",
+}
+
+
+@app.command("imports", epilog="Example: fedmmf bench imports --repeats 10")
+def imports(
+    repeats: RepeatsOption = 10, seed: UnusedSeedOption = 0, json: JsonOption = False
+) -> None:
+    """What has to be loaded before anything begins, beside an import of numpy."""
+    with progress_bar("imports") as progress:
+        found = bench_imports.measure(repeats, progress)
+    _print(found, _IMPORTS, json=json)
 
 
 def _label(data: str, synthetic: bool) -> str:

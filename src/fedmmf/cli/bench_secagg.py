@@ -20,6 +20,7 @@ from fedmmf.cli.output import (
     shown,
     table,
 )
+from fedmmf.cli.tables import size
 from fedmmf.errors import SettingsError
 
 SECAGG_EXAMPLE = (
@@ -112,7 +113,8 @@ def _show_secagg(report: dict[str, Any]) -> None:
     ]
     for way in ("up", "down"):
         key = f"{way}_bytes_per_party"
-        rows.append([f"bytes {way}", f"{report[key]:,.0f}", shown(theirs.get(key), ",.0f"), ""])
+        their = "-" if theirs.get(key) is None else size(theirs[key])
+        rows.append([f"sent {way}", size(report[key]), their, ""])
     title = (
         f"{report['clients']} clients, {report['length']:,} entries, {report['neighbours']} "
         f"neighbours, {report['dropped']} drop out"

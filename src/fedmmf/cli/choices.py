@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedmmf.cli.output import reading_of
 from fedmmf.config import Settings
 from fedmmf.data import Ratings, load, read_split, split_as_published
 from fedmmf.data.frames import Duplicates
@@ -19,9 +20,7 @@ _PANEL = "Data"
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
 ]
-SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, help=f"{Settings.model_fields['seed'].description}.")
-]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of every random stream.")]
 UnusedSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Accepted by every command; nothing here is random.")
 ]
@@ -30,16 +29,25 @@ UnusedSeedOption = Annotated[
 def parse_scale(text: str) -> RatingScale:
     """Read MIN:MAX or MIN:MAX:STEP."""
     try:
-        parts = [float(part) for part in text.split(":")]
-        low, high = parts[0], parts[1]
-    except (ValueError, IndexError):
-        raise typer.BadParameter(
-            f"must be MIN:MAX or MIN:MAX:STEP, such as 1:5:1; got {text!r}"
-        ) from None
+        parts = tuple(float(part) for part in text.split(":"))
+    except ValueError:
+        parts = ()
+    if len(parts) not in (2, 3):
+        raise typer.BadParameter(f"must be MIN:MAX or MIN:MAX:STEP, such as 1:5:1; got {text!r}")
     try:
-        return RatingScale(low, high, parts[2] if len(parts) > 2 else min(1.0, high - low))
+        return RatingScale.of(parts)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Read PART=NAME,..., such as user=User-ID,item=ISBN,rating=Book-Rating."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(equals and part and name for part, equals, name in pairs):
+        raise typer.BadParameter(
+            f"must be such as user=User-ID,item=ISBN,rating=Book-Rating; got {text!r}"
+        )
+    return {part.strip(): name.strip() for part, _, name in pairs}
 
 
 def parse_edges(text: str) -> tuple[float, ...]:
@@ -54,6 +62,10 @@ def _data(text: str, *flags: str, **more: Any) -> Any:
     return typer.Option(*flags, help=text, rich_help_panel=_PANEL, **more)
 
 
+def _test(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Test", **more)
+
+
 DataOption = Annotated[
     str,
     typer.Option(
@@ -62,6 +74,22 @@ DataOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a file of ratings is written, where that is not found."""
+
+    columns: Annotated[
+        Any,
+        _data(
+            "Which column is which, by name or number; else found.",
+            metavar="user=NAME,item=NAME,...",
+            parser=parse_columns,
+        ),
+    ] = None
+    separator: Annotated[str | None, _data("Between fields; else found.")] = None
+    encoding: Annotated[str | None, _data("Of the text, such as latin-1; else found.")] = None
 
 
 @dataclass(frozen=True)
@@ -86,23 +114,29 @@ class Reading:
     edges: Annotated[
         Any, _data("lastfm: plays per rating.", metavar="N,N,...", parser=parse_edges)
     ] = None
+    writing: Writing = Writing()
 
     def load(self, data: str) -> Ratings:
         """Load a set by name, or a file."""
-        found = load(
-            data,
-            scale=self.scale,
-            duplicates=self.duplicates,
-            features=self.features,
-            edges=EDGES if self.edges is None else self.edges,
-            implicit=self.implicit,
-        )
-        return found if self.profiles is None else found.with_profiles(self.profiles)
+        with reading_of(data):
+            found = load(
+                data,
+                scale=self.scale,
+                duplicates=self.duplicates,
+                features=self.features,
+                edges=EDGES if self.edges is None else self.edges,
+                implicit=self.implicit,
+                **vars(self.writing),
+            )
+            return found if self.profiles is None else found.with_profiles(self.profiles)
 
     def load_parts(self, data: str, test_file: Path) -> tuple[Ratings, Ratings]:
         """Load a file, and another one to test on."""
         more: dict[str, Any] = {"features": self.features, "implicit": self.implicit}
-        train, test = read_split(data, test_file, scale=self.scale, **more)
+        with reading_of(data):
+            train, test = read_split(
+                data, test_file, scale=self.scale, **more, **vars(self.writing)
+            )
         if self.profiles is None:
             return train, test
         train = train.with_profiles(self.profiles)
@@ -125,27 +159,23 @@ class DataChoice:
 class HeldBack:
     """What a model is tested on, and how."""
 
-    test: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of ratings to test on; 0: none.")
-    ] = 0.2
-    test_file: Annotated[
-        Path | None, typer.Option(help="Test on this file instead, as in u1.test.")
-    ] = None
+    test: Annotated[float, _test("Share of ratings to test on; 0: none.", min=0, max=1)] = 0.2
+    test_file: Annotated[Path | None, _test("Test on this file instead, as in u1.test.")] = None
     split: Annotated[
         str,
-        typer.Option(
+        _test(
+            "Test at random, on the latest, or on a split of the set's publisher, as u1.",
             metavar="random|time|NAME",
-            help="Test at random, on the latest, or on a split of the set's publisher, as u1.",
         ),
     ] = "random"
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Also rank: nDCG, recall and more of the N best, and popularity."),
+        _test("Also rank: nDCG, recall and more of the N best, and popularity.", min=1),
     ] = None
     relevant_from: Annotated[
         float | None,
-        typer.Option(
-            help="--top: the rating from which on an item is relevant.",
+        _test(
+            "--top: the rating from which on an item is relevant.",
             show_default="three quarters up the scale",
         ),
     ] = None

@@ -8,7 +8,8 @@ import polars as pl
 import typer
 
 from fedmmf.cli.choices import JsonOption, SeedOption
-from fedmmf.cli.output import print_json, progress_bar, results, shown, table
+from fedmmf.cli.files import require_file, written
+from fedmmf.cli.output import print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import show
 from fedmmf.config import Settings, names_for
 from fedmmf.data import Ratings, load
@@ -17,6 +18,7 @@ from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
 from fedmmf.results import DemoResult, RecommendedList, TrainResult
 
+EXAMPLE = "Example: fedmmf demo"
 REPORT = Path("fedmmf-demo.html")
 _NAMES = {"none": "FedMF (no mask)", "mean": "User-mean FedMMF"}
 _BY_VB = ("mean", "lr")
@@ -28,6 +30,7 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Train FedMF and FedMMF with each mask on made-up ratings, then recommend to one user."""
+    require_file(report, "--report")
     ratings = load("synthetic")
     training, testing = ratings.split(test=0.2, seed=seed)
     plans = [*((mask, "sgd") for mask in names_for("mask")), *((mask, "vb") for mask in _BY_VB)]
@@ -37,7 +40,8 @@ def demo(
     user = ratings.user_ids[0].item()
     items = best.recommend(user, n=10)
     found = _together(runs, user, _name(of_best), items)
-    write_report(found, report)
+    with written(report) as partial:
+        write_report(found, partial)
     if json:
         print_json(found.to_json_dict())
         return
@@ -52,7 +56,7 @@ def _train(model: FedMMF, training: Ratings, testing: Ratings) -> TrainResult:
     with progress_bar(f"{settings['mask']}, {settings['solver']}") as progress:
         model.fit(training, progress=progress)
     spent = time.perf_counter() - began
-    return model.summary(testing, total_seconds=spent)
+    return stamped(model.summary(testing, total_seconds=spent))
 
 
 def _error(run: TrainResult) -> float:
@@ -83,7 +87,10 @@ def _table(ratings: Ratings, runs: list[TrainResult]) -> Any:
         ]
         for run in runs
     ]
-    title = f"{ratings.n_ratings:,} synthetic ratings, {ratings.n_users} parties, test share 0.2"
+    title = (
+        f"{runs[0].run_kind}\n"
+        f"{ratings.n_ratings:,} synthetic ratings, {ratings.n_users} parties, test share 0.2"
+    )
     return table(title, ["model", "RMSE", "MAE", "mean J", "secure", "rounds", "seconds"], rows)
 
 

@@ -14,6 +14,7 @@ import typer
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption, parse_scale
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import errors, print_json, results, shown, table
+from fedmmf.cli.tables import duration, size
 from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.federation.catalogue import ItemList
@@ -22,6 +23,7 @@ from fedmmf.federation.folder import Folder, only_process
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
 from fedmmf.federation.status import FederationStatus
+from fedmmf.results import REAL
 
 app = typer.Typer(
     help="Run a real federation across machines: init, server, site, run, status.",
@@ -69,7 +71,7 @@ class Making:
     ] = None
 
 
-_DEFAULTS = Settings.checked(solver="vb")
+_DEFAULTS = Settings.checked(solver="vb", mask="lr")
 _TRAINING = ("solver", "mask", "factors", "rounds", "sharing", "smallest_cohort", "seed")
 
 
@@ -210,7 +212,9 @@ def _followed(operator: Operator, *, is_quiet: bool) -> FederationStatus:
         status = operator.status()
         if status.round != shown_round and not is_quiet:
             left = (
-                "" if status.seconds_left is None else f", about {status.seconds_left:.0f} s left"
+                ""
+                if status.seconds_left is None
+                else f", about {duration(status.seconds_left)} left"
             )
             here = sum(site.state == "here" for site in status.sites)
             errors.print(f"round {status.round} of {status.rounds}, {here} sites here{left}")
@@ -237,13 +241,13 @@ def _show(found: FederationStatus) -> None:
             f"{site.users:,}",
             str(site.rounds),
             str(site.drop_outs),
-            f"{site.up_bytes / 1e6:,.1f}",
-            f"{site.down_bytes / 1e6:,.1f}",
+            size(site.up_bytes),
+            size(site.down_bytes),
             site.reason,
         ]
         for site in found.sites
     ]
-    titles = ["site", "is", "users", "rounds", "dropped", "up, MB", "down, MB", "last trouble"]
+    titles = ["site", "is", "users", "rounds", "dropped", "up", "down", "last trouble"]
     results.print(f"[bold]{found.federation}[/]: {found.state}. {found.detail}")
     results.print(table(f"round {found.round} of {found.rounds}", titles, rows))
     held_out = [value for value in found.held_out if value is not None]
@@ -259,12 +263,12 @@ def evaluate(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedO
     """Test the model on every site's own test ratings; only sums over a site's users leave it."""
     found = Operator(Folder(folder)).order("evaluate")
     if json:
-        print_json(found)
+        print_json({"run_kind": REAL, **found})
         return
     rows = [["RMSE", shown(found["rmse"])], ["MAE", shown(found["mae"])]]
     rows += [["ratings", f"{found['n_ratings']:,}"], ["sites", ", ".join(found["sites"])]]
     rows += [[f"{name} said nothing", reason] for name, reason in found["declined"].items()]
-    results.print(table("Errors on the sites' own test ratings", ["", "value"], rows))
+    results.print(table(f"{REAL}\nErrors on the sites' own test ratings", ["", "value"], rows))
 
 
 def recommend(

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from fedmmf.config import REGISTERED, RunSettings, Settings, names_for
+from fedmmf.config import REGISTERED, RunSettings, Settings, choices_for
 
 Values = dict[str, Any]  # what the user chose, by the name of the option
 Spread = tuple[list[inspect.Parameter], Callable[[Values], Any]]
@@ -120,7 +120,8 @@ def setting_option(name: str, default: Any) -> inspect.Parameter:
     kind, more = _shown_as(name, field.annotation)
     flag = name.replace("_", "-")
     switch = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
-    help_text, panel = f"{field.description}.", _PANELS[name]
+    text, panel = str(field.description), _PANELS[name]
+    help_text = f"{text[0].upper()}{text[1:]}."
     option = typer.Option(switch, help=help_text, rich_help_panel=panel, **more)
     return _option(name, Annotated[kind, option], default)
 
@@ -129,7 +130,7 @@ def _shown_as(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
     """The type of an option, and what else typer has to know."""
     literal: Any = Literal
     if name in REGISTERED:
-        return literal[names_for(name)], {}
+        return literal[choices_for(name)], {}
     if get_origin(kind) not in (Union, UnionType):
         return kind, {}
     numbers = [(get_args(part) or (part,))[0] for part in get_args(kind)]

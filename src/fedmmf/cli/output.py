@@ -1,18 +1,26 @@
 """How commands speak: results on standard output, everything else on standard error."""
 
 import json
+import math
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+
+from fedmmf.cli.tables import FittingTable, plain, size
+from fedmmf.watching import Report, bars
+
+if TYPE_CHECKING:  # help is shown without them
+    from fedmmf.results import AuditResult, TrainResult
 
 Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
-Report = Callable[[str, int, int], None]  # told (stage, done, total)
+
+Stamped = TypeVar("Stamped", "TrainResult", "AuditResult")
 
 results = Console()
 errors = Console(stderr=True)
@@ -20,39 +28,43 @@ errors = Console(stderr=True)
 
 def print_json(value: Any) -> None:
     """Print exactly one JSON object."""
-    print(json.dumps(value, indent=2, default=_to_plain, allow_nan=False))  # noqa: T201
+    text = json.dumps(_finite(value), indent=2, allow_nan=False)
+    print(text, flush=True)  # noqa: T201
 
 
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that are none, which JSON has no other word for."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if not isinstance(value, str) and hasattr(value, "item"):  # numpy's, which is not loaded here
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
+def stamped(found: Stamped) -> Stamped:
+    """A result that tells when it was made, and by which command line, as a shell would take it."""
+    typed = shlex.join(["fedmmf", *sys.argv[1:]])
+    readable = typed.encode("utf-8", "replace").decode()  # names of files may be no text
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return found.model_copy(update={"made": made, "command": readable})
+
+
+def lead(found: "TrainResult | AuditResult") -> None:
+    """Print how real a run was, and what it came to, before any figure."""
+    for line in (found.run_kind, found.verdict):
+        results.print(f"[bold]{plain(line)}[/]", highlight=False)
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> FittingTable:
     """A table whose first column is text and whose others are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold")
-    for position, column in enumerate(columns):
-        is_first = position == 0
-        made.add_column(
-            column,
-            justify="left" if is_first else "right",
-            no_wrap=is_first,
-            overflow="fold",  # on a narrow terminal over several lines: half a key is no key
-        )
-    for row in rows:
-        made.add_row(*map(plain, row))
-    return made
-
-
-def plain(text: str) -> str:
-    """A text that may be anybody's, such as a title: no markup in it, and no control characters."""
-    return escape("".join(mark for mark in text if mark.isprintable() or mark == "\n"))
+    return FittingTable(title, columns, rows)
 
 
 def shown(value: float | None, form: str = ".4f") -> str:
     """A figure as tables show it; a dash where there is none."""
-    return "-" if value is None else format(value, form)
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
 
 
 def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
@@ -63,20 +75,31 @@ def print_markdown(columns: Columns, found: Iterable[Any]) -> None:
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Report]:
-    """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        stages: dict[str, Any] = {}
+def reading_of(name: str) -> Iterator[None]:
+    """Show a file's name and size on a terminal's standard error while it is read."""
+    path = Path(name)
+    if not errors.is_terminal or not path.is_file():
+        yield
+        return
+    with errors.status(f"reading {plain(path.name)}, {size(path.stat().st_size)}"):
+        yield
 
-        def report(stage: str, done: int, total: int) -> None:
-            if stage not in stages:
-                stages[stage] = bar.add_task(f"{label}: {stage}", total=total)
-            bar.update(stages[stage], completed=done, total=total)
+
+def progress_bar(label: str) -> AbstractContextManager[Report]:
+    """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
+    return bars(label, errors)
+
+
+@contextmanager
+def steps_bar(label: str) -> Iterator[Report]:
+    """What is being done, and how far: one bar on a terminal, else a line at each step."""
+    with bars(label, errors, is_one=True) as progress:
+
+        def report(what: str, done: int, total: int) -> None:
+            if errors.is_terminal:
+                progress(what, done, total)
+            else:
+                text = f"{label}: {done + 1} of {total}: {what}"
+                errors.print(text, soft_wrap=True, markup=False, highlight=False)
 
         yield report

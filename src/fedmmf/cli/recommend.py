@@ -9,15 +9,17 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from fedmmf.cli.choices import JsonOption, Reading
+from fedmmf.cli.choices import JsonOption, Reading, Writing
+from fedmmf.cli.files import require_file, written
 from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.config import Settings
 from fedmmf.data import read_own_ratings
 from fedmmf.data.files import read_bytes, read_table
 from fedmmf.errors import DataError, SettingsError
+from fedmmf.given import as_ids
 from fedmmf.model import FedMMF
-from fedmmf.model.lists import Id, ListRequest, as_ids, lists_for, what_ranks
+from fedmmf.model.lists import Id, ListRequest, lists_for, what_ranks
 
 EXAMPLE = (
     "Example: fedmmf recommend --model model.fedmmf --user 42 --user 43 --n 10 --exclude sold.csv"
@@ -38,13 +40,13 @@ class ModelChoice:
         None
     )
 
-    def fitted(self, settings: Settings) -> FedMMF:
+    def fitted(self, settings: Settings, writing: Writing) -> FedMMF:
         """Load the model, or train it."""
         if (self.model is None) == (self.data is None):
             raise SettingsError("give either --model FILE or --data NAME")
         if self.model is not None:
             return FedMMF.load(self.model)
-        ratings = Reading().load(str(self.data))
+        ratings = Reading(writing=writing).load(str(self.data))
         settings = for_implicit(settings) if ratings.is_implicit else settings
         with progress_bar(ratings.name) as progress:
             return FedMMF(**settings.model_dump()).fit(ratings, progress=progress)
@@ -117,12 +119,14 @@ class ListOutputs:
         if self.out is not None and self.out.suffix not in _FORMATS:
             known = " or ".join(_FORMATS)
             raise SettingsError(f"--out must be a file that ends in {known}; got {self.out}")
+        require_file(self.out, "--out")
 
 
 @expanded
 def recommend(
     model: ModelChoice,
     recipients: Recipients,
+    writing: Writing,
     choice: ListChoice,
     settings: Annotated[Settings, Only("mask", "seed")],
     outputs: ListOutputs,
@@ -131,12 +135,13 @@ def recommend(
     outputs.check()
     recipients.check()
     ids, asked = recipients.ids(), choice.asked()
-    fitted = model.fitted(settings)
+    fitted = model.fitted(settings, writing)
     if recipients.ratings is None:
         found = _lists(fitted, ids, asked)
     else:
         learned = fitted.learned
-        own = read_own_ratings(recipients.ratings, learned.scale, asked=learned.is_implicit)
+        asks = {"asked": learned.is_implicit, **vars(writing)}
+        own = read_own_ratings(recipients.ratings, learned.scale, **asks)
         found = _newcomers(fitted, own, asked)
     if outputs.out is not None:
         _write(found.rows, outputs.out)
@@ -190,7 +195,7 @@ def _newcomers(model: FedMMF, own: Mapping[Id, float], asked: Asked) -> Lists:
 def say_what_ranks(settings: Settings) -> None:
     """Tell a reader of lists what the model that made them was trained for."""
     if note := what_ranks(settings):
-        results.print(note)
+        results.print(f"{note} (--objective ranking)")
 
 
 def read_ids(path: Path, column: str) -> list[str]:
@@ -216,10 +221,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write(lists: pl.DataFrame, path: Path) -> None:
-    try:
-        lists.write_csv(path) if path.suffix == ".csv" else lists.write_parquet(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+    with written(path) as partial:
+        lists.write_csv(partial) if path.suffix == ".csv" else lists.write_parquet(partial)
 
 
 def show(best: pl.DataFrame, whom: str) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption
+from fedmmf.cli.files import require_file, written
 from fedmmf.cli.output import print_json, results
 from fedmmf.reports import read_run, write_report
 
@@ -27,7 +28,9 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Make one HTML file of a run: accuracy, J, traffic, attacks and settings; it works offline."""
-    sections = write_report(read_run(run), out)
+    require_file(out, "--out")
+    with written(out) as partial:
+        sections = write_report(read_run(run), partial)
     if json:
         print_json({"out": str(out), "sections": sections})
     else:

@@ -1,6 +1,6 @@
 """`fedmmf reproduce`: the paper's experiments; here its Table 1, and the settings behind it."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,6 +10,7 @@ import typer
 from fedmmf.cli import reproduce_privacy as privacy
 from fedmmf.cli import reproduce_tables as tables
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits
+from fedmmf.cli.files import GoingOnOption
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.data import Ratings, load
@@ -53,9 +54,7 @@ def table1(
     solver: Annotated[
         Literal["sgd", "vb", "both"], typer.Option(help="Of the factorizations.")
     ] = "both",
-    out: Annotated[Path, typer.Option(help="Folder of results; a killed run continues.")] = Path(
-        "table1"
-    ),
+    out: GoingOnOption = Path("table1"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first split.")] = 0,
     json: JsonOption = False,
 ) -> None:
@@ -212,8 +211,8 @@ def _show_newcomers(data: str, found: Situation, rows: list[NewcomerRow]) -> tup
     )
     by_known_columns = ["model", *map(str, KNOWN)]
     counted = [a + b for a, b in zip(names, by_known, strict=True)]
-    second = table(title_by_known, by_known_columns, counted)
-    second.caption = "< better, > worse than item and user bias, by its 95 % interval"
+    caption = "< better, > worse than item and user bias, by its 95 % interval"
+    second = replace(table(title_by_known, by_known_columns, counted), caption=caption)
     return table(title, columns, [a + b for a, b in zip(names, first, strict=True)]), second
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits, UnusedSeedOption
+from fedmmf.cli.files import FolderOption, GoingOnOption
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import (
     Columns,
@@ -49,8 +50,7 @@ _EPSILON_COLUMNS: Columns = {
 }
 
 SetOption = Annotated[str, typer.Option("--data", help="Data set.")]
-FolderOption = Annotated[Path, typer.Option("--out", help="Folder of results.")]
-_ALL_TRAIN = Settings(held_out=0.0)
+_ALL_TRAIN = Settings(mask="lr", held_out=0.0)
 _NOISY = Settings(aggregation="dp")
 _FM = Settings(mask="fm")
 _LR = Settings(mask="lr")
@@ -187,9 +187,7 @@ class Tried:
 def by_strength(
     tried: Tried,
     data: SetOption = "ml-100k",
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder of results; a killed run continues.")
-    ] = Path("strengths"),
+    out: GoingOnOption = Path("strengths"),
     json: JsonOption = False,
 ) -> None:
     """What attacks find, J and accuracy of masks, by the strength of their regularisation."""

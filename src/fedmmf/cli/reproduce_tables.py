@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fedmmf.cli.choices import JsonOption
+from fedmmf.cli.files import GoingOnOption
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.config import names_for
@@ -54,9 +55,7 @@ class FactorialChoice:
 @expanded
 def factorial(
     chosen: FactorialChoice,
-    out: Annotated[Path, typer.Option(help="Folder of results; a killed run continues.")] = Path(
-        "factorial"
-    ),
+    out: GoingOnOption = Path("factorial"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first split.")] = 0,
     json: JsonOption = False,
 ) -> None:
@@ -139,9 +138,7 @@ def everything(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version of most of them.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder of results; a killed run continues.")] = Path(
-        "reproduced"
-    ),
+    out: GoingOnOption = Path("reproduced"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first split.")] = 0,
     json: JsonOption = False,
 ) -> None:

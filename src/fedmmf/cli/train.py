@@ -3,14 +3,18 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from fedmmf.checkpoint import Held
+from fedmmf.cli import interrupts
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
+from fedmmf.cli.files import confirm, require_file, written
 from fedmmf.cli.options import expanded, for_implicit, was_given
-from fedmmf.cli.output import errors, print_json, progress_bar, results, shown, table
+from fedmmf.cli.output import errors, lead, print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import say_what_ranks
+from fedmmf.cli.tables import duration, size
 from fedmmf.config import Settings, SumSettings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
@@ -18,6 +22,10 @@ from fedmmf.reports import write_report
 from fedmmf.results import PrivacySpent, RankingScores, TrainResult, metric_title
 
 EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
+
+
+def _out(text: str) -> Any:
+    return typer.Option(help=text, rich_help_panel="Files to write")
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class Running:
         ),
     ] = False
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Write progress here, and continue from it after a stop.")
+        Path | None, _out("Write progress here, and continue from it after a stop.")
     ] = None
 
 
@@ -41,9 +49,25 @@ class Running:
 class TrainOutputs:
     """What is written and printed."""
 
-    save: Annotated[Path | None, typer.Option(help="Write the model to this file.")] = None
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None
+    save: Annotated[Path | None, _out("Write the model to this file.")] = None
+    report: Annotated[Path | None, _out("Write an HTML report to this file.")] = None
     json: JsonOption = False
+
+    def check(self, running: Running) -> None:
+        """Refuse, before any training, files that could not be written after it."""
+        require_file(self.save, "--save")
+        require_file(self.report, "--report")
+        require_file(running.checkpoint, "--checkpoint")
+
+    def write(self, model: FedMMF, found: TrainResult) -> None:
+        """Write the files that were asked for, and say so."""
+        if self.save is not None:
+            model.save(self.save)
+            confirm(self.save)
+        if self.report is not None:
+            with written(self.report) as partial:
+                write_report(found, partial)
+            confirm(self.report)
 
 
 @expanded
@@ -52,31 +76,37 @@ def train(
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
     began = time.perf_counter()
+    outputs.check(running)
     training, testing = test.parts(data, settings.seed)
     settings = _for_data(training, settings)
     top = test.length(settings)
-    model = FedMMF(**settings.model_dump())
-    with progress_bar(training.name) as progress:
-        model.fit(training, progress=progress, checkpoint=running.checkpoint, real=running.real)
-        spent = time.perf_counter() - began
-        found = model.summary(
-            testing,
-            top=top,
-            relevant_from=test.relevant_from,
-            total_seconds=spent,
-            progress=progress,
-        )
-    if outputs.save is not None:
-        model.save(outputs.save)
-    if outputs.report is not None:
-        write_report(found, outputs.report)
+    model, kept = FedMMF(**settings.model_dump()), Held(running.checkpoint)
+    with interrupts.keeping(kept, outputs.save):
+        with progress_bar(training.name) as progress:
+            state = running.checkpoint if running.real else kept
+            model.fit(training, progress=progress, checkpoint=state, real=running.real)
+            found = model.summary(
+                testing,
+                top=top,
+                relevant_from=test.relevant_from,
+                total_seconds=time.perf_counter() - began,
+                progress=progress,
+            )
+        found = stamped(found)
+        _warn_of_means(found)
+        outputs.write(model, found)
+        _tell(found, settings, outputs)
+    kept.remove()
+
+
+def _tell(found: TrainResult, settings: Settings, outputs: TrainOutputs) -> None:
     if outputs.json:
         print_json(found.to_json_dict())
-    else:
-        _show(found)
-        if found.ranking is not None:
-            _show_lists(found.ranking)
-            say_what_ranks(settings)
+        return
+    _show(found)
+    if found.ranking is not None:
+        _show_lists(found.ranking)
+        say_what_ranks(settings)
 
 
 def _for_data(training: Ratings, settings: Settings) -> Settings:
@@ -87,6 +117,15 @@ def _for_data(training: Ratings, settings: Settings) -> Settings:
         said = f"{training.name} has no ratings: objective ranking, mask {chosen.mask}"
         errors.print(said, soft_wrap=True)
     return chosen
+
+
+def _warn_of_means(found: TrainResult) -> None:
+    """Say it where a model predicts worse than the mean of each user's own ratings."""
+    means = [one.rmse for one in found.baselines if one.name == "user mean"]
+    if found.rmse is not None and means and found.rmse > means[0]:
+        said = f"RMSE {found.rmse:.4f} is above that of the users' own means, {means[0]:.4f}"
+        fix = "train for more rounds, with another mask or solver, or check what the columns are"
+        errors.print(f"{said}: {fix}", soft_wrap=True)
 
 
 def _show_lists(ranking: RankingScores) -> None:
@@ -102,10 +141,13 @@ def _show_lists(ranking: RankingScores) -> None:
 
 
 def _show(found: TrainResult) -> None:
+    lead(found)
     kind = " (synthetic)" if found.synthetic else ""
-    title = f"{found.data}{kind}, mask {found.mask}, solver {found.solver}"
+    how_real = found.run_kind.split(":")[0]
+    title = f"{how_real}: {found.data}{kind}, mask {found.mask}, solver {found.solver}"
     title += "" if _predicts(found) else ", ranking"
-    results.print(table(title, ["", "value"], [*_accuracy(found), *_costs(found)]))
+    rows = [*_spent(found.dp), *_accuracy(found), *_costs(found)]
+    results.print(table(title, ["", "value"], rows))
     if found.dp is not None:
         results.print(found.dp.not_covered)
 
@@ -137,6 +179,14 @@ def _spent(dp: PrivacySpent | None) -> list[list[str]]:
     ]
 
 
+def _in_clear(found: TrainResult) -> list[list[str]]:
+    if found.in_clear is None:
+        return []
+    privacy = found.privacy
+    counted = f"{privacy.users_in_clear:,} of {privacy.n_users:,}"
+    return [["in the clear: obfuscated", counted]]
+
+
 def _left_out(found: TrainResult) -> str:
     n_left_out = found.privacy.items_left_out or 0
     all_of_them = n_left_out == found.n_items
@@ -153,13 +203,14 @@ def _costs(found: TrainResult) -> list[list[str]]:
         ["J with variance, Spearman", shown(privacy.j_follows_variance)],
         [f"users with J <= {privacy.threshold_j:g}", f"{privacy.secure_users:,}"],
         ["sharing", found.sharing],
+        *_in_clear(found),
         ["items in no sum: too few raters", _left_out(found)],
-        *_spent(found.dp),
-        ["up, per user and round", f"{traffic.up_bytes_per_user_round / 1e3:,.1f} kB"],
-        ["down, per user and round", f"{traffic.down_bytes_per_user_round / 1e3:,.1f} kB"],
+        ["up, per user and round", size(traffic.up_bytes_per_user_round)],
+        ["down, per user and round", size(traffic.down_bytes_per_user_round)],
     ]
     if found.cost is not None:
         party, server = 1e3 * found.cost.party_cpu_s, found.cost.server_cpu_s
-        rows.append(["protocol, CPU per round", f"party {party:.1f} ms, server {server:.2f} s"])
-    spent = f"{seconds.mask:.2f}, {seconds.train:.2f}, {seconds.total:.2f}"
-    return [*rows, ["seconds: masks, rounds, all", spent]]
+        spent = f"party {party:.1f} ms, server {duration(server)}"
+        rows.append(["protocol, CPU per round", spent])
+    spent = ", ".join(map(duration, (seconds.mask, seconds.train, seconds.total)))
+    return [*rows, ["time: masks, rounds, all", spent]]

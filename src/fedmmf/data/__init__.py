@@ -2,8 +2,9 @@
 
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.own import read_own_ratings
+from fedmmf.data.places import ItemIndex
 from fedmmf.data.profiles import UserProfiles
-from fedmmf.data.ratings import ItemIndex, Ratings
+from fedmmf.data.ratings import Ratings
 from fedmmf.data.registry import DATASETS, Dataset, DatasetInfo, datasets, get, load
 from fedmmf.data.splits import load_split, read_split, split_as_published, split_newcomers
 from fedmmf.scale import RatingScale

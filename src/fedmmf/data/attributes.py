@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from fedmmf.data.files import read_attribute_frame
-from fedmmf.data.frames import to_polars
+from fedmmf.data.frames import Table, named, to_polars
 from fedmmf.errors import DataError, SettingsError
 
 log = logging.getLogger("fedmmf.data")
@@ -123,11 +123,11 @@ class Attributes:
             log.warning(words, n_missing, len(ids), cls.kind, cls.title.lower())
 
 
-def frame_of(source: Any) -> pl.DataFrame:
-    """The frame that was meant: that of a file, if a path was given."""
+def frame_of(source: Any, key: str) -> pl.DataFrame:
+    """The frame that was meant: that of a file, if a path was given; its ids are called `key`."""
     if isinstance(source, str | Path):
-        return read_attribute_frame(source)
-    return to_polars(source)
+        return read_attribute_frame(source, key)
+    return named(Table(to_polars(source), "frame"), parts=(key,)).frame
 
 
 def centred(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:

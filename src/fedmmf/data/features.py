@@ -94,7 +94,7 @@ def read_features(
     source: Any, item_ids: npt.NDArray[Any]
 ) -> tuple[ItemFeatures, npt.NDArray[np.str_] | None]:
     """Return features, and titles where there are some, from a path or a frame."""
-    frame = frame_of(source)
+    frame = frame_of(source, "item_id")
     return ItemFeatures.from_frame(frame, item_ids), _titles(frame, item_ids)
 
 

@@ -1,16 +1,33 @@
-"""Files of ratings, features and profiles: which format they are in, and how to read them."""
+"""Files of ratings, features and profiles, read as tables."""
 
 import codecs
-import re
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import polars as pl
+from polars import selectors
 
-from fedmmf.data.frames import COLUMNS, ID_COLUMNS, Table
+from fedmmf.data.frames import Table, named, tell
+from fedmmf.data.written import UNIT_SEPARATOR, Said, Text, found_text, is_utf8, unpacked, western
 from fedmmf.errors import DataError
 
-_UNIT_SEPARATOR = "\x1f"  # stands in for '::', since polars splits at single bytes only
-_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+_BINARY = {b"PAR1": ("Parquet", pl.read_parquet), b"ARROW1": ("Arrow", pl.read_ipc)}
+_MOST_LETTERS = 160  # of somebody else's error, which may quote a whole file
+
+
+class WrittenOptions(TypedDict, total=False):
+    """What may be said of how a file is written; what is not said is found.
+
+    `columns` names them, as in {"user": "User-ID", "item": "ISBN", "rating": "Book-Rating"};
+    those of a file without a header have numbers, from "1" on.
+    """
+
+    columns: Mapping[str, str] | None
+    separator: str | None
+    encoding: str | None
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -26,85 +43,137 @@ def read_bytes(path: str | Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def read_table(path: str | Path) -> Table:
-    """Read a ratings file; its format is known from .parquet or else from its first line."""
-    path = Path(path)
-    content = read_bytes(path)
-    if path.suffix == ".parquet":
-        return Table(_parquet(content, path.name), path.name)
-    return parse_table(content, path.name)
+def read_table(path: str | Path, **written: Unpack[WrittenOptions]) -> Table:
+    """Read a ratings file; how it is written is found, as far as it is not said."""
+    return parse_table(read_bytes(path), Path(path).name, **written)
 
 
-def parse_table(content: bytes, label: str) -> Table:
-    """Parse the text of a ratings file; every column stays text, so that errors can quote it."""
+def parse_table(content: bytes, label: str, **written: Unpack[WrittenOptions]) -> Table:
+    """Parse the content of a ratings file; text stays text, so that errors can quote it."""
+    content = unpacked(content, label)
+    table = _binary_table(content, label)
+    if table is None and (table := _json_table(content, label)) is not None:
+        table = _as_text(table)
+    if table is None:
+        said = Said(written.get("separator"), written.get("encoding"))
+        table = _text_table(content, label, said)
+    return named(table, written.get("columns"))
+
+
+def read_attribute_frame(path: str | Path, key: str) -> pl.DataFrame:
+    """Read features or profiles, with a column `key` of ids; numbers become numbers."""
+    label = Path(path).name
+    content = unpacked(read_bytes(path), label)
+    table = _binary_table(content, label) or _json_table(content, label)
+    if table is not None:
+        return named(table, parts=(key,)).frame
+    table = named(_text_table(content, label, Said(has_header=True)), parts=(key,))
+    tell(table)
+    others = [name for name in table.frame.columns if name != key]
+    return table.frame.with_columns(_as_numbers(table.frame[name]) for name in others)
+
+
+def _as_numbers(text: pl.Series) -> pl.Series:
+    """A column of text as numbers, if all of it is numbers."""
+    text = text.str.strip_chars().replace("", None)
+    for kind in (pl.Int64, pl.Float64):
+        numbers = text.cast(kind, strict=False)
+        if numbers.null_count() == text.null_count():
+            return numbers
+    return text
+
+
+def _binary_table(content: bytes, label: str) -> Table | None:
+    for start, (name, read) in _BINARY.items():
+        if content.startswith(start):
+            try:
+                return Table(read(content), label)
+            except (pl.exceptions.PolarsError, OSError) as error:
+                why = f"is not a {name} file: {_short(error)}. Write it again."
+                raise DataError(f"{label} {why}") from error
+    return None
+
+
+def _json_table(content: bytes, label: str) -> Table | None:
+    """A list of objects, or an object a line; None: it is neither."""
+    start = content[:64].removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if start not in (b"[", b"{"):
+        return None
     content = content.removeprefix(codecs.BOM_UTF8)
-    body = content.lstrip(b"\r\n")
-    if not body.strip():
-        raise DataError(f"{label} is empty; at least one rating is needed.")
-    line = 1 + content[: len(content) - len(body)].count(b"\n")
-    top = body.split(b"\n", 1)[0].decode("utf-8", errors="replace").rstrip("\r")
-    separator = next((mark for mark in ("::", "\t", ",", ";", "|") if mark in top), ",")
-    has_header = not _is_rating(top.split(separator), separator)
-    frame = _text_frame(body, separator, label, has_header=has_header)
-    if not has_header:
-        frame = frame.rename(dict(zip(frame.columns, COLUMNS, strict=False)))
-    return Table(frame, label, unit="line", first=line + has_header)
-
-
-def _is_rating(fields: list[str], separator: str) -> bool:
-    """Whether a first line is already a rating: its third field is a number.
-
-    A pair of user and item without a rating is known by a number too, since columns have names.
-    """
-    telling = fields if len(fields) == len(ID_COLUMNS) else fields[2:3]
-    return separator == "::" or any(map(_NUMBER.fullmatch, telling))
-
-
-def _text_frame(content: bytes, separator: str, label: str, *, has_header: bool) -> pl.DataFrame:
-    if separator == "::":
-        content, separator = content.replace(b"::", _UNIT_SEPARATOR.encode()), _UNIT_SEPARATOR
     try:
-        return pl.read_csv(
-            content,
-            separator=separator,
-            has_header=has_header,
-            infer_schema=False,
-            quote_char='"' if separator == "," else None,
-        )
+        if start == b"[":
+            return Table(pl.read_json(content, infer_schema_length=None), label)
+        frame = pl.read_ndjson(content, infer_schema_length=None)
     except pl.exceptions.PolarsError as error:
-        raise _text_error(content, label, error) from error
+        raise _json_error(content, label, error) from error
+    return Table(frame, label, unit="line", first=1)
 
 
-def _text_error(content: bytes, label: str, error: Exception) -> DataError:
+def _json_error(content: bytes, label: str, error: Exception) -> DataError:
+    needed = "JSON is needed as a list of objects, or as an object a line"
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            json.loads(line or b"{}")
+        except ValueError:
+            return DataError(f"{label}, line {number}: no JSON object. {needed}. Fix the line.")
+    return DataError(f"{label} cannot be read: {_short(error)}. {needed}. Write it so.")
+
+
+def _as_text(table: Table) -> Table:
+    """JSON has one kind of number, and writers put ids in quotes or not: so as in a CSV."""
+    flat = table.frame.select(~(selectors.list() | selectors.struct()))
+    return replace(table, frame=flat.cast(pl.String), is_text=True)
+
+
+def _text_table(content: bytes, label: str, said: Said) -> Table:
+    text = found_text(content, label, said)
     try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as undecodable:
-        line = content.count(b"\n", 0, undecodable.start) + 1
-        return DataError(f"{label}, line {line}: not UTF-8 text. Save the file as UTF-8.")
-    return DataError(f"{label} cannot be read as a table: {str(error).splitlines()[0]}.")
-
-
-def _parquet(content: bytes, label: str) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(content)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(
-            f"{label} is not a Parquet file: {str(error).splitlines()[0]}. Write it again."
-        ) from error
-
-
-def read_attribute_frame(path: str | Path) -> pl.DataFrame:
-    """Read features or profiles from .parquet, .tsv or, by any other name, comma-separated text."""
-    path = Path(path)
-    content = read_bytes(path)
-    if path.suffix == ".parquet":
-        return _parquet(content, path.name)
-    try:
-        return pl.read_csv(
-            content,
-            separator="\t" if path.suffix == ".tsv" else ",",
-            infer_schema_length=None,
-            schema_overrides={"item_id": pl.String, "user_id": pl.String},
-        )
+        frame = _text_frame(text)
     except pl.exceptions.PolarsError as error:
-        raise _text_error(content, path.name, error) from error
+        if is_utf8(text.body):
+            raise _text_error(text, label, error) from error
+        content, notes = western(content)  # for letters further down than what was looked at
+        text = found_text(content, label, said)
+        text, frame = replace(text, notes=(*notes, *text.notes)), _text_frame(text)
+    return Table(
+        frame,
+        label,
+        unit="line",
+        first=text.line + text.has_header,
+        has_header=text.has_header,
+        is_text=True,
+        notes=text.notes,
+    )
+
+
+def _text_frame(text: Text) -> pl.DataFrame:
+    body, separator = text.body, text.separator
+    if len(separator) > 1:
+        body, separator = body.replace(separator.encode(), UNIT_SEPARATOR.encode()), UNIT_SEPARATOR
+    if text.is_quoted and separator == ";":
+        body = body.replace(b'\\"', b'""')  # as databases write a quote inside of quotes
+    return pl.read_csv(
+        body,
+        separator=separator,
+        has_header=text.has_header,
+        infer_schema=False,
+        quote_char='"' if text.is_quoted else None,
+    )
+
+
+def _text_error(text: Text, label: str, error: Exception) -> DataError:
+    lines = text.body.decode().split("\n")
+    width = len(text.fields(lines[0].rstrip("\r")))
+    for number, line in enumerate(lines, text.line):
+        n_fields = len(text.fields(line.rstrip("\r")))
+        if n_fields > width:
+            return DataError(
+                f"{label}, line {number}: {n_fields} fields where the first line has {width}. Fix "
+                "the line, or say what is between fields: --separator (separator= in Python)."
+            )
+    return DataError(f"{label} cannot be read as a table: {_short(error)}. Save it as CSV anew.")
+
+
+def _short(error: Exception) -> str:
+    """Somebody else's error without what it quotes of the file."""
+    return str(error).split("\n", 1)[0][:_MOST_LETTERS].rstrip(".")

@@ -5,24 +5,23 @@ offence; `encode` turns ids into codes, settles duplicates and sorts.
 """
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedmmf.data.names import COLUMNS, ID_COLUMNS, known_columns, plain_name, said_parts
 from fedmmf.errors import DataError, SettingsError
 from fedmmf.scale import RatingScale
 
 log = logging.getLogger("fedmmf.data")
 Duplicates = Literal["refuse", "last", "mean"]
-ID_COLUMNS = ("user_id", "item_id")
-COLUMNS = (*ID_COLUMNS, "rating", "timestamp")
 IMPLICIT_SCALE = RatingScale(0.0, 1.0, 1.0)
 """Of implicit feedback: what somebody used is a 1, and nobody says 0."""
-
-_DATE_TYPES = (pl.Date, pl.Datetime)
+_MOST_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids and counts have more
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,10 @@ class Table:
     label: str
     unit: Literal["line", "row"] = "row"
     first: int = 0
+    has_header: bool = True
+    is_text: bool = False  # so that types are still to be found
+    notes: tuple[str, ...] = ()  # what was assumed
+    untimed: str | None = None  # why there are no timestamps, where there should be some
 
     def at(self, place: int) -> str:
         """Return words for a place, e.g. `ratings.csv, line 7`."""
@@ -74,6 +77,82 @@ def _from_pandas(name: str, series: Any) -> pl.Series:
     return pl.Series(name, known, strict=False)
 
 
+def named(
+    table: Table, said: Mapping[str, str] | None = None, parts: tuple[str, ...] = COLUMNS
+) -> Table:
+    """Return the table with our names for the columns that were said to be them, or are known.
+
+    Args:
+        table: with names of its own, or in the usual order.
+        said: column by part, such as {"user": "User-ID"}; one without a name has a number.
+        parts: those to look for.
+    """
+    columns, asked = table.frame.columns, said_parts(said or {})
+    if table.has_header:
+        chosen = known_columns(columns, parts)
+        guessed = [(column, part) for part, column in chosen.items() if part not in asked]
+        notes = [f"{c} is {part}" for c, part in guessed if plain_name(c) != plain_name(part)]
+    elif asked:
+        chosen, notes = {}, []
+    else:
+        chosen = dict(zip(parts, columns, strict=False))
+        notes = [f"no header, so columns are {', '.join(chosen)}"]
+    chosen |= {part: _column(table, name) for part, name in asked.items()}
+    ours = [pl.col(column).alias(part) for part, column in chosen.items()]
+    others = [name for name in columns if name not in (*chosen.values(), *chosen)]
+    frame = table.frame.select(*ours, *others)
+    return replace(table, frame=frame, notes=(*table.notes, *notes))
+
+
+def _column(table: Table, name: str) -> str:
+    columns = table.frame.columns
+    if name in columns:
+        return name
+    if name.isdecimal() and 0 < int(name) <= len(columns):
+        return columns[int(name) - 1]
+    same = [column for column in columns if plain_name(column) == plain_name(name) != ""]
+    if len(same) == 1:
+        return same[0]
+    raise DataError(
+        f"{table.label} has no column {name!r}; its columns: {shown_columns(table)}. "
+        "Say a name or a number, from 1 on."
+    )
+
+
+def shown_columns(table: Table) -> str:
+    """Names of columns for a message, however long or many they are."""
+    columns = table.frame.columns
+    names = [name if len(name) <= 40 else f"{name[:37]}..." for name in columns[:8]]
+    more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""
+    return (", ".join(names) + more).replace("\n", " ") or "none"
+
+
+def tell(table: Table) -> None:
+    """Say in one line what was assumed of a table."""
+    if table.notes:
+        log.warning("%s: %s", table.label, "; ".join(table.notes))
+
+
+def frame_of_matrix(matrix: Any, keep_zeros: bool) -> pl.DataFrame:
+    """The stored entries of a scipy sparse matrix as a frame; zeros only where they are kept."""
+    entries = matrix.tocoo()
+    if entries.ndim != 2:
+        raise DataError(
+            f"a matrix of ratings has rows, users, and columns, items; got shape {matrix.shape}."
+        )
+    rows, columns = (np.asarray(codes, np.int64) for codes in (entries.row, entries.col))
+    frame = pl.DataFrame({"user_id": rows, "item_id": columns, "rating": np.asarray(entries.data)})
+    n_zeros = int(np.count_nonzero(entries.data == 0))
+    if keep_zeros or n_zeros == 0:
+        return frame
+    log.warning(
+        "%s stored zeros of the matrix are left out; Ratings.from_matrix(..., keep_zeros=True) "
+        "takes them for ratings",
+        f"{n_zeros:,}",
+    )
+    return frame.filter(pl.col("rating") != 0)
+
+
 def require_implicit_scale(scale: RatingScale | None) -> None:
     """Refuse another scale than that of implicit feedback."""
     if scale not in (None, IMPLICIT_SCALE):
@@ -83,18 +162,38 @@ def require_implicit_scale(scale: RatingScale | None) -> None:
 def counts_as_implicit(table: Table, scale: RatingScale | None, asked: bool) -> bool:
     """Whether every row is a 1: because that was asked for, or because the table has no ratings.
 
-    Where ratings on another scale are needed, a table without them stays an error.
+    Where ratings on another scale are needed, a table without them stays an error. What was assumed
+    of the table is said here, since this is part of it.
     """
     if asked:
         require_implicit_scale(scale)
-        return True
     columns = table.frame.columns
     is_rated = "rating" in columns or not set(ID_COLUMNS) <= set(columns)
-    if is_rated or scale not in (None, IMPLICIT_SCALE):
-        return False
-    words = "%s has no column rating (its columns: %s): every row counts as a 1, implicit feedback"
-    log.warning(words, table.label, ", ".join(columns))
-    return True
+    assumed = not (asked or is_rated) and scale in (None, IMPLICIT_SCALE)
+    if assumed:
+        note = f"no column rating among {shown_columns(table)}: every row counts as a 1, implicit"
+        table = replace(table, notes=(*table.notes, f"{note} feedback"))
+    tell(table)
+    return asked or assumed
+
+
+def warn_of_ids(frame: pl.DataFrame, label: str) -> None:
+    """Say it where ratings look like ids or counts: many whole numbers that lie far apart."""
+    ratings = frame["rating"]
+    low, high = ratings.to_numpy().min(), ratings.to_numpy().max()
+    if high - low <= _WIDEST_SPAN or (ratings != ratings.floor()).any():
+        return
+    n_levels = ratings.n_unique()
+    if n_levels > _MOST_LEVELS:
+        log.warning(
+            "%s: its ratings are %s whole numbers from %.0f to %.0f, as ids, times and counts are. "
+            "Say which column is which, as in --columns user=1,item=2,rating=3 "
+            "(columns={'user': '1', ...} in Python), or count rows alone: --implicit",
+            label,
+            f"{n_levels:,}",
+            low,
+            high,
+        )
 
 
 def checked(
@@ -109,7 +208,7 @@ def checked(
     _require_columns(table, read)
     present = [name for name in read if name in table.frame.columns]
     frame = table.frame.select(present).with_row_index("place", offset=table.first)
-    if table.unit == "line":
+    if table.is_text:
         frame = _tidy_text(frame, present)
     if frame.is_empty():
         raise DataError(f"{table.label} holds no ratings; at least one row is needed.")
@@ -131,16 +230,21 @@ def _require_columns(table: Table, read: list[str]) -> None:
     needed = [name for name in read if name != "timestamp"]
     missing = [name for name in needed if name not in table.frame.columns]
     if missing:
+        parted = ""
+        if table.is_text and table.frame.width == 1:
+            parted = " Is something else between fields? --separator (separator= in Python)."
+        said = ",".join(f"{name.removesuffix('_id')}=NAME" for name in missing)
         raise DataError(
             f"{table.label} needs the columns {', '.join(needed)}, timestamp if known; "
-            f"missing: {', '.join(missing)}; arrived: {', '.join(table.frame.columns) or 'none'}. "
-            "Rename the columns."
+            f"missing: {', '.join(missing)}; arrived: {shown_columns(table)}. Say which is which, "
+            f"as in --columns {said} (columns= in Python), or rename them.{parted}"
         )
 
 
 def _tidy_text(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """Strip spaces, treat empty text as missing, and drop blank lines."""
-    stripped = frame.with_columns(pl.col(names).str.strip_chars().replace("", None))
+    text = [name for name in names if frame[name].dtype == pl.String]  # times are numbers by now
+    stripped = frame.with_columns(pl.col(text).str.strip_chars().replace("", None))
     return stripped.filter(~pl.all_horizontal(pl.col(names).is_null()))
 
 
@@ -164,7 +268,7 @@ def _ids(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
         return ids.cast(pl.Int64)
     if isinstance(ids.dtype, pl.Categorical | pl.Enum | pl.String):
         text = ids.cast(pl.String)
-        return text.cast(pl.Int64) if table.unit == "line" and _all_integers(text) else text
+        return text.cast(pl.Int64) if table.is_text and _all_integers(text) else text
     raise DataError(f"{table.label}: {name} must be integers or text; got {ids.dtype}. Convert it.")
 
 
@@ -176,8 +280,6 @@ def _all_integers(text: pl.Series) -> bool:
 def _numbers(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
     """Return a column as finite numbers: Float64, or Int64 for timestamps."""
     column = frame[name]
-    if isinstance(column.dtype, _DATE_TYPES):
-        column = column.dt.epoch("s")
     if not (column.dtype.is_numeric() or isinstance(column.dtype, pl.String | pl.Null)):
         raise DataError(f"{table.label}: {name} must be numbers; got {column.dtype}. Convert it.")
     wanted = pl.Int64 if name == "timestamp" and column.dtype.is_integer() else pl.Float64
@@ -230,7 +332,9 @@ def _duplicate_error(frame: pl.DataFrame, repeats: npt.NDArray[np.intp]) -> Data
     return DataError(
         f"Each user may rate an item once; {len(repeats):,} ratings repeat a (user, item) pair, "
         f"for example user {example['user_id']} and item {example['item_id']}. "
-        "Choose what to keep: --duplicates last|mean (duplicates='last' in Python)."
+        "Choose what to keep: duplicates='last' or 'mean'; where that is not so, say which column "
+        "is which: columns=.",
+        flags="--duplicates last|mean, --columns",
     )
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.files import parse_table
-from fedmmf.data.frames import Table, checked, encode
+from fedmmf.data.frames import checked, encode
 from fedmmf.data.movielens import Read, positions
 from fedmmf.data.ratings import Ratings
 from fedmmf.errors import SettingsError
@@ -23,7 +23,7 @@ EDGES = (200.0, 400.0, 600.0, 800.0)
 def load_lastfm(read: Read, edges: Sequence[float] = EDGES) -> Ratings:
     """Load the counts as ratings from 1 to `len(edges) + 1`, with artists' tags as features."""
     scale = RatingScale(1.0, 1.0 + len(_checked_edges(edges)), 1.0)
-    counts = checked(_renamed(parse_table(read("user_artists.dat"), "user_artists.dat")))
+    counts = checked(parse_table(read("user_artists.dat"), "user_artists.dat"))
     plays = counts["rating"].to_numpy()
     binned = counts.with_columns(pl.Series("rating", binned_counts(plays, edges)))
     ratings = Ratings.from_columns(encode(binned), scale=scale, name="lastfm")
@@ -45,14 +45,9 @@ def _checked_edges(edges: Sequence[float]) -> Sequence[float]:
     return edges
 
 
-def _renamed(table: Table) -> Table:
-    names = {"userID": "user_id", "artistID": "item_id", "weight": "rating"}
-    return replace(table, frame=table.frame.rename(names, strict=False))
-
-
 def _tag_features(read: Read, item_ids: npt.NDArray[np.int64]) -> ItemFeatures:
     frame = parse_table(read("user_taggedartists.dat"), "user_taggedartists.dat").frame
-    codes, rated = positions(item_ids, frame["artistID"].cast(pl.Int64).to_numpy())
+    codes, rated = positions(item_ids, frame["item_id"].cast(pl.Int64).to_numpy())
     # Tags are counted by id; what a tag says does not matter to its weight.
     tags = frame["tagID"].filter(pl.Series(rated)).to_list()
     return ItemFeatures.tags(codes, tags, len(item_ids))

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import polars as pl
 from fedmmf import rng
 from fedmmf.data.attributes import frame_of
 from fedmmf.data.features import ItemFeatures, read_features
-from fedmmf.data.files import read_table
+from fedmmf.data.files import WrittenOptions, read_table
 from fedmmf.data.frames import (
     IMPLICIT_SCALE,
     Columns,
@@ -22,24 +22,21 @@ from fedmmf.data.frames import (
     checked,
     counts_as_implicit,
     encode,
+    frame_of_matrix,
+    named,
     to_polars,
+    warn_of_ids,
 )
+from fedmmf.data.places import ItemIndex, bounds, code_of
 from fedmmf.data.profiles import UserProfiles
-from fedmmf.errors import DataError, SettingsError, UnknownNameError
-from fedmmf.scale import RatingScale
+from fedmmf.data.values import with_numbers
+from fedmmf.errors import DataError, SettingsError
+from fedmmf.scale import RatingScale, ScaleLike
 
 FeaturesLike = ItemFeatures | str | Path | Any
 """Item features ready-made, or a path or frame to make them from."""
 ProfilesLike = UserProfiles | str | Path | Any
 """User profiles ready-made, or a path or frame to make them from."""
-
-
-@dataclass(frozen=True)
-class ItemIndex:
-    """Where each item's ratings are: those of item i are at `order[indptr[i]:indptr[i + 1]]`."""
-
-    indptr: npt.NDArray[np.int64]  # (n_items + 1,)
-    order: npt.NDArray[np.int64]  # (n,) positions in the columns, sorted by (item, user)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -53,6 +50,7 @@ class Ratings:
         item_codes: Position in `item_ids` of each rating's item, (n,).
         values: The ratings on their own scale, (n,).
         timestamps: Seconds since 1970, (n,), or None.
+        untimed: Why there are no timestamps where a file has a column of them, or None.
         user_ids: Sorted ids, integers or text, (n_users,).
         item_ids: Sorted ids, integers or text, (n_items,).
         scale: The scale of `values`; held-out ratings may be off it.
@@ -69,6 +67,7 @@ class Ratings:
     item_codes: npt.NDArray[np.int32]
     values: npt.NDArray[np.float32]
     timestamps: npt.NDArray[np.int64] | None = None
+    untimed: str | None = None
     user_ids: npt.NDArray[Any]
     item_ids: npt.NDArray[Any]
     scale: RatingScale
@@ -123,7 +122,7 @@ class Ratings:
         cls,
         frame: Any,
         *,
-        scale: RatingScale | None = None,
+        scale: ScaleLike | None = None,
         features: FeaturesLike | None = None,
         duplicates: Duplicates = "refuse",
         implicit: bool = False,
@@ -132,15 +131,16 @@ class Ratings:
         """Build ratings from a polars or pandas frame.
 
         Args:
-            frame: Columns user_id, item_id, rating and, if wanted, timestamp. Without ratings it
-                is taken as implicit feedback.
-            scale: The rating scale; found in the ratings if not given.
+            frame: Columns user_id, item_id, rating and, if wanted, timestamp, or other names that
+                are known for them. Without ratings it is taken as implicit feedback.
+            scale: The rating scale, as (1, 5) or (0.5, 5, 0.5); found in the ratings if not given.
             features: Item features, or a frame or file to make them from.
             duplicates: What to do with a repeated pair: refuse, keep the last, or average.
             implicit: Count every row as a 1 whatever its rating, and a repeated pair once.
             name: What to call the data.
         """
-        made = cls._from_table(Table(to_polars(frame), name), scale, duplicates, implicit)
+        table = named(Table(to_polars(frame), name))
+        made = cls._from_table(table, scale, duplicates, implicit)
         return made._called(name, features)
 
     @classmethod
@@ -148,30 +148,57 @@ class Ratings:
         cls,
         path: str | Path,
         *,
-        scale: RatingScale | None = None,
+        scale: ScaleLike | None = None,
         features: FeaturesLike | None = None,
         duplicates: Duplicates = "refuse",
         implicit: bool = False,
         name: str | None = None,
+        **written: Unpack[WrittenOptions],
     ) -> Self:
-        """Build ratings from a .csv, .tsv, .parquet, '::'-separated or header-less file.
+        """Build ratings from a file: text with separators, JSON or Parquet, compressed or not.
 
+        How it is written is found, as far as `columns`, `separator` and `encoding` do not say it.
         Files without a header hold user, item and, if there are more columns, rating and timestamp.
         The other arguments are those of `from_frame`.
         """
-        made = cls._from_table(read_table(path), scale, duplicates, implicit)
+        made = cls._from_table(read_table(path, **written), scale, duplicates, implicit)
         return made._called(name or Path(path).stem, features)
 
     @classmethod
-    def _from_table(
-        cls, table: Table, scale: RatingScale | None, duplicates: Duplicates, implicit: bool
+    def from_matrix(
+        cls,
+        matrix: Any,
+        *,
+        scale: ScaleLike | None = None,
+        keep_zeros: bool = False,
+        name: str = "matrix",
     ) -> Self:
+        """Build ratings from a scipy sparse matrix of any format: rows are users, columns items.
+
+        Ids are the numbers of rows and columns, from 0 on. Stored zeros are left out, with a
+        warning: sums and slices leave such zeros behind, so that they seldom are ratings.
+
+        Args:
+            matrix: (users, items)
+            scale: As `from_frame` takes it.
+            keep_zeros: Take stored zeros for ratings of 0.
+            name: What to call the data.
+        """
+        return cls.from_frame(frame_of_matrix(matrix, keep_zeros), scale=scale, name=name)
+
+    @classmethod
+    def _from_table(
+        cls, table: Table, given: ScaleLike | None, duplicates: Duplicates, implicit: bool
+    ) -> Self:
+        table, scale = with_numbers(table), None if given is None else RatingScale.of(given)
         implicit = counts_as_implicit(table, scale, implicit)
         if implicit and duplicates == "refuse":
             duplicates = "last"  # whoever came back to an item is no contradiction
-        columns = encode(checked(table, scale, implicit=implicit), duplicates)
-        made = cls.from_columns(columns, scale=scale, name=table.label)
-        return made.as_implicit() if implicit else made
+        frame = checked(table, scale, implicit=implicit)
+        if scale is None:
+            warn_of_ids(frame, table.label)
+        made = cls.from_columns(encode(frame, duplicates), scale=scale, name=table.label)
+        return replace(made.as_implicit() if implicit else made, untimed=table.untimed)
 
     def _called(self, name: str, features: FeaturesLike | None) -> Self:
         named = replace(self, name=name)
@@ -228,22 +255,22 @@ class Ratings:
     @cached_property
     def by_user(self) -> npt.NDArray[np.int64]:
         """Bounds of each user's ratings: user u has the columns' rows `[u]:[u + 1]` of this."""
-        return _bounds(self.user_codes, self.n_users)
+        return bounds(self.user_codes, self.n_users)
 
     @cached_property
     def by_item(self) -> ItemIndex:
         """Where each item's ratings are."""
         order = np.argsort(self.item_codes, kind="stable").astype(np.int64, copy=False)
         order.flags.writeable = False
-        return ItemIndex(_bounds(self.item_codes, self.n_items), order)
+        return ItemIndex(bounds(self.item_codes, self.n_items), order)
 
     def user_code(self, user_id: int | str) -> int:
         """Return a user's code; an integer id may also be given as text."""
-        return _code(self.user_ids, user_id, "user", self.name)
+        return code_of(self.user_ids, user_id, "user", self.name)
 
     def item_code(self, item_id: int | str) -> int:
         """Return an item's code; an integer id may also be given as text."""
-        return _code(self.item_ids, item_id, "item", self.name)
+        return code_of(self.item_ids, item_id, "item", self.name)
 
     def select(self, keep: npt.NDArray[np.bool_]) -> Self:
         """Return the ratings where the mask `keep`, (n,), holds, with the same users and items."""
@@ -270,12 +297,16 @@ class Ratings:
 
         Ratings given in the same second are ordered by user and item, so the split is reproducible.
         """
-        if self.timestamps is None:
-            raise DataError(
-                f"A split by time needs timestamps and {self.name!r} has none. Use a random split."
-            )
-        latest = np.argsort(self.timestamps, kind="stable")[self.n_ratings - self._n_test(test) :]
+        times = self.require_timestamps("A split by time")
+        latest = np.argsort(times, kind="stable")[self.n_ratings - self._n_test(test) :]
         return self.split_at(latest)
+
+    def require_timestamps(self, what: str) -> npt.NDArray[np.int64]:
+        """Return the timestamps, (n,), or refuse `what` needs them and say why there are none."""
+        if self.timestamps is not None:
+            return self.timestamps
+        why = f": {self.untimed}. Fix the line" if self.untimed else ". Use a random split"
+        raise DataError(f"{what} needs timestamps and {self.name!r} has none{why}.")
 
     def _n_test(self, test: float) -> int:
         if not 0 < test < 1:
@@ -302,9 +333,9 @@ class Ratings:
         scale = RatingScale.found_in(train.values)
         return replace(train, scale=scale), test.with_scale(scale)
 
-    def with_scale(self, scale: RatingScale) -> Self:
-        """Return the same ratings on a scale that is given; those off it stay as they are."""
-        return replace(self, scale=scale, is_scale_found=False)
+    def with_scale(self, scale: ScaleLike) -> Self:
+        """Return the same ratings on a scale, as (1, 5); those off it stay as they are."""
+        return replace(self, scale=RatingScale.of(scale), is_scale_found=False)
 
     def as_implicit(self) -> Self:
         """Return implicit feedback: a 1 for whatever somebody rated, however."""
@@ -330,7 +361,7 @@ class Ratings:
         row count as average.
         """
         if not isinstance(profiles, UserProfiles):
-            profiles = UserProfiles.from_frame(frame_of(profiles), self.user_ids)
+            profiles = UserProfiles.from_frame(frame_of(profiles, "user_id"), self.user_ids)
         return replace(self, profiles=profiles)
 
     def to_frame(self) -> pl.DataFrame:
@@ -343,24 +374,3 @@ class Ratings:
         if self.timestamps is not None:
             columns["timestamp"] = self.timestamps
         return pl.DataFrame(columns)
-
-
-def _bounds(codes: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
-    indptr = np.zeros(size + 1, dtype=np.int64)  # (size + 1,)
-    np.cumsum(np.bincount(codes, minlength=size), out=indptr[1:])
-    indptr.flags.writeable = False
-    return indptr
-
-
-def _code(ids: npt.NDArray[Any], wanted: int | str, kind: str, name: str) -> int:
-    try:
-        key = ids.dtype.type(wanted)
-    except (ValueError, OverflowError):
-        key = None
-    if key is not None:
-        code = int(np.searchsorted(ids, key))
-        if code < len(ids) and ids[code] == key:
-            return code
-    raise UnknownNameError(
-        f"{name!r} has no {kind} {wanted!r}; its {len(ids):,} {kind}s include {ids[0].item()!r}."
-    )

@@ -5,18 +5,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import polars as pl
 
 from fedmmf.data import cache, lastfm, movielens, sources
 from fedmmf.data.download import Progress, fetch
+from fedmmf.data.files import WrittenOptions
 from fedmmf.data.frames import Duplicates, require_implicit_scale
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.errors import DataError, FedMMFError, SettingsError, UnknownNameError
 from fedmmf.registry import Registry
-from fedmmf.scale import RatingScale
+from fedmmf.scale import RatingScale, ScaleLike
 
 _GROUPLENS = "https://files.grouplens.org/datasets"
 _MOVIELENS_TERMS = "GroupLens terms: research use, no redistribution, no commercial use"
@@ -246,6 +247,10 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
     """Download a published set unless it is already here, and return where it is."""
     if name not in DATASETS:
         raise _unknown(name)
+    if progress is not None and not callable(progress):
+        raise SettingsError(
+            f"progress must be a function of (bytes so far, total or None); got {progress!r}"
+        )
     entry = DATASETS[name]
     if (local := entry.find()) is not None:
         return local
@@ -258,22 +263,24 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
 def load(
     name_or_path: str | Path,
     *,
-    scale: RatingScale | None = None,
+    scale: ScaleLike | None = None,
     duplicates: Duplicates = "refuse",
     features: FeaturesLike | None = None,
     edges: Sequence[float] = lastfm.EDGES,
     implicit: bool = False,
+    **written: Unpack[WrittenOptions],
 ) -> Ratings:
     """Load a named set or a file of ratings.
 
     Args:
         name_or_path: A name from `datasets()`, the path of such a set's archive or folder, or a
             path as `Ratings.from_file` reads it.
-        scale: The rating scale, instead of the set's own or the one found in the file.
+        scale: The rating scale, as (1, 5), instead of the set's own or that found in the file.
         duplicates: What to do with a repeated (user, item) pair of a file.
         features: Item features, or a frame or file to make them from, instead of the set's own.
         edges: Plays at which the next rating begins; for `lastfm` only.
         implicit: Count every rating as a 1, whatever it says; on the scale 0..1.
+        **written: `columns`, `separator` and `encoding` of a file, where they are not found.
     """
     name, options = str(name_or_path), {"edges": [float(edge) for edge in edges]}
     if name in DATASETS:
@@ -282,11 +289,17 @@ def load(
         found = entry.load(Path(name_or_path), **options)
     elif _looks_like_path(name_or_path):
         return Ratings.from_file(
-            name_or_path, scale=scale, duplicates=duplicates, features=features, implicit=implicit
+            name_or_path,
+            scale=scale,
+            duplicates=duplicates,
+            features=features,
+            implicit=implicit,
+            **written,
         )
     else:
         raise _unknown(name)
-    found = _on_scale(found.as_implicit() if implicit else found, scale)
+    found = found.as_implicit() if implicit else found
+    found = found if scale is None else _on_scale(found, RatingScale.of(scale))
     return found if features is None else found.with_features(features)
 
 
@@ -300,9 +313,7 @@ def published_at(path: Path) -> PublishedSet | None:
     return None
 
 
-def _on_scale(ratings: Ratings, scale: RatingScale | None) -> Ratings:
-    if scale is None:
-        return ratings
+def _on_scale(ratings: Ratings, scale: RatingScale) -> Ratings:
     if ratings.is_implicit:
         require_implicit_scale(scale)
     low, high = float(np.min(ratings.values)), float(np.max(ratings.values))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
@@ -10,29 +10,37 @@ import polars as pl
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data import sources
-from fedmmf.data.files import parse_table, read_table
-from fedmmf.data.frames import ID_COLUMNS, checked, counts_as_implicit, encode
+from fedmmf.data.files import WrittenOptions, parse_table, read_table
+from fedmmf.data.frames import checked, counts_as_implicit, encode, warn_of_ids
+from fedmmf.data.names import ID_COLUMNS
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.registry import DATASETS, PublishedSet, load, published_at
+from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
-from fedmmf.scale import RatingScale
+from fedmmf.scale import RatingScale, ScaleLike
 
 
 def read_split(
     train_path: str | Path,
     test_path: str | Path,
     *,
-    scale: RatingScale | None = None,
+    scale: ScaleLike | None = None,
     features: FeaturesLike | None = None,
     implicit: bool = False,
+    **written: Unpack[WrittenOptions],
 ) -> tuple[Ratings, Ratings]:
     """Read a split in two files, such as u1.base and u1.test; both parts share users and items.
 
-    Both are implicit feedback where `implicit` says so, or where one of them has no ratings.
+    Both are implicit feedback where `implicit` says so, or where one of them has no ratings. The
+    other arguments are those of `Ratings.from_file`.
     """
-    tables = [read_table(path) for path in (train_path, test_path)]
-    implicit = any(counts_as_implicit(table, scale, implicit) for table in tables)
+    scale = None if scale is None else RatingScale.of(scale)
+    tables = [with_numbers(read_table(path, **written)) for path in (train_path, test_path)]
+    found = [counts_as_implicit(table, scale, implicit) for table in tables]
+    implicit = any(found)
     parts = [checked(table, scale, implicit=implicit) for table in tables]
+    if scale is None:
+        warn_of_ids(parts[0], tables[0].label)
     if implicit:  # a pair may be repeated within a part, but not be in both
         parts = [part.unique(ID_COLUMNS, keep="last", maintain_order=True) for part in parts]
     shared = [name for name in parts[0].columns if name in parts[1].columns]
@@ -41,6 +49,7 @@ def read_split(
             parts = [part.with_columns(pl.col(name).cast(pl.String)) for part in parts]
     columns = encode(pl.concat([part.select(shared) for part in parts]))
     ratings = Ratings.from_columns(columns, scale=scale, name=Path(train_path).stem)
+    ratings = replace(ratings, untimed=tables[0].untimed or tables[1].untimed)
     ratings = ratings if features is None else ratings.with_features(features)
     ratings = ratings.as_implicit() if implicit else ratings
     return ratings.split_at(columns.rows >= parts[0].height)

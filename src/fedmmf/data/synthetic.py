@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmmf import rng
-from fedmmf.data.choices import choose, table_of
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.ratings import Ratings
 from fedmmf.errors import SettingsError
-from fedmmf.scale import RatingScale
+from fedmmf.scale import RatingScale, ScaleLike
 
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
@@ -77,7 +76,7 @@ def synthetic(
     n_ratings: int,
     seed: int = 0,
     *,
-    scale: RatingScale | None = None,
+    scale: ScaleLike | None = None,
     min_per_user: int = 15,
 ) -> Ratings:
     """Make ratings of exactly the given size, with titles, genres, release years and timestamps.
@@ -90,7 +89,7 @@ def synthetic(
         scale: The scale of the ratings; 1..5 in whole steps if not given.
         min_per_user: The fewest ratings of a user.
     """
-    scale = scale or RatingScale(1.0, 5.0, 1.0)
+    scale = RatingScale.of(scale or (1, 5))
     _check_sizes(n_users, n_items, n_ratings, min_per_user)
     generator = rng.stream(seed, "synthetic")
     world = _world(generator, n_users, n_items)
@@ -179,6 +178,8 @@ def _rate(
     scale: RatingScale,
 ) -> tuple[npt.NDArray[np.int32], Float32Array]:
     """Let every user choose and rate; return item codes, sorted within users, and values."""
+    from fedmmf.data.choices import choose, table_of  # here: numba takes long to load
+
     n_items = len(world.quality)
     rank = generator.permutation(n_items)
     popularity = (rank / n_items + _HEAD) ** -_TAIL  # (n_items,) Zipf-Mandelbrot

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 
 @dataclass(frozen=True)
@@ -41,5 +41,5 @@ def paired_difference(
     if n < 2:
         return PairedDifference(round(mean, 5), None, None)
     spread = float(differences.std(ddof=1)) * np.sqrt(1.0 / n + test / (1.0 - test))
-    reach = float(stats.t.ppf(0.975, n - 1)) * spread
+    reach = float(stdtrit(n - 1, 0.975)) * spread
     return PairedDifference(round(mean, 5), round(mean - reach, 5), round(mean + reach, 5))

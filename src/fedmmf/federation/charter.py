@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedmmf.config import Settings
+from fedmmf.config import AUTO, Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.scale import RatingScale
 
@@ -49,6 +49,11 @@ class Deadlines(_Part):
     )
 
 
+def _with_mask(training: Settings) -> Settings:
+    """A charter names its mask; unchecked, since a server does not load masks."""
+    return training.model_copy(update={"mask": "lr"}) if training.mask == AUTO else training
+
+
 class Charter(_Part):
     """Everything that sites and server must have in common.
 
@@ -70,7 +75,12 @@ class Charter(_Part):
     scale: tuple[float, float, float] = (1.0, 5.0, 1.0)
     network: Network = Network()
     deadlines: Deadlines = Deadlines()
-    training: Settings = Settings.checked(solver="vb", signed=True)
+    training: Settings = _with_mask(Settings.checked(solver="vb", signed=True))
+
+    @field_validator("training")
+    @classmethod
+    def _has_mask(cls, training: Settings) -> Settings:
+        return _with_mask(training)
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -9,6 +9,7 @@ from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.errors import SettingsError
 from fedmmf.evaluation import CutOff, ListTally, cut_offs, mae, rmse, surprise
+from fedmmf.given import whole_number
 from fedmmf.lists import best_first
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import BestItems, ListRequest, each_list
@@ -41,8 +42,8 @@ def evaluated(
         top = DEFAULT_TOP
     if top is None and relevant_from is not None:
         raise SettingsError("relevant_from is about lists; give top, their length, as well")
-    if top is not None and top < 1:
-        raise SettingsError(f"top must be at least 1; got {top}")
+    if top is not None:
+        top = whole_number("top", top)
     users = learned.user_codes(test.user_ids)[test.user_codes]  # (n_test,)
     items = learned.item_codes(test.item_ids)[test.item_codes]
     found = Accuracy()

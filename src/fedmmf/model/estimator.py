@@ -1,6 +1,6 @@
 """`FedMMF`: the estimator. Fit, predict, recommend, evaluate, save, load."""
 
-import inspect
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -10,33 +10,41 @@ import polars as pl
 
 from fedmmf import __version__, checkpoint
 from fedmmf.arrays import Array
+from fedmmf.checkpoint import Held
 from fedmmf.config import Settings
-from fedmmf.data import Ratings
+from fedmmf.data.brought import pairs_of, ratings_of
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
+from fedmmf.given import as_ids, is_many
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
 from fedmmf.model.accuracy import Accuracy, evaluated
+from fedmmf.model.asked import require_ratings, test_of
+from fedmmf.model.checking import DAMAGED, require_sound
+from fedmmf.model.describing import short_signature, with_settings
+from fedmmf.model.display import html_of
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
 from fedmmf.model.newcomer import Newcomer, own_ratings, welcome
+from fedmmf.model.sklearn_side import SklearnSide
 from fedmmf.model.summary import summarize
 from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TradeoffPoint, TrainResult
-from fedmmf.scale import RatingScale
-from fedmmf.simulation import Progress, no_progress, train, train_real
+from fedmmf.scale import ScaleLike
+from fedmmf.simulation import train, train_real
 from fedmmf.simulation.costs import RoundSizes, cost_input, tradeoff
-from fedmmf.solvers.vb.form import MOST_COLUMNS
+from fedmmf.simulation.features import settled
 from fedmmf.sums.costs import CostInput
+from fedmmf.watching import Watching, watched
 
-_SPANS = (1e-3, 1e4)  # of the ratings' scale, that sums of `vb` have digits for
+log = logging.getLogger("fedmmf.model")
 
 
-class FedMMF:
+class FedMMF(SklearnSide):
     """Federated masked matrix factorization, simulated in one process.
 
-    Its settings are those of `fedmmf.config.Settings`; unknown ones are refused. A fitted model
-    holds every simulated party's mask and factors, so treat it and its file as you would treat the
-    ratings.
+    Unknown settings are refused, and so are values that do not fit together. A fitted model holds
+    every simulated party's mask and factors, so treat it and its file as you would treat the
+    ratings. It takes part in scikit-learn's searches and cross-validation.
 
-    Example:
+    Examples:
         >>> from fedmmf import FedMMF, load
         >>> train, test = load("synthetic").split(test=0.2, seed=0)
         >>> model = FedMMF(mask="mean", rounds=50).fit(train)
@@ -45,16 +53,16 @@ class FedMMF:
     """
 
     def __init__(self, **settings: Any) -> None:
-        self._settings = Settings.checked(**settings)
+        self._asked = self._settings = Settings.checked(**settings)
         self._learned: Learned | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings; `FedMMF(**model.get_params())` is an unfitted copy."""
-        return self._settings.model_dump()
+        return self._asked.model_dump()
 
     def set_params(self, **settings: Any) -> Self:
         """Change settings; what was learned with the old ones is forgotten."""
-        self._settings = self._settings.changed(**settings)
+        self._asked = self._settings = self._asked.changed(**settings)
         self._learned = None
         return self
 
@@ -63,9 +71,12 @@ class FedMMF:
         changed = {key: value for key, value in self.get_params().items() if value != defaults[key]}
         return f"FedMMF({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
 
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
     @property
     def settings(self) -> Settings:
-        """The settings, validated."""
+        """The settings, validated; those of the fit, once there is one, with the mask it had."""
         return self._settings
 
     @property
@@ -87,33 +98,47 @@ class FedMMF:
 
     def fit(
         self,
-        ratings: Ratings,
+        ratings: Any,
+        y: Any = None,
         *,
-        progress: Progress = no_progress,
-        checkpoint: str | Path | None = None,
+        scale: ScaleLike | None = None,
+        progress: Watching = None,
+        checkpoint: str | Path | Held | None = None,
         real: bool = False,
     ) -> Self:
         """Train masks and factors on the ratings.
 
         Args:
-            ratings: what to train on, with item features for the masks lr, fm and nn.
-            progress: called with (stage, done, total) as the work goes on.
+            ratings: what to train on: `Ratings`, which may have item features for the masks lr, fm
+                and nn (without them the mask `auto` is the user's mean, and one line says so); a
+                pandas or polars frame with user_id, item_id and rating; a scipy sparse matrix,
+                whose rows are users and whose stored zeros are left out; or a LensKit dataset.
+                With `y`: pairs of user and item, an array (n, 2) or a frame.
+            y: the ratings of the pairs, as scikit-learn hands them over. (n,)
+            scale: of the ratings, as (1, 5), where they are no `Ratings`; None: found in them.
+            progress: True: bars; or a function, called with (stage, done, total).
             checkpoint: a file to write now and then; where it exists, training continues from it.
+                It is deleted in the end; that of a `Held` is not.
             real: run every party and every message of the protocols instead of the simulation:
                 the same result, slowly.
         """
-        path = None if checkpoint is None else Path(checkpoint)
-        _require_ratings(ratings, self._settings)
+        path = Path(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        found = ratings_of(ratings, y, scale)
+        require_ratings(found, self._asked)
+        self._settings = settled(self._asked, found)
+        if self._asked.mask != self._settings.mask == "mean":
+            log.warning("%s has no item features: the mask is the user's mean", found.name)
         if real and path is not None:
             raise SettingsError("a real run keeps no checkpoint; leave one of the two out")
-        if real:
-            trained = train_real(ratings, self._settings, progress)
-        else:
-            trained = train(ratings, self._settings, progress=progress, checkpoint_file=path)
-        self._learned = Learned.of(trained, ratings, self._settings)
+        with watched(progress, found.name) as report:
+            if real:
+                trained = train_real(found, self._settings, report)
+            else:
+                trained = train(found, self._settings, progress=report, checkpoint_file=path)
+        self._learned = Learned.of(trained, found, self._settings)
         return self
 
-    def predict(self, users: Any, items: Any) -> Array:
+    def predict(self, users: Any, items: Any = None) -> Array:
         """Predict the rating of each (user, item) pair, clipped to the scale. (n,).
 
         With the objective `ranking` it is a score: higher is better, and it is no rating.
@@ -121,21 +146,29 @@ class FedMMF:
         An unknown user is predicted as somebody at the start of training: what a mean user rates
         plus what the item factors say of the item. An unknown item is predicted by the user's mask
         for an average item. Both unknown: what a mean user rates.
+
+        Args:
+            users: ids, one for each pair; or the pairs: an array (n, 2), a frame with user_id and
+                item_id, or `Ratings`.
+            items: ids, one for each pair; None where `users` are pairs.
         """
-        users, items = np.atleast_1d(users), np.atleast_1d(items)
-        if users.shape != items.shape or users.ndim != 1:
+        learned = self.learned
+        if items is None:
+            users, items = pairs_of(users)
+        users, items = as_ids(users, "users"), as_ids(items, "items")
+        if users.shape != items.shape:
             raise SettingsError(
                 f"users and items must be lists of one length; got {users.shape} and {items.shape}"
             )
-        return self.learned.predict(self.learned.user_codes(users), self.learned.item_codes(items))
+        return learned.predict(learned.user_codes(users), learned.item_codes(items))
 
     def evaluate(
         self,
-        test: Ratings,
+        test: Any,
         *,
         top: int | None = None,
         relevant_from: float | None = None,
-        progress: Progress = no_progress,
+        progress: Watching = None,
     ) -> Accuracy:
         """RMSE and MAE over the pairs of `test`, and with `top` also `ranking`, a `RankingScores`.
 
@@ -146,17 +179,19 @@ class FedMMF:
         relevant in `test`.
 
         Args:
-            test: ratings that were not trained on.
+            test: ratings that were not trained on, in what `fit` takes them in.
             top: also rank, and score the first so many items.
             relevant_from: the rating from which on an item is relevant; None: three quarters of the
                 way up the scale, which are 4 and 5 of 5.
-            progress: called with ("lists", done, total) while lists are made.
+            progress: True: a bar; or a function, called with ("lists", done, total).
         """
-        return evaluated(self.learned, test, top, relevant_from, progress)
+        learned = self.learned
+        with watched(progress, "evaluate") as report:
+            return evaluated(learned, test_of(learned, test), top, relevant_from, report)
 
     def recommend(
         self,
-        user: Id | None = None,
+        user: Ids | None = None,
         n: int = 10,
         *,
         users: Ids | None = None,
@@ -170,7 +205,8 @@ class FedMMF:
         the items. Where fewer than n items are left, lists are shorter.
 
         Args:
-            user: one user's id: gives columns item_id, title (if known) and prediction.
+            user: one user's id: gives columns item_id, title (if known) and prediction. Several
+                are taken as `users`.
             n: how many items, at most.
             users: ids of several users instead: their lists one below the other, with user_id and
                 rank before the other columns.
@@ -179,10 +215,11 @@ class FedMMF:
             seen: whether items that a user has rated may be in the list.
         """
         wanted = ListRequest.checked(self.learned, n, candidates, exclude, seen)
+        if user is not None and users is None:
+            lists = lists_for(self.learned, user, wanted)
+            return lists if is_many(user) else lists.drop("user_id", "rank")
         if users is not None and user is None:
             return lists_for(self.learned, users, wanted)
-        if user is not None and users is None:
-            return lists_for(self.learned, [user], wanted).drop("user_id", "rank")
         raise SettingsError(
             "recommend needs user=ID for one list or users=[ID, ...] for several; got "
             f"{'neither' if user is None else 'both'}"
@@ -192,8 +229,9 @@ class FedMMF:
         """Welcome a user after training: a mask from own ratings, p_u from the fixed item factors.
 
         Args:
-            ratings: rating by item id; or a frame with the columns item_id and rating; or, of a
-                model that was trained without ratings, the items alone.
+            ratings: rating by item id; a pandas Series, whose index are the items; a frame with
+                the columns item_id and rating, or a polars Series of both; or, of a model that was
+                trained without ratings, the items alone.
         """
         return welcome(self.learned, self._settings, own_ratings(self.learned, ratings))
 
@@ -245,12 +283,12 @@ class FedMMF:
 
     def summary(
         self,
-        test: Ratings | None = None,
+        test: Any = None,
         *,
         top: int | None = None,
         relevant_from: float | None = None,
         total_seconds: float | None = None,
-        progress: Progress = no_progress,
+        progress: Watching = None,
     ) -> TrainResult:
         """Everything that a training run reports, as `fedmmf train --json` prints it.
 
@@ -259,17 +297,23 @@ class FedMMF:
             top: also rank, as `evaluate` does, and so `relevant_from` and `progress`.
             relevant_from: the rating from which on an item is relevant.
             total_seconds: of the whole job; None: of masks and rounds.
-            progress: called while lists are made.
+            progress: while lists are made, as `evaluate` takes it.
         """
         accuracy = None
         if test is not None:
+            test = test_of(self.learned, test)
             accuracy = self.evaluate(test, top=top, relevant_from=relevant_from, progress=progress)
         return summarize(self, test, accuracy, total_seconds)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file. It holds private parts of every simulated party."""
         arrays, about = self.learned.to_arrays()
-        meta = {"kind": "model", "version": __version__, "settings": self.get_params(), **about}
+        meta = {
+            "kind": "model",
+            "version": __version__,
+            "settings": self.settings.model_dump(),
+            **about,
+        }
         checkpoint.save(Path(path), arrays, meta)
 
     @classmethod
@@ -279,42 +323,18 @@ class FedMMF:
         try:
             model = cls(**meta["settings"])
             model._learned = Learned.from_arrays(arrays, meta)
+            require_sound(model._learned)
         except KeyError as missing:
             raise CheckpointError(
                 f"{path} was written by another version of fedmmf, {meta.get('version')}: it has "
                 f"no {missing}; fit the model again"
             ) from None
+        except DAMAGED as error:
+            raise CheckpointError(
+                f"{path} is damaged, or was not written by fedmmf: {error}; fit the model again"
+            ) from None
         return model
 
 
-def _require_usual(scale: RatingScale, settings: Settings) -> None:
-    """Refuse scales and values for which the numbers of `vb` have no room, or no meaning."""
-    value, least = settings.unrated_value, scale.min - scale.span
-    if value != "auto" and not least <= value <= scale.max:
-        raise SettingsError(
-            f"unrated_value is a low rating, between {least:g} and {scale.max:g} on the scale "
-            f"{scale}; got {value:g}"
-        )
-    if settings.solver == "vb" and not _SPANS[0] <= scale.span <= _SPANS[1]:
-        raise SettingsError(
-            f"solver 'vb' needs ratings with a span between {_SPANS[0]:g} and {_SPANS[1]:g}; "
-            f"{scale} has {scale.span:g}. Divide the ratings, or use solver 'sgd'"
-        )
-
-
-def _require_ratings(ratings: Ratings, settings: Settings) -> None:
-    """Refuse to predict what nobody has said, and levels that are none."""
-    if ratings.is_implicit and settings.objective == "rating":
-        raise SettingsError(
-            f"{ratings.name!r} has no ratings to predict, only what was chosen; rank instead: "
-            "objective 'ranking', mask 'none' (--objective ranking --mask none)"
-        )
-    _require_usual(ratings.scale, settings)
-    if settings.likelihood == "ordinal" and ratings.scale.n_levels > MOST_COLUMNS:
-        raise SettingsError(
-            f"likelihood 'ordinal' needs a scale of {MOST_COLUMNS:,} levels at most; "
-            f"{ratings.scale} has {ratings.scale.n_levels:,}"
-        )
-
-
-FedMMF.__signature__ = inspect.signature(Settings)  # type: ignore[attr-defined]
+FedMMF.__signature__ = short_signature()  # type: ignore[attr-defined]
+FedMMF.__doc__ = with_settings(str(FedMMF.__doc__))

@@ -361,7 +361,7 @@ def _codes(known: Array, ids: Array) -> Array:
         return np.arange(len(known))
     try:
         wanted = ids.astype(known.dtype if known.dtype.kind != "U" else np.str_)
-    except ValueError:  # text that is no number, perhaps among some that is
+    except (ValueError, OverflowError):  # text that is no number, or one that is too large
         code_of = {str(value): code for code, value in enumerate(known)}
         return np.array([code_of.get(str(value), len(known)) for value in ids])
     at = np.searchsorted(known, wanted)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -11,6 +11,7 @@ import polars as pl
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
+from fedmmf.given import as_ids, whole_number
 from fedmmf.lists import best_first
 from fedmmf.model.learned import Learned
 from fedmmf.simulation import Progress, no_progress
@@ -47,18 +48,17 @@ class ListRequest:
         cls, learned: Learned, n: int, candidates: Ids | None, exclude: Ids, seen: bool
     ) -> Self:
         """What somebody asked for by ids; an excluded item may be one that the model never saw."""
-        if n < 1:
-            raise SettingsError(f"n must be at least 1; got {n}")
+        n = whole_number("n", n)
         may_be = np.full(learned.n_items + 1, candidates is None)
         if candidates is not None:
-            ids = as_ids(candidates)
+            ids = as_ids(candidates, "candidates")
             if len(ids) == 0:
                 raise SettingsError(
                     "candidates must name at least one item; got none. Leave it out to rank the "
                     "whole catalogue"
                 )
             may_be[learned.known_item_codes(ids)] = True
-        may_be[learned.item_codes(as_ids(exclude))] = False
+        may_be[learned.item_codes(as_ids(exclude, "excluded items"))] = False
         return cls(n, np.flatnonzero(may_be[:-1]), learned.n_items, seen)
 
     @cached_property
@@ -109,7 +109,7 @@ def lists_for(
         wanted: what lists are made of.
         progress: told how many lists are done.
     """
-    asked = as_ids(ids)
+    asked = as_ids(ids, "users")
     if len(asked) == 0:
         raise SettingsError("users must name at least one user; got none")
     users = learned.known_user_codes(asked)
@@ -131,18 +131,11 @@ def frame_of(learned: Learned, best: BestItems) -> pl.DataFrame:
     return pl.DataFrame(columns | {"prediction": learned.shown(best.scores)})
 
 
-def as_ids(given: Any) -> Array:
-    """Ids in whatever holds them: one of them, a list, an array, a column. (n,)."""
-    if isinstance(given, int | str | np.generic):
-        return np.array([given])
-    return given if isinstance(given, np.ndarray) else np.array(list(given))
-
-
 def what_ranks(settings: Settings) -> str:
     """What a reader of lists has to know about the model that made them; nothing: all is well."""
     if settings.objective == "ranking":
         return ""
     return (
         "This model was trained to predict ratings, and what is rated highest is not what is "
-        "chosen most. For lists, train with the objective 'ranking' (--objective ranking)."
+        "chosen most. For lists, train with the objective 'ranking'."
     )

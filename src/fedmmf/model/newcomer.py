@@ -1,6 +1,7 @@
 """Somebody who joins after training: a party of its own, with the model's item factors."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ import polars as pl
 
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
-from fedmmf.data.frames import to_polars
+from fedmmf.data.frames import Table, named, to_polars
 from fedmmf.errors import DataError
+from fedmmf.given import as_ids, is_many
 from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
 from fedmmf.model.learned import Learned
@@ -17,6 +19,8 @@ from fedmmf.model.lists import Id, Ids, ListRequest, frame_of
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.simulation.prepared import mask_plan, mask_stream
 from fedmmf.wire import Catalogue
+
+log = logging.getLogger("fedmmf.model")
 
 
 class Newcomer:
@@ -27,10 +31,14 @@ class Newcomer:
 
     def predict(self, items: Any) -> Array:
         """Predicted ratings of items, by id; unknown items are refused. (n,)."""
-        codes = self._learned.item_codes(np.atleast_1d(items))
+        return self._learned.shown(self.scores(items))
+
+    def scores(self, items: Any) -> Array:
+        """What lists are ranked by: predictions before they are clipped to the scale. (n,)."""
+        codes = self._learned.item_codes(as_ids(items, "items"))
         if (codes == self._learned.n_items).any():
             raise DataError("a newcomer's predictions are for items of the model; some are unknown")
-        return self._learned.shown(self._scores(codes))
+        return self._scores(codes)
 
     def recommend(
         self, n: int = 10, *, candidates: Ids | None = None, exclude: Ids = (), seen: bool = False
@@ -54,14 +62,43 @@ def own_ratings(learned: Learned, given: Any) -> Mapping[Id, float]:
     """A newcomer's ratings by item, from what people have them in."""
     if isinstance(given, Mapping):
         return given
+    if isinstance(given, pl.Series) and isinstance(given.dtype, pl.Struct):
+        given = given.struct.unnest()
     if hasattr(given, "columns"):
-        return _of_frame(to_polars(given), learned)
-    if learned.is_implicit and not isinstance(given, str) and isinstance(given, Iterable):
-        return dict.fromkeys(given, learned.scale.max)
+        return _of_frame(named(Table(to_polars(given), "frame")).frame, learned)
+    if learned.is_implicit and is_many(given):
+        return dict.fromkeys(as_ids(given, "items").tolist(), learned.scale.max)
+    if hasattr(given, "index") and hasattr(given, "isna"):
+        return _of_pandas_series(given)
     raise DataError(
-        "a newcomer's ratings are a dictionary, rating by item, or a frame with the columns "
-        f"item_id and rating; got {type(given).__name__}"
+        "a newcomer's ratings are a dictionary, rating by item, a frame with the columns item_id "
+        "and rating, or a pandas Series with the items as its index; got "
+        f"{type(given).__name__}{_without_items(given)}"
     )
+
+
+def _without_items(given: Any) -> str:
+    is_series = isinstance(given, pl.Series)
+    return " of polars, which has no index: take a frame with both columns" if is_series else ""
+
+
+def _of_pandas_series(series: Any) -> dict[Id, float]:
+    """Rating by item, where the index says which items; one that nobody has set does not."""
+    if type(series.index).__name__ == "RangeIndex":
+        raise DataError(
+            "a Series of ratings needs the items as its index; got one that only counts, "
+            f"{series.index!r}. Use set_axis or a dictionary"
+        )
+    return _once(as_ids(series.index, "items").tolist(), series.tolist())
+
+
+def _once(items: list[Id], values: list[float]) -> dict[Id, float]:
+    """Rating by item; an item that is there twice is refused."""
+    found = dict(zip(items, values, strict=True))
+    if len(found) < len(items):
+        twice = next(item for place, item in enumerate(items) if item in items[:place])
+        raise DataError(f"a newcomer rates an item once; {twice!r} is there twice. Keep one")
+    return found
 
 
 def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
@@ -73,18 +110,22 @@ def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
             f"a newcomer's frame needs {' and '.join(wanted)}; missing: {', '.join(missing)}; "
             f"arrived: {arrived}"
         )
-    items = frame["item_id"].to_list()
-    values = [learned.scale.max] * len(items)
-    if not learned.is_implicit:
-        values = frame["rating"].to_list()
-    return dict(zip(items, values, strict=True))
+    if "user_id" in frame.columns and frame["user_id"].n_unique() > 1:
+        raise DataError(
+            "a newcomer's frame holds the ratings of one person; its user_id has "
+            f"{frame['user_id'].n_unique():,} values. Keep the rows of one"
+        )
+    items = as_ids(frame["item_id"].to_list(), "items").tolist()
+    if learned.is_implicit:
+        return dict.fromkeys(items, learned.scale.max)
+    return _once(items, frame["rating"].to_list())
 
 
 def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:
     """Fit a newcomer's mask on own ratings; nothing is trained anew."""
-    codes = _known_codes(learned, ratings)
+    codes, values = _known(learned, ratings)
     order = np.argsort(codes)
-    values = np.array(list(ratings.values()), np.float32)[order]
+    codes, values = codes[order], values[order]
     learned.check_on_scale(values)
     features = learned.features[:-1]
     content = features[:, : learned.n_content]
@@ -92,7 +133,7 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     data = PartyData(
         catalogue=Catalogue(learned.n_items, learned.scale, b""),
         features=np.hstack((content, statistics)),
-        lists=UserLists.of_one(codes[order]),
+        lists=UserLists.of_one(codes),
         ratings=values,
         streams=[mask_stream(settings.seed, "newcomer")],
         content=content,
@@ -100,16 +141,31 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
 
 
-def _known_codes(learned: Learned, ratings: Mapping[Id, float]) -> Array:
-    ids = np.array(list(ratings))
-    codes = learned.item_codes(ids)
-    if not ratings or (codes == learned.n_items).any():
-        unknown = [
-            str(item) for item, code in zip(ids, codes, strict=True) if code == learned.n_items
-        ]
-        known = learned.item_ids[0].item()
+def _numbers(ratings: Mapping[Id, float]) -> Array:
+    """The ratings as numbers; what is none is named with its item. (n,)."""
+    for item, value in ratings.items():
+        is_number = isinstance(value, int | float | np.integer | np.floating)
+        if not is_number or isinstance(value, bool):
+            raise DataError(
+                f"a rating must be a number; got {value!r} for the item {item!r}. Leave it out "
+                "if it is unknown"
+            )
+    return np.array(list(ratings.values()), np.float32)
+
+
+def _known(learned: Learned, ratings: Mapping[Id, float]) -> tuple[Array, Array]:
+    """Codes and values of what the model knows; the rest is counted in one line. (n,) each."""
+    ids, values = list(ratings), _numbers(ratings)
+    codes = learned.item_codes(as_ids(ids, "items")) if ids else np.zeros(0, np.int64)
+    is_known = codes < learned.n_items
+    if not is_known.any():
+        arrived = ", ".join(str(item)[:40] for item in ids[:5]) or "no rating"
         raise DataError(
-            f"a newcomer needs ratings of known items (such as {known!r}); "
-            f"unknown: {', '.join(unknown[:5]) or 'none, but no rating was given'}"
+            f"a newcomer needs ratings of known items (such as {learned.item_ids[0].item()!r}); "
+            f"none is known of: {arrived}. Use the ids that the model was trained with"
         )
-    return codes
+    if not is_known.all():
+        n_unknown, first = int((~is_known).sum()), ids[int(np.argmin(is_known))]
+        words = "%d of %d rated items are unknown to the model and left out, such as %.40r"
+        log.warning(words, n_unknown, len(ids), first)
+    return codes[is_known], values[is_known]

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from fedmmf.data import Ratings, split_as_published
-from fedmmf.errors import DataError, SettingsError
+from fedmmf.errors import SettingsError
 
 WAYS = ("random", "published", "time")
 PUBLISHED = ("u1", "u2", "u3", "u4", "u5")  # of ML-100K: every rating is tested in one of them
@@ -71,9 +71,7 @@ class Splitting:
 
 def _window(ratings: Ratings, cut: float) -> tuple[Ratings, Ratings]:
     """Train on the earliest share of the ratings, test on those that follow."""
-    if ratings.timestamps is None:
-        raise DataError(f"a split by time needs timestamps and {ratings.name!r} has none")
-    order = np.argsort(ratings.timestamps, kind="stable")
+    order = np.argsort(ratings.require_timestamps("A split by time"), kind="stable")
     until, end = (round(share * len(ratings)) for share in (cut, cut + CUT))
     is_early = np.zeros(len(ratings), bool)
     is_early[order[:end]] = True

@@ -22,6 +22,7 @@ LEFT, RIGHT, TOP = 56, WIDTH - 12, 30
 PLOT_HEIGHT = 140
 PANEL_HEIGHT = TOP + PLOT_HEIGHT + AXIS_HEIGHT
 ROW_HEIGHT, BAR_HEIGHT = 44, 14
+SYMBOL = 10  # side of a symbol before a name
 LONGEST_LABEL = 36  # letters that fit into a line beside a figure
 
 
@@ -33,6 +34,7 @@ class PageTable:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     is_text: bool = False  # else all columns but the first hold figures
+    folded: str = ""  # a line that opens the table; without one it is open
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +55,52 @@ class Bar:
 
     label: str
     value: float
-    is_ours: bool = True  # filled; else outlined
+    look: str = "ours"  # filled; "other": outlined; one of `SYMBOLS`: with a symbol as well
     interval: tuple[float, float] | None = None
     reference: float | None = None  # a tick across the bar, to compare with
+
+
+@dataclass(frozen=True)
+class ValueAxis:
+    """What bars are measured by."""
+
+    label: str
+    show: Format = plain
+    at_least: float = 0.0  # where it ends at the earliest
+    from_zero: bool = True  # else from where differences can be seen, and the axis says so
+
+    def over(self, rows: Sequence[Bar]) -> Axis:
+        """An axis for these bars."""
+        highest = max(self.at_least, *(_furthest(row) for row in rows)) or 1.0
+        low, high = (most(row.value for row in rows) for most in (min, max))
+        is_close = not self.from_zero and 0 < high / 2 < low < high
+        # Half a difference before the shortest bar, which has some length then.
+        return Axis.over(low - (high - low) / 2 if is_close else 0.0, highest, 4, RIGHT)
+
+    def words(self, axis: Axis) -> str:
+        """The label, and where the axis begins if that is not at 0."""
+        begin = axis.ticks[0]
+        return f"{self.label}; bars begin at {self.show(begin)}, not at 0" if begin else self.label
+
+
+BESIDE = {"above": "more", "level": "no difference found", "below": "less"}  # in words
+SYMBOLS = {"above": "M0,10L5,0L10,10Z", "level": "M5,0L10,5L5,10L0,5Z", "below": "M0,0H10L5,10Z"}
+
+
+@dataclass(frozen=True)
+class KeyEntry:
+    """What a look of bars means."""
+
+    look: str
+    words: str
+
+    def __html__(self) -> str:
+        """Symbol and bar as markup; templates call this."""
+        box = {"viewBox": "0 0 40 16", "aria-hidden": "true", "class": "key-symbol"}
+        drawing = ET.Element("svg", box)
+        _draw_symbol(drawing, self.look, 1, 3)
+        add(drawing, "rect", x=17, y=3, width=21, height=SYMBOL, class_=self.look)
+        return ET.tostring(drawing, encoding="unicode")
 
 
 @dataclass(frozen=True)
@@ -67,45 +112,50 @@ class Series:
     show: Format = plain
 
 
-def bars(
-    name: str,
-    title: str,
-    rows: Sequence[Bar],
-    label: str,
-    show: Format = plain,
-    at_least: float = 0.0,
-) -> Chart:
-    """Horizontal bars from zero, one below the other.
+def bars(name: str, title: str, rows: Sequence[Bar], measure: ValueAxis) -> Chart:
+    """Horizontal bars, one below the other.
 
     Args:
         name: unique on the page; ids are made from it.
         title: what the chart shows.
         rows: from top to bottom.
-        label: of the value axis.
-        show: writes a value.
-        at_least: where the axis ends at the earliest.
+        measure: the value axis.
     """
-    highest = max(at_least, *(_furthest(row) for row in rows))
-    axis = Axis.over(0.0, highest or 1.0, 4, RIGHT)
+    axis, show = measure.over(rows), measure.show
     bottom = ROW_HEIGHT * len(rows)
-    described = "; ".join(f"{row.label}: {show(row.value)}" for row in rows)
+    described = "; ".join(_said(row, show) for row in rows)
     drawing = new_drawing(name, title, described, bottom + AXIS_HEIGHT)
-    draw_x_axis(drawing, axis, 0, bottom, label, show)
+    draw_x_axis(drawing, axis, 0, bottom, measure.words(axis), show)
     for index, row in enumerate(rows):
         _draw_bar(drawing, axis, row, ROW_HEIGHT * index, show)
-    return Chart(drawing, _bar_table(title, rows, label, show))
+    return Chart(drawing, _bar_table(title, rows, measure.label, show))
+
+
+def _said(row: Bar, show: Format) -> str:
+    if row.reference is None:
+        return f"{row.label}: {show(row.value)}"
+    beside = f", {BESIDE[row.look]}" if row.look in BESIDE else ""
+    return f"{row.label}: {show(row.value)}{beside}; public knowledge: {show(row.reference)}"
 
 
 def _furthest(row: Bar) -> float:
     return max(row.value, row.reference or 0, row.interval[1] if row.interval else 0)
 
 
+def _draw_symbol(drawing: Element, look: str, x: float, y: float) -> None:
+    if look in SYMBOLS:
+        at = f"translate({x:g} {y:g})"
+        add(drawing, "path", d=SYMBOLS[look], class_=f"symbol {look}", transform=at)
+
+
 def _draw_bar(drawing: Element, axis: Axis, row: Bar, top: float, show: Format) -> None:
-    start, y = axis(0), top + 22
-    text = add(drawing, "text", f"{_shortened(row.label)}  ", x=start, y=top + 16, class_="name")
+    start, y = axis.begin, top + 22
+    _draw_symbol(drawing, row.look, start, top + 6)
+    x = start + (SYMBOL + 6) * (row.look in SYMBOLS)
+    text = add(drawing, "text", f"{_shortened(row.label)}  ", x=x, y=top + 16, class_="name")
     add(text, "tspan", show(row.value), class_="value")
-    look = "mark ours" if row.is_ours else "mark other"
     width = max(axis(row.value) - start, 0.5)  # a bar of nothing still shows where it is
+    look = f"mark {row.look}"
     add(drawing, "rect", x=start, y=y, width=width, height=BAR_HEIGHT, class_=look)
     if row.interval is not None:
         low, high = (axis(end) for end in row.interval)
@@ -129,9 +179,13 @@ def _bar_table(title: str, rows: Sequence[Bar], label: str, show: Format) -> Pag
         for cell, row in zip(cells, rows, strict=True):
             cell.append(" to ".join(map(show, row.interval or ())))
     if any(row.reference is not None for row in rows):
-        columns.append("to compare with")
+        columns.append("public knowledge")
         for cell, row in zip(cells, rows, strict=True):
             cell.append("" if row.reference is None else show(row.reference))
+    if any(row.look in BESIDE for row in rows):
+        columns.append("than the public knows")
+        for cell, row in zip(cells, rows, strict=True):
+            cell.append(BESIDE.get(row.look, ""))
     return PageTable(title, columns, cells)
 
 

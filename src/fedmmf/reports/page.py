@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmmf.errors import DataError
-from fedmmf.reports import words
+from fedmmf.reports import lead, words
 from fedmmf.reports.reading import Reported, Run, as_run
-from fedmmf.reports.sections import Section, all_sections
-from fedmmf.reports.svg import percent, plain
+from fedmmf.reports.section import Section
+from fedmmf.reports.sections import all_sections
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -47,9 +47,13 @@ def _rendered(run: Run, sections: list[Section]) -> str:
     template = _environment().get_template("page.html")
     return template.render(
         title=f"fedmmf report: {run.subject.data or 'audit'}",
+        kinds=lead.kinds(run),
+        verdict=lead.verdict(run),
+        tiles=lead.tiles(run),
         notes=_notes(run),
-        figures=_figures(run),
         sections=sections,
+        origins=lead.origins(run),
+        written=lead.written(),
         styles=styles,
         script=script,
         policy=_policy(styles, script),
@@ -87,23 +91,7 @@ def _policy(styles: str, script: str) -> str:
 
 def _notes(run: Run) -> list[str]:
     """What a reader must know before any figure."""
+    results = [result for result in (run.best, run.audit) if result is not None]
+    kinds = dict.fromkeys(words.of_kind(result) for result in results)
     synthetic = [words.SYNTHETIC] if run.subject.synthetic else []
-    return [words.of_kind(run.subject), *synthetic]
-
-
-def _figures(run: Run) -> dict[str, str]:
-    """The few figures that a reader looks for first."""
-    best = run.best
-    if best is None:
-        return {}
-    secure = best.privacy.secure_users / max(best.privacy.n_users, 1)
-    found = {} if best.rmse is None else {"RMSE on test ratings": f"{best.rmse:.4f}"}
-    found |= {
-        "ratings": f"{best.n_ratings:,}",
-        "users": f"{best.n_users:,}",
-        f"users with J <= {plain(best.privacy.threshold_j)}": percent(secure),
-        "kB up, per user and round": plain(best.traffic.up_bytes_per_user_round / 1e3),
-    }
-    if "sharing" in best.settings:
-        found["sharing"] = best.sharing
-    return found
+    return [*kinds, *synthetic]

@@ -1,16 +1,26 @@
 """What the page says, section by section; a section without data is left out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from fedmmf import __version__
 from fedmmf.reports import words
-from fedmmf.reports.charts import Bar, Chart, PageTable, Series, bars, histogram, line, places
+from fedmmf.reports.applied import applied
+from fedmmf.reports.attacked import attacks
+from fedmmf.reports.charts import (
+    Bar,
+    Chart,
+    PageTable,
+    Series,
+    ValueAxis,
+    bars,
+    histogram,
+    line,
+    places,
+)
 from fedmmf.reports.reading import Run
+from fedmmf.reports.section import Section, Slider
 from fedmmf.reports.svg import percent, plain
 from fedmmf.results import (
-    AttackOutcome,
     RankingScores,
     TradeoffPoint,
     TrainResult,
@@ -18,36 +28,16 @@ from fedmmf.results import (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Slider:
-    """What the reader can move along the trade-off's curves."""
-
-    points: list[dict[str, Any]]  # each: threshold_j, a dot's place in each chart, a sentence
-    start: int  # the point of this run
-
-
-@dataclass(frozen=True, eq=False)
-class Section:
-    """A heading with sentences, charts and tables below it."""
-
-    name: str
-    title: str
-    sentences: tuple[str, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[PageTable, ...] = ()
-    slider: Slider | None = None
-
-
 def all_sections(run: Run) -> list[Section]:
     """The sections that a run has data for, in the order of the page."""
     makers: tuple[Callable[[Run], Section | None], ...] = (
         _comparison,
+        attacks,
+        _of_best(differential_privacy),
         _of_best(accuracy),
         _of_best(learning),
         privacy,
-        _of_best(differential_privacy),
         tradeoff,
-        attacks,
         _of_best(traffic),
         _recommendations,
         protection,
@@ -66,13 +56,17 @@ def _comparison(run: Run) -> Section | None:
     if run.best is None or len(run.trained) < 2:
         return None
     tested = [(train, train.rmse) for train in run.trained if train.rmse is not None]
-    rows = [Bar(words.of_model(train), rmse, is_ours=train is run.best) for train, rmse in tested]
+    rows = [
+        Bar(words.of_model(train), rmse, "ours" if train is run.best else "other")
+        for train, rmse in tested
+    ]
     title = "RMSE of every run, less is better"
     columns = ["", "RMSE", "MAE", "mean J", "users with J <= threshold", "rounds", "seconds"]
     table = PageTable("All runs", columns, [_run_row(train) for train in run.trained])
-    charts = (bars("runs-bars", title, rows, "RMSE"),) if rows else ()
+    measure = ValueAxis("RMSE", from_zero=False)
+    charts = (bars("runs-bars", title, rows, measure),) if rows else ()
     best = (f"The sections below are about the best: {words.of_model(run.best)}.",)
-    return Section("runs", "All runs", best, charts, (table,))
+    return Section("runs", "All runs", best, charts=charts, tables=(table,))
 
 
 def _run_row(train: TrainResult) -> list[str]:
@@ -99,7 +93,8 @@ def accuracy(train: TrainResult) -> Section | None:
     if train.mae is not None:
         charts.append(_error_bars("MAE", train, train.mae, {row.name: row.mae for row in simple}))
     tables = () if train.ranking is None else (_lists(train.ranking),)
-    return Section("accuracy", "Accuracy", words.of_accuracy(train), tuple(charts), tables)
+    said = words.of_accuracy(train)
+    return Section("accuracy", "Accuracy", said, charts=tuple(charts), tables=tables)
 
 
 def _lists(ranking: RankingScores) -> PageTable:
@@ -116,9 +111,10 @@ def _error_bars(
     measure: str, train: TrainResult, ours: float, simple: Mapping[str, float | None]
 ) -> Chart:
     rows = [Bar(f"this run: {words.of_model(train)}", ours)]
-    rows += [Bar(name, value, is_ours=False) for name, value in simple.items() if value is not None]
+    rows += [Bar(name, value, "other") for name, value in simple.items() if value is not None]
     title = f"{measure} on test ratings, less is better"
-    return bars(f"accuracy-{measure}", title, rows, measure)
+    axis = ValueAxis(measure, from_zero=False)
+    return bars(f"accuracy-{measure}", title, rows, axis)
 
 
 def learning(train: TrainResult) -> Section | None:
@@ -131,7 +127,7 @@ def learning(train: TrainResult) -> Section | None:
     curve = Series("RMSE on held-out ratings", train.history)
     title = "RMSE on held-out ratings, round by round"
     chart = line("learning-curve", title, rounds, curve, "round", marked)
-    return Section("learning", "Learning curve", words.of_learning(train), (chart,))
+    return Section("learning", "Learning curve", words.of_learning(train), charts=(chart,))
 
 
 def privacy(run: Run) -> Section:
@@ -141,14 +137,14 @@ def privacy(run: Run) -> Section:
     limit = plain(found.threshold_j)
     groups = [
         Bar(f"J <= {limit}: secure, says the paper", found.secure_users),
-        Bar(f"J > {limit}: not secure, says the paper", found.insecure_users, is_ours=False),
+        Bar(f"J > {limit}: not secure, says the paper", found.insecure_users, "other"),
     ]
-    charts = [bars("groups", "Users on each side of threshold_j", groups, "users")]
+    charts = [bars("groups", "Users on each side of threshold_j", groups, ValueAxis("users"))]
     if source.j is not None:
         title = "How J is spread over users"
         charts.append(histogram("j", title, source.j, "J", found.threshold_j))
     sentences = words.of_privacy(found)
-    return Section("privacy", "J and who is secure", sentences, tuple(charts))
+    return Section("privacy", "J and who is secure", sentences, charts=tuple(charts))
 
 
 def differential_privacy(train: TrainResult) -> Section | None:
@@ -189,7 +185,8 @@ def tradeoff(run: Run) -> Section | None:
         for point, dot in zip(points, dots, strict=True)
     ]
     said, slider = words.of_tradeoff(source.settings), Slider(stops, start)
-    return Section("tradeoff", "The trade-off of threshold_j", said, charts, slider=slider)
+    title = "The trade-off of threshold_j"
+    return Section("tradeoff", title, said, charts=charts, slider=slider)
 
 
 def _tradeoff_curves(points: tuple[TradeoffPoint, ...]) -> dict[str, Series]:
@@ -211,62 +208,18 @@ def _up_kilobytes(point: TradeoffPoint) -> float | None:
     return None if up is None else up / 1e3
 
 
-def attacks(run: Run) -> Section | None:
-    """What attacks found, for each kind of thing attacked."""
-    if run.audit is None:
-        return None
-    everything = {**run.audit.groups, **run.audit.messages}
-    charts = tuple(
-        _attack_chart(f"attacks-{number}", target, results)
-        for number, (target, results) in enumerate(everything.items())
-        if any(result.n_users for result in results)
-    )
-    known = {attack.name: attack for results in everything.values() for attack in results}
-    rows = [[a.name, a.knows, a.outputs, a.measure] for a in known.values()]
-    columns = ["attack", "the attacker knows", "and claims to find", "success is"]
-    tables = (_gains(run.audit.messages), PageTable("The attacks", columns, rows, is_text=True))
-    sentences = (*words.of_mismatch(run.audit, run.best), *words.of_attacks(run.audit))
-    return Section("attacks", "Attacks", sentences, charts, tables)
-
-
-def _gains(messages: Mapping[str, tuple[AttackOutcome, ...]]) -> PageTable:
-    """Attack minus public knowledge, user by user, for what leaves the parties."""
-    rows = [
-        [
-            target,
-            attack.name,
-            f"{attack.mean - attack.baseline_mean:+.4f}",
-            "{:+.4f} to {:+.4f}".format(*attack.advantage_interval),
-        ]
-        for target, results in messages.items()
-        for attack in results
-        if attack.n_users
-    ]
-    columns = ["what was attacked", "attack", "gain", "95 % interval"]
-    return PageTable("Gain over public knowledge, user by user", columns, rows)
-
-
-def _attack_chart(name: str, target: str, results: tuple[AttackOutcome, ...]) -> Chart:
-    rows = [
-        Bar(attack.name, attack.mean, interval=attack.interval, reference=attack.baseline_mean)
-        for attack in results
-        if attack.n_users
-    ]
-    title = f"Mean success on {words.of_target(target)}"
-    return bars(name, title, rows, "mean success (tick: baseline)", percent, at_least=1.0)
-
-
 def traffic(train: TrainResult) -> Section:
     """Bytes and seconds."""
     found = train.traffic
     ways = [
         Bar("up, to the server", found.up_bytes_per_user_round / 1e3),
-        Bar("down, to the user", found.down_bytes_per_user_round / 1e3, is_ours=False),
+        Bar("down, to the user", found.down_bytes_per_user_round / 1e3, "other"),
     ]
-    chart = bars("traffic-bars", "kB of one user in one round", ways, "kB")
+    chart = bars("traffic-bars", "kB of one user in one round", ways, ValueAxis("kB"))
     rows = [*_megabytes(train), *_cpu(train), *_elapsed(train)]
     table = PageTable("Traffic and time", ["", "value"], rows)
-    return Section("traffic", "Traffic and cost", words.of_traffic(train), (chart,), (table,))
+    said = words.of_traffic(train)
+    return Section("traffic", "Traffic and cost", said, charts=(chart,), tables=(table,))
 
 
 def _megabytes(train: TrainResult) -> list[list[str]]:
@@ -314,24 +267,22 @@ def _recommendations(run: Run) -> Section | None:
 
 def protection(run: Run) -> Section:
     """What is hidden, from whom, and what is not."""
-    return Section(
-        "protection", "What this protects, and what not", words.of_protection(run.subject)
-    )
+    said = (f"Sharing: {run.subject.sharing}.", *words.of_protection(run.subject))
+    return Section("protection", "What this protects, and what not", said)
 
 
 def settings(run: Run) -> Section:
-    """Everything that decided the result."""
+    """Everything that decided the result, and nothing that did not."""
     source = run.subject
-    is_noisy = source.settings.get("aggregation") == "dp"  # else epsilon would say nothing
-    chosen = [(n, v) for n, v in source.settings.items() if is_noisy or not n.startswith("dp_")]
-    rows = [[name, "default" if value is None else str(value)] for name, value in chosen]
+    chosen = applied(source)
+    rows = [[name, "default" if value is None else str(value)] for name, value in chosen.items()]
     versions = [
         ["fedmmf of the run", source.version or "unknown"],
         *([name, number] for name, number in source.versions.items() if name != "fedmmf"),
         ["fedmmf of this page", __version__],
     ]
     tables = (
-        PageTable("Settings", ["setting", "value"], rows),
+        PageTable("Settings that had a say", ["setting", "value"], rows),
         PageTable("Versions", ["", "version"], versions),
     )
     return Section("settings", "Settings and versions", tables=tables)

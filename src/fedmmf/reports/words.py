@@ -133,7 +133,8 @@ def of_spending(spent: PrivacySpent) -> tuple[str, ...]:
 def of_tradeoff(settings: dict[str, Any]) -> tuple[str, ...]:
     """What the curves are about."""
     is_adaptive = settings.get("sharing") == "adaptive"
-    sharing = "" if is_adaptive else " This run did not share so; the curves say what would be."
+    is_by_j = is_adaptive and settings.get("grouping") != "audit"
+    sharing = "" if is_by_j else " This run did not share so; the curves say what would be."
     return (
         "Under adaptive sharing, a larger threshold_j lets more users send their updates in the "
         f"clear.{sharing}",
@@ -153,8 +154,12 @@ def of_point(point: TradeoffPoint) -> str:
 
 
 def of_attacks(audit: AuditResult) -> tuple[str, ...]:
-    """What the attacks found, then how to read them."""
-    verdicts = (f"Users {group}: {verdict}" for group, verdict in audit.verdicts.items())
+    """What the attacks found, less what leads the page, then how to read them."""
+    verdicts = (
+        f"Users {group}: {verdict}"
+        for group, verdict in audit.verdicts.items()
+        if verdict not in audit.verdict
+    )
     found = audit.grouping
     rules = (
         f"The rule J <= threshold_j lets {found.by_indicator:,} users share in the clear; "
@@ -167,7 +172,7 @@ def of_attacks(audit: AuditResult) -> tuple[str, ...]:
         "gives to public knowledge alone. The gain is the difference, user by user: where all of "
         "its interval is above 0, the attack has learned what the public does not know."
     )
-    return (*verdicts, *audit.sentences, rules, how_to_read)
+    return (*verdicts, rules, how_to_read)
 
 
 def of_mismatch(audit: AuditResult, train: TrainResult | None) -> tuple[str, ...]:

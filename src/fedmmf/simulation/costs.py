@@ -55,10 +55,12 @@ def expected_cost(given: CostInput) -> Cost:
 
 
 def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ...]:
-    """For n values of threshold_j: who would share in the clear, and a mean user's bytes."""
-    found = []
-    for threshold in np.linspace(0.0, float(np.nanmax(j)), n).round(6).tolist():
-        n_clear = int(np.count_nonzero(j <= threshold + 1e-6))
+    """For n values of threshold_j and the run's own: who would share in the clear, and bytes."""
+    found, highest = [], float(np.nanmax(j))
+    evenly = np.linspace(0.0, highest, n)[:-1].round(6).tolist()
+    # The last is not rounded, or somebody's J would be above it.
+    for threshold in sorted({*evenly, highest, float(given.settings.threshold_j)}):
+        n_clear = int(np.count_nonzero(j <= threshold))
         try:
             up = SUMS["adaptive"].cost(replace(given, n_clear=n_clear)).up_bytes
         except PolicyError:  # those who are left are too few for such batches

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
+from fedmmf.config import AUTO, Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
 from fedmmf.lists import UserLists, count_codes
@@ -17,6 +17,14 @@ from fedmmf.wire import Layout
 ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
 FEWEST_HOLDERS = 5  # of a value of a profile
 STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
+
+
+def settled(settings: Settings, ratings: Ratings) -> Settings:
+    """The settings with a mask that the ratings' items allow, where none was asked for."""
+    if settings.mask != AUTO:
+        return settings
+    names = () if ratings.features is None else ratings.features.names
+    return settings.changed(mask="lr" if names or settings.item_statistics else "mean")
 
 
 def content_features(ratings: Ratings) -> Array:

@@ -19,7 +19,12 @@ from fedmmf.masks import FittedMasks
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.secagg import public_identity
 from fedmmf.server import FederationServer, ServerPlan
-from fedmmf.simulation.features import content_features, profile_values, statistics_features
+from fedmmf.simulation.features import (
+    content_features,
+    profile_values,
+    settled,
+    statistics_features,
+)
 from fedmmf.simulation.prepared import (
     Prepared,
     Progress,
@@ -144,7 +149,7 @@ def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Par
         cuts: party i has the users cuts[i] to cuts[i + 1] - 1. (n_parties + 1,)
         engine: what computes its users' halves.
     """
-    ratings, settings = holdings.ratings, holdings.settings
+    ratings, settings = holdings.ratings, settled(holdings.settings, holdings.ratings)
     content = content_features(ratings)
     more = np.zeros((len(content), 0)) if holdings.statistics is None else holdings.statistics
     features = np.hstack((content, more))
@@ -206,6 +211,7 @@ def surveyed_statistics(ratings: Ratings, settings: Settings, held_out: Array) -
 
 def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_progress) -> Trained:
     """`training.train` with a party per user, and every message that the protocols send."""
+    settings = settled(settings, ratings)
     _require_summed(settings, ratings.n_users)
     began = time.perf_counter()
     held_out = choose_held_out(ratings, settings)
@@ -230,6 +236,7 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
 
 def server_plan(ratings: Ratings, settings: Settings) -> ServerPlan:
     """What the server of real parties knows; it computes with numpy alone."""
+    settings = settled(settings, ratings)
     content, family = content_features(ratings), mask_plan(settings).family
     seen = widened(settings.mask, content)
     return ServerPlan(

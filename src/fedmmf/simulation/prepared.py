@@ -29,6 +29,7 @@ from fedmmf.simulation.features import (
     content_features,
     layout_of,
     profile_values,
+    settled,
     statistics_features,
     surveyed,
 )
@@ -252,6 +253,7 @@ class Prepared:
 
 def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progress) -> Prepared:
     """Hold ratings out, find features, fit every mask, and let everybody choose how to share."""
+    settings = settled(settings, ratings)
     is_held_out = choose_held_out(ratings, settings)
     has_held_out = bool(is_held_out.any())
     training = ratings.select(~is_held_out) if has_held_out else ratings

@@ -1,5 +1,6 @@
 """One training run in simulation: masks, rounds, checkpoints."""
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import numpy as np
 
 from fedmmf import checkpoint
 from fedmmf.arrays import Array
+from fedmmf.checkpoint import Held
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError
@@ -16,12 +18,14 @@ from fedmmf.masks import FittedMasks
 from fedmmf.server import Coordinator
 from fedmmf.server import train as train_rounds
 from fedmmf.simulation.crowd import SimulatedCrowd
+from fedmmf.simulation.features import settled
 from fedmmf.simulation.prepared import Prepared, Progress, no_progress, prepare
 from fedmmf.solvers.contract import Public, part_of
 from fedmmf.sums.costs import Cost
 from fedmmf.wire import Layout
 
-CHECKPOINT_SECONDS = 10.0
+CHECKPOINT_SECONDS = 10.0  # between two files
+HOLD_SECONDS = 0.5  # between two copies in memory: how much work an interrupt may cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,16 +66,21 @@ def train(
     settings: Settings,
     *,
     progress: Progress = no_progress,
-    checkpoint_file: Path | None = None,
+    checkpoint_file: Path | Held | None = None,
 ) -> Trained:
-    """Fit masks and factors; continue from `checkpoint_file` where it exists."""
+    """Fit masks and factors; continue from `checkpoint_file` where it exists.
+
+    A path is deleted in the end; a `Held` is left to whoever made it.
+    """
     began = time.perf_counter()
+    kept = Held(checkpoint_file) if isinstance(checkpoint_file, Path) else checkpoint_file
+    settings = settled(settings, ratings)
+    keeper = None if kept is None else _Keeper(kept, ratings, settings)
     run = prepare(ratings, settings, progress)
-    keeper = None if checkpoint_file is None else _Keeper(checkpoint_file, ratings, settings)
     masked = time.perf_counter()
     members = _train_members(run, progress, keeper)
     if keeper is not None:
-        keeper.remove()
+        keeper.finish(members, is_last_use=kept is not checkpoint_file)
     times = (masked - began, time.perf_counter() - masked)
     found = (run.masks, run.features, run.layout, run.plan.variant, run.in_clear, members)
     return Trained(*found, *times, run.cost(), run.n_left_out, True)
@@ -125,22 +134,22 @@ def members_from_arrays(arrays: dict[str, Array]) -> list[Member]:
 
 
 class _Keeper:
-    """Writes checkpoints now and then, and finds its way back."""
+    """Keeps a run's state now and then, and finds its way back."""
 
-    def __init__(self, path: Path, ratings: Ratings, settings: Settings) -> None:
-        self._path = path
+    def __init__(self, kept: Held, ratings: Ratings, settings: Settings) -> None:
+        self._kept = kept
         self._meta = {
             "kind": "checkpoint",
             "settings": settings.model_dump(),
             "ratings": ratings.fingerprint,
         }
-        self._last = time.monotonic()
+        self._written, self._held = time.monotonic(), -math.inf
         self._found: dict[str, Array] = {}
-        if path.exists():
-            self._found, meta = checkpoint.load(path, "checkpoint")
+        if kept.path is not None and kept.path.exists():
+            self._found, meta = checkpoint.load(kept.path, "checkpoint")
             if meta != self._meta:
                 raise CheckpointError(
-                    f"{path} belongs to a run with other settings or ratings; "
+                    f"{kept.path} belongs to a run with other settings or ratings; "
                     "delete it or name another file"
                 )
 
@@ -156,12 +165,23 @@ class _Keeper:
             self._found = {}
 
     def keep(self, coordinator: Coordinator, crowd: SimulatedCrowd, finished: list[Member]) -> None:
-        """Write a checkpoint if the last one is old enough."""
-        if time.monotonic() - self._last >= CHECKPOINT_SECONDS:
+        """Hold the state, and write it, if the last one is old enough."""
+        now = time.monotonic()
+        is_due = self._kept.path is not None and now - self._written >= CHECKPOINT_SECONDS
+        if is_due or now - self._held >= HOLD_SECONDS:
             state = coordinator.state() | crowd.state() | members_to_arrays(finished)
-            checkpoint.save(self._path, state, self._meta)
-            self._last = time.monotonic()
+            reached = f"round {coordinator.n_done} of {coordinator.rounds}"
+            self._kept.hold(state, self._meta, reached)
+            self._held = time.monotonic()
+        if is_due:
+            self._kept.write()
+            self._written = time.monotonic()
 
-    def remove(self) -> None:
-        """Delete the checkpoint of a finished run."""
-        self._path.unlink(missing_ok=True)
+    def finish(self, members: list[Member], *, is_last_use: bool) -> None:
+        """All rounds are done: hold and write what they gave, or delete what nobody will need."""
+        if is_last_use:
+            self._kept.remove()
+            return
+        self._kept.hold(members_to_arrays(members), self._meta, "the last round")
+        self._kept.is_finished = True
+        self._kept.write()

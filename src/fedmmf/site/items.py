@@ -33,7 +33,7 @@ def of_ratings(ratings: Ratings) -> ItemList:
 
 
 def _from_file(path: str, scale: RatingScale) -> ItemList:
-    frame = read_attribute_frame(path)
+    frame = read_attribute_frame(path, "item_id")
     if "item_id" not in frame.columns:
         raise DataError(
             f"{path} needs a column item_id; it has {', '.join(frame.columns) or 'none'}"

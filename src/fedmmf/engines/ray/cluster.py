@@ -193,8 +193,8 @@ def lost(reason: str) -> FedMMFError:
     """What the end of a worker means."""
     return FedMMFError(
         f"a Ray worker was lost, and its users' factors with it ({reason.rstrip('.')}). Start "
-        "again: a run with a checkpoint file (--checkpoint, or checkpoint= in Python) continues "
-        "from its last checkpoint"
+        "again: a run with a checkpoint file continues from its last checkpoint",
+        flags="--checkpoint FILE",
     )
 
 

@@ -1,0 +1,172 @@
+"""What Ctrl-C does: the command ends at once, and what a training has reached is kept.
+
+Compiled code does not look at signals until it returns, which may take a minute. So a command runs
+in a thread, and the main thread waits for it or for a signal. Only the standard library is imported
+here before a command runs: this file is what answers while the others load.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedmmf.checkpoint import Held
+
+CODE = 130  # of a command that was interrupted
+STACK_BYTES = 64 << 20  # compiling recurses deeply; a thread's own stack may be small
+_SOON = "interrupted: nothing had begun. To start again, run the same command"
+_under_way: list["UnderWay"] = []  # one at most
+
+
+class UnderWay:
+    """What there is to keep of a training, and where."""
+
+    def __init__(self, kept: "Held", beside: Path | None) -> None:
+        self._kept, self._beside = kept, beside
+
+    def keep(self) -> str | None:
+        """Write it to the first place that takes it; give the command that goes on from there."""
+        if not self._kept.has_state:
+            return None
+        for place in self._places():
+            try:
+                self._kept.write(place)
+            except Exception:  # noqa: S112 - full, not ours, gone: there is another place
+                continue
+            return again("--checkpoint", str(place))
+        return None
+
+    @property
+    def reached(self) -> str:
+        """How far it was, for people."""
+        return self._kept.reached
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all rounds are done, and only what follows them is not."""
+        return self._kept.is_finished
+
+    def _places(self) -> Iterator[Path]:
+        """The file that was asked for; else new ones: beside the model, here, and elsewhere."""
+        if self._kept.path is not None:
+            yield self._kept.path
+        if self._beside is not None:
+            yield _unused(self._beside.with_name(f"{self._beside.name}.ckpt"))
+        import platformdirs
+
+        cache = Path(platformdirs.user_cache_dir("fedmmf", appauthor=False))
+        for folder in (Path(), cache, Path(tempfile.gettempdir())):
+            yield _unused(folder / "fedmmf-interrupted.ckpt")
+
+
+def _unused(path: Path) -> Path:
+    """This file, or one with a number if there is one already."""
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
+
+
+def again(*more: str) -> str:
+    """The command that was given, with some options more unless it has them."""
+    given = sys.argv[1:]
+    is_there = bool(more) and any(part.split("=")[0] == more[0] for part in given)
+    return shlex.join(["fedmmf", *given, *(() if is_there else more)])
+
+
+@contextmanager
+def keeping(kept: "Held", beside: Path | None) -> Iterator[None]:
+    """Keep a training if it is interrupted, or if what follows its rounds fails.
+
+    Args:
+        kept: what the training fills.
+        beside: the file that the model is to go to, if any.
+    """
+    training = UnderWay(kept, beside)
+    _under_way.append(training)
+    try:
+        yield
+    except Exception:
+        if training.is_finished and (command := training.keep()):
+            _say(f"the training is not lost. To go on: {command}")
+        raise
+    finally:
+        _under_way.remove(training)
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within this, Ctrl-C ends the process with a line: there is nothing to keep."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: _leave(_SOON))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def in_thread(run: Callable[[], int]) -> int:
+    """Run a command in a thread and give its exit code; Ctrl-C does not wait for the thread."""
+    done = threading.Event()
+    ended: list[tuple[int, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            ended.append((run(), None))
+        except BaseException as error:  # to be raised in the main thread
+            ended.append((1, error))
+        done.set()
+
+    signal.signal(signal.SIGINT, _raise)
+    threading.stack_size(STACK_BYTES)
+    try:
+        threading.Thread(target=work, name="fedmmf command", daemon=True).start()
+        threading.stack_size(0)
+        done.wait()
+        signal.signal(signal.SIGINT, lambda *_: os._exit(CODE))  # nothing is left to lose
+    except KeyboardInterrupt:
+        _interrupted()
+    code, error = ended[0]
+    if error is not None:
+        raise error
+    return int(code)
+
+
+def _raise(*_: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first is enough
+    raise KeyboardInterrupt
+
+
+def _interrupted() -> None:
+    """Keep what there is, say how to go on, and end; the thread may be in the middle of a round."""
+    from fedmmf import checkpoint
+    from fedmmf.cli import files
+    from fedmmf.watching import stop_bars
+
+    stop_bars()
+    training = _under_way[0] if _under_way else None
+    command = training.keep() if training else None
+    files.remove_partial()
+    checkpoint.remove_partial()
+    if training and command:
+        _leave(f"interrupted after {training.reached}. To go on: {command}")
+    _leave(f"interrupted: nothing was kept. To start again: {again()}")
+
+
+def _leave(text: str) -> None:
+    _say(text)
+    os._exit(CODE)
+
+
+def _say(text: str) -> None:
+    os.write(2, f"{text}\n".encode())

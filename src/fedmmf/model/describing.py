@@ -1,0 +1,35 @@
+"""What `help(FedMMF)` says of the settings: made from their fields, which are the one source."""
+
+import inspect
+import textwrap
+
+from fedmmf.config import Settings
+
+_WIDTH = 100
+
+
+def with_settings(about: str) -> str:
+    """A class's docstring with every setting, its default and what it means, by component."""
+    text = inspect.cleandoc(about).replace("\nExample:", "\nSettings:\n{settings}\n\nExample:")
+    return text.replace("{settings}", "\n".join(_lines()))
+
+
+def _lines() -> list[str]:
+    found: list[str] = []
+    for title, names in Settings.groups().items():
+        found += ["", f"  {title}"]
+        for name in names:
+            field = Settings.model_fields[name]
+            words = f"{name} ({field.default!r}): {field.description}"
+            indents = {"initial_indent": "    ", "subsequent_indent": "        "}
+            found += textwrap.wrap(words, _WIDTH - 4, **indents)  # type: ignore[arg-type]
+    return found[1:]
+
+
+def short_signature() -> inspect.Signature:
+    """Names and defaults of the settings; their types are in errors and would fill a screen."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    fields = Settings.model_fields.items()
+    return inspect.Signature(
+        [inspect.Parameter(name, kind, default=field.default) for name, field in fields]
+    )

@@ -1,0 +1,172 @@
+"""What stands first on the page, how real the run was and what it came to; and last, its origin."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from fedmmf import __version__
+from fedmmf.reports import words
+from fedmmf.reports.reading import Run
+from fedmmf.reports.svg import percent, plain
+from fedmmf.results import AuditResult, TrainResult
+
+MOST_TILES = 6
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A large figure, what it is, and what to hold it against."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where one result of the page comes from; a text may be empty."""
+
+    made: str
+    command: str
+    versions: str
+
+
+def kinds(run: Run) -> list[tuple[str, str]]:
+    """How real it was, in a word or two, and what that means; two where the parts differ.
+
+    Returns:
+        Pairs such as ("simulated", "no message was sent").
+    """
+    parts = {"training": run.best, "audit": run.audit}
+    said = {part: result.run_kind for part, result in parts.items() if result is not None}
+    if len({kind.split(":")[0] for kind in said.values()}) > 1:
+        return [_pair(f"{part} {kind}") for part, kind in said.items()]
+    return [_pair(next(iter(said.values())))]
+
+
+def _pair(kind: str) -> tuple[str, str]:
+    how, _, meaning = kind.partition(": ")
+    return how, meaning
+
+
+def verdict(run: Run) -> str:
+    """The sentence that a reader should take away; an audit's goes before a training's."""
+    if run.audit is not None and run.audit.verdict:
+        return run.audit.verdict
+    best = run.best
+    if best is None:
+        return ""
+    if len(run.trained) < 2:
+        return best.verdict
+    return f"The best of {len(run.trained)} runs is {words.of_model(best)}: {best.verdict}"
+
+
+def tiles(run: Run) -> list[Tile]:
+    """Three to six figures, the most telling first."""
+    found = [] if run.audit is None else _of_audit(run.audit)
+    if run.best is not None:
+        found += _of_training(run.best)
+    return found[:MOST_TILES]
+
+
+def _of_audit(audit: AuditResult) -> list[Tile]:
+    found, privacy = [], audit.privacy
+    if audit.recovered_users is not None and privacy.users_in_clear:
+        counted = f"{audit.recovered_users:,} of {privacy.users_in_clear:,}"
+        share = percent(audit.recovered_share)
+        note = f"of those in the clear: some attack finds {share} of their ratings or more"
+        found.append(Tile("users recovered", counted, note))
+    tried = [attack for attack in next(iter(audit.groups.values()), ()) if attack.n_users]
+    if tried:
+        best = max(tried, key=lambda attack: attack.mean)
+        note = f"of what {best.name} looks for; public knowledge: {percent(best.baseline_mean)}"
+        found.append(Tile("found by the best attack", percent(best.mean), note))
+    grouping, of_all = audit.grouping, f"of {privacy.n_users:,} users"
+    by_j = f"{of_all}, by the paper's rule; it protects nobody by itself"
+    limit = percent(audit.audit_limit)
+    return [
+        *found,
+        Tile(f"J <= {plain(privacy.threshold_j)}", f"{grouping.by_indicator:,}", by_j),
+        Tile(
+            "pass an audit", f"{grouping.by_audit:,}", f"{of_all}: attacks find less than {limit}"
+        ),
+    ]
+
+
+def _of_training(train: TrainResult) -> list[Tile]:
+    traffic = train.traffic
+    up, down = (
+        plain(n_bytes / 1e3)
+        for n_bytes in (traffic.up_bytes_per_user_round, traffic.down_bytes_per_user_round)
+    )
+    size = f"{train.n_users:,} users, {train.n_items:,} items"
+    best = f"round {train.best_round:,} was the best" if train.best_round else ""
+    return [
+        *_of_budget(train),
+        *_of_clear(train),
+        *_of_accuracy(train),
+        *_of_indicator(train),
+        Tile("ratings", f"{train.n_ratings:,}", size),
+        Tile("up, a user and round", f"{up} kB", f"{down} kB down"),
+        Tile("rounds", f"{train.rounds:,}", best),
+    ]
+
+
+def _of_budget(train: TrainResult) -> list[Tile]:
+    spent = train.dp
+    if spent is None:
+        return []
+    rounds = f"of {spent.rounds_used:,} rounds; less protects more"
+    return [
+        Tile("epsilon, a whole user", f"{spent.epsilon:.4g}", rounds),
+        Tile("delta", f"{spent.delta:g}", "of the whole training"),
+    ]
+
+
+def _of_clear(train: TrainResult) -> list[Tile]:
+    if train.in_clear is None:
+        return []
+    found = train.privacy
+    counted = f"{found.users_in_clear:,} of {found.n_users:,}"
+    return [Tile("users in the clear", counted, "obfuscated at most, not protected")]
+
+
+def _of_accuracy(train: TrainResult) -> list[Tile]:
+    found = []
+    if train.rmse is not None:
+        simple = min(train.baselines, key=lambda baseline: baseline.rmse, default=None)
+        note = "" if simple is None else f"{simple.name}: {simple.rmse:.4f}"
+        found.append(Tile("RMSE on test ratings", f"{train.rmse:.4f}", note))
+    if train.ranking is not None and train.ranking.ndcg_at_10 is not None:
+        popular = train.ranking.popularity
+        score = None if popular is None else popular.ndcg_at_10
+        note = "" if score is None else f"the most popular items: {score:.4f}"
+        found.append(Tile("nDCG@10 of lists", f"{train.ranking.ndcg_at_10:.4f}", note))
+    return found
+
+
+def _of_indicator(train: TrainResult) -> list[Tile]:
+    """J leads nobody by itself: it is left to the page where something else says more."""
+    if train.dp is not None or train.in_clear is not None:
+        return []
+    found = train.privacy
+    share = percent(found.secure_users / max(found.n_users, 1))
+    return [
+        Tile(f"users with J <= {plain(found.threshold_j)}", share, "it protects nobody by itself")
+    ]
+
+
+def origins(run: Run) -> list[Origin]:
+    """When, by which command and with which versions the results were made."""
+    found = []
+    for result in (run.best, run.audit):
+        if result is not None:
+            numbers = {"fedmmf": result.version, **result.versions}
+            shown = {"fedmmf": "fedmmf", "python": "Python", "numpy": "numpy"}
+            named = [f"{shown[name]} {numbers[name]}" for name in shown if numbers.get(name)]
+            found.append(Origin(result.made, result.command, ", ".join(named)))
+    return found
+
+
+def written() -> str:
+    """When this page was written, and by what."""
+    return f"{datetime.now(UTC).strftime('%Y-%m-%d %H:%M UTC')} by fedmmf {__version__}"

@@ -1,0 +1,185 @@
+"""Real signals to real processes: a line, exit code 130, and the same result after going on.
+
+Moments that are too short to hit are made long: the process stops there, says so, and waits.
+"""
+
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SECONDS = 10  # a generous limit on how long an end may take; without a signal all of it takes more
+# Waits in a function, the first time that it is called; the thread that waits never goes on.
+DRIVER = """
+import importlib, sys, time
+from fedmmf.cli import main
+
+def stop_here(*arguments, **named):
+    print("now", file=sys.stderr, flush=True)
+    time.sleep(1000)
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == place:
+            stop_here()
+
+place = sys.argv[1]
+sys.meta_path.insert(0, Slow())
+if ":" in place:
+    module, name = place.split(":")
+    owner = importlib.import_module(module)
+    *path, last = name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    assert hasattr(owner, last), place
+    setattr(owner, last, stop_here)
+sys.argv[1:] = sys.argv[2:]
+main()
+"""
+
+
+@pytest.fixture
+def command(small, tmp_path):
+    small.to_frame().write_csv(tmp_path / "ratings.csv")
+    return ["train", "--data", "ratings.csv", "--mask", "mean", "--rounds", "30", "--factors", "4"]
+
+
+def environment(tmp_path):
+    return {**os.environ, "COLUMNS": "200", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def interrupted(words, tmp_path, word):
+    """Run, wait until a word is on standard error, send Ctrl-C. Returns what was printed."""
+    terminal, child = pty.openpty()
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=child, cwd=tmp_path, env=environment(tmp_path)
+    )
+    os.close(child)
+    seen = read_until(terminal, word)
+    assert word in seen
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    seen = read_until(terminal, None)
+    output, _ = process.communicate()
+    assert time.monotonic() - began < SECONDS
+    os.close(terminal)
+    assert process.returncode == 130
+    assert "Traceback" not in seen
+    assert output == b""
+    return seen
+
+
+def read_until(terminal, word):
+    seen = b""
+    while word is None or word.encode() not in seen:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not more:
+            break
+        seen += more
+    return seen.decode(errors="replace")
+
+
+def finished(words, tmp_path):
+    words = [sys.executable, "-m", "fedmmf", *words, "--json"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=tmp_path, env=environment(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return {name: value for name, value in found.items() if name != "seconds"}
+
+
+def way_on(seen):
+    """The command that the last line names, less the word fedmmf."""
+    line = seen.strip().splitlines()[-1]
+    return shlex.split(line.split(": fedmmf ")[1])
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "scipy",  # an import
+        "fedmmf.cli.choices:load",
+        "fedmmf.simulation.training:prepare",
+        "fedmmf.simulation.prepared:fit_masks",
+    ],
+)
+def test_before_any_round_there_is_nothing_to_keep(command, tmp_path, place):
+    seen = interrupted([sys.executable, "-c", DRIVER, place, *command], tmp_path, "now")
+    assert "interrupted: nothing" in seen
+    assert {path.name for path in tmp_path.iterdir()} <= {"ratings.csv", "cache"}
+
+
+@pytest.mark.parametrize(
+    ("place", "reached"),
+    [
+        ("fedmmf.model:FedMMF.summary", "the last round"),  # evaluation
+        ("fedmmf.model:FedMMF.save", "the last round"),
+        ("fedmmf.cli.train:write_report", "the last round"),
+        ("fedmmf.cli.train:_show", "the last round"),
+    ],
+)
+def test_after_the_rounds_all_of_them_are_kept(command, tmp_path, place, reached):
+    command += ["--save", "model", "--report", "page.html"]
+    seen = interrupted([sys.executable, "-c", DRIVER, place, *command], tmp_path, "now")
+    assert f"interrupted after {reached}" in seen
+    assert (tmp_path / "model.ckpt").exists()
+    again = way_on(seen)
+    assert again[-2:] == ["--checkpoint", "model.ckpt"]
+    assert finished(again, tmp_path) == finished(command, tmp_path)
+    left = {path.name for path in tmp_path.iterdir()} - {"cache"}
+    assert left == {"ratings.csv", "model", "page.html"}
+
+
+def test_rounds_go_on_where_they_were(command, tmp_path):
+    """The bar says that a round is done; training goes on while the signal is on its way."""
+    long = [*command, "--rounds", "100000", "--held-out", "0.1", "--patience", "100000"]
+    words = [sys.executable, "-m", "fedmmf", *long]
+    seen = interrupted(words, tmp_path, "rounds")
+    assert "interrupted after round " in seen or "nothing was kept" in seen
+    # A second time, on a file of its own and from a round that is known to have been.
+    words += ["--checkpoint", "mine.ckpt"]
+    seen = interrupted(words, tmp_path, "1/100000")
+    assert way_on(seen) == words[3:]
+    assert (tmp_path / "mine.ckpt").exists()
+
+
+def test_a_model_goes_on_from_a_round_to_the_same_result(command, tmp_path):
+    place = "fedmmf.simulation.crowd:SimulatedCrowd.finish"
+    seen = interrupted([sys.executable, "-c", DRIVER, place, *command], tmp_path, "now")
+    assert "interrupted after round " in seen
+    assert way_on(seen)[-2:] == ["--checkpoint", "fedmmf-interrupted.ckpt"]
+    assert finished(way_on(seen), tmp_path) == finished(command, tmp_path)
+    assert not (tmp_path / "fedmmf-interrupted.ckpt").exists()
+
+
+def test_compiled_masks_are_not_waited_for(tmp_path, monkeypatch):
+    """One thread has the masks of 600 users; the bar shows the first of them."""
+    monkeypatch.setenv("FEDMMF_THREADS", "1")
+    words = ["train", "--data", "synthetic", "--mask", "nn", "--cross-fit", "--folds", "100"]
+    seen = interrupted([sys.executable, "-m", "fedmmf", *words], tmp_path, "masks")
+    assert "nothing was kept" in seen
+
+
+def test_what_was_kept_by_somebody_else_is_not_overwritten(command, tmp_path):
+    (tmp_path / "fedmmf-interrupted.ckpt").write_text("mine")
+    place = "fedmmf.model:FedMMF.summary"
+    seen = interrupted([sys.executable, "-c", DRIVER, place, *command], tmp_path, "now")
+    assert way_on(seen)[-1] == "fedmmf-interrupted-2.ckpt"
+    assert (tmp_path / "fedmmf-interrupted.ckpt").read_text() == "mine"
+
+
+def test_other_commands_say_how_to_start_again(tmp_path):
+    words = ["audit", "--data", "synthetic", "--out", "audit"]
+    place = "fedmmf.audit:audit"
+    seen = interrupted([sys.executable, "-c", DRIVER, place, *words], tmp_path, "now")
+    assert f"To start again: fedmmf {' '.join(words)}" in seen
