@@ -15,10 +15,9 @@ from fedmmf.solvers.vb.reading import Spread, check_publication, prior_mean
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
-JOINT_SPREAD = (
-    0.03  # of weights of masks, in quarters of the scale, at the start: many columns with
-)
-# room to move fit noise before their precisions are learned
+# Of a whole mask, in quarters of the scale, at the start; its columns share it. With more room for
+# each, many columns fit noise before their precisions are learned.
+JOINT_SPREAD, FEWEST_SHARES = 0.4, 16
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards zero
 LOOK_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
@@ -222,9 +221,13 @@ def _start(form: VbForm, ground: Ground) -> Items:
         profile_mean=np.zeros(form.n_profile),
         cuts=starting_cuts(ground.lowest, ground.span, form.n_levels),
         joint_mean=np.zeros(form.n_joint),
-        joint_precision=np.full(form.n_joint, 1.0 / (JOINT_SPREAD * unit) ** 2),
+        joint_precision=np.full(form.n_joint, _joint_shares(form) / (JOINT_SPREAD * unit) ** 2),
         n_done=np.asarray(0),
     )
+
+
+def _joint_shares(form: VbForm) -> int:
+    return max(form.n_joint, FEWEST_SHARES)
 
 
 def _standardised(rows: Array, n_raters: Array) -> Array:
