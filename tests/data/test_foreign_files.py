@@ -383,7 +383,7 @@ def test_what_has_to_be_said_is_named_where_it_is_not(path, caplog):
     try:
         load(file)
     except DataError as error:
-        said = str(error)
+        said = f"{error} {error.flags}"
     assert flag in said + caplog.text
 
 
@@ -392,7 +392,7 @@ def test_one_short_error_names_the_fix(path):
     one, file = path
     with pytest.raises(FedMMFError) as caught:
         load(file)
-    said = str(caught.value)
+    said = f"{caught.value} ({caught.value.flags})"  # as the command line prints it
     assert one.outcome in said
     assert one.file in said
     assert len(said.splitlines()) <= 5

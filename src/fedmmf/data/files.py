@@ -169,7 +169,8 @@ def _text_error(text: Text, label: str, error: Exception) -> DataError:
         if n_fields > width:
             return DataError(
                 f"{label}, line {number}: {n_fields} fields where the first line has {width}. Fix "
-                "the line, or say what is between fields: --separator (separator= in Python)."
+                "the line, or say what is between fields: separator=.",
+                flags="--separator",
             )
     return DataError(f"{label} cannot be read as a table: {_short(error)}. Save it as CSV anew.")
 

@@ -187,8 +187,8 @@ def warn_of_ids(frame: pl.DataFrame, label: str) -> None:
     if n_levels > _MOST_LEVELS:
         log.warning(
             "%s: its ratings are %s whole numbers from %.0f to %.0f, as ids, times and counts are. "
-            "Say which column is which, as in --columns user=1,item=2,rating=3 "
-            "(columns={'user': '1', ...} in Python), or count rows alone: --implicit",
+            "Say which column is which (--columns user=1,item=2,rating=3; in Python columns=), or "
+            "count rows alone (--implicit; implicit=True)",
             label,
             f"{n_levels:,}",
             low,
@@ -230,14 +230,16 @@ def _require_columns(table: Table, read: list[str]) -> None:
     needed = [name for name in read if name != "timestamp"]
     missing = [name for name in needed if name not in table.frame.columns]
     if missing:
-        parted = ""
-        if table.is_text and table.frame.width == 1:
-            parted = " Is something else between fields? --separator (separator= in Python)."
-        said = ",".join(f"{name.removesuffix('_id')}=NAME" for name in missing)
+        is_one = table.is_text and table.frame.width == 1
+        parted = " Is something else between fields? Say it: separator=." if is_one else ""
+        parts = [name.removesuffix("_id") for name in missing]
+        said = ", ".join(f"{part!r}: NAME" for part in parts)
         raise DataError(
             f"{table.label} needs the columns {', '.join(needed)}, timestamp if known; "
             f"missing: {', '.join(missing)}; arrived: {shown_columns(table)}. Say which is which, "
-            f"as in --columns {said} (columns= in Python), or rename them.{parted}"
+            f"columns={{{said}}}, or rename them.{parted}",
+            flags=f"--columns {','.join(f'{part}=NAME' for part in parts)}"
+            + ", --separator" * is_one,
         )
 
 

@@ -141,7 +141,8 @@ def _as_utf8(content: bytes, label: str, encoding: str | None) -> tuple[bytes, t
     if b"\0" in content[:_PIECE]:
         raise DataError(
             f"{label} is not text: it has zero bytes. Save it as CSV or Parquet; if it is text, "
-            "say its encoding: --encoding utf-16-le (encoding='utf-16-le' in Python)."
+            "say its encoding: encoding='utf-16-le'.",
+            flags="--encoding utf-16-le",
         )
     content = content.removeprefix(codecs.BOM_UTF8)
     if is_utf8(content[:_PIECE], is_whole=len(content) <= _PIECE):
@@ -178,7 +179,8 @@ def _decoded(content: bytes, label: str, encoding: str) -> str:
         line = 1 + content.count(b"\n", 0, error.start)
         raise DataError(
             f"{label}, line {line}: not {encoding} text. Leave the encoding to be found, or say "
-            "another: --encoding NAME (encoding=NAME in Python)."
+            "another: encoding=.",
+            flags="--encoding NAME",
         ) from None
 
 
