@@ -455,7 +455,7 @@ def test_a_terminal_sees_name_and_size_while_a_file_is_read(tmp_path, monkeypatc
     monkeypatch.setattr(output, "errors", terminal)
     with output.reading_of(str(tmp_path / "ratings.csv")):
         pass
-    assert "reading ratings.csv, 0.0 MB" in terminal.file.getvalue()
+    assert f"reading ratings.csv, {len(COMMA) / 1e3:,.1f} kB" in terminal.file.getvalue()
     monkeypatch.setattr(output, "errors", Console(file=io.StringIO()))
     with output.reading_of(str(tmp_path / "ratings.csv")):
         pass

@@ -128,5 +128,5 @@ def test_divergence_is_an_error_that_says_what_to_do(small):
     settings = settings_of("plain", mask="none", step="sum", learning_rate=5.0, rounds=200)
     run = prepare(small, settings)
     coordinator = run.coordinator()
-    with pytest.raises(DivergenceError, match="Lower the learning rate or use step 'adam'"):
+    with pytest.raises(DivergenceError, match="Lower the learning rate, use step 'adam', or"):
         train(coordinator, run.crowd())

@@ -196,8 +196,8 @@ def divergence(settings: Any, round_: int) -> DivergenceError:
         hint = "Are the ratings what they should be? `fedmmf data info` shows their scale."
         return DivergenceError(f"{said}{settings.solver!r}. {hint}")
     said += f"'sgd', step {settings.step!r} and learning_rate {settings.learning_rate}. "
-    better = "Lower the learning rate" + " or use step 'adam'" * (settings.step != "adam")
-    return DivergenceError(f"{said}{better}.")
+    better = "Lower the learning rate" + ", use step 'adam'" * (settings.step != "adam")
+    return DivergenceError(f"{said}{better}, or divide the ratings if they are large.")
 
 
 def one_round(coordinator: Coordinator, participants: Participants) -> None:
