@@ -1,9 +1,11 @@
 """Results of long runs, each in a file of its own: what was killed goes on where it was."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,25 @@ class Kept:
         if self.folder is None:
             return compute()
         path = path_in(self.folder, name)
-        known = json.loads(json.dumps({**facts, "name": list(name)}))
+        known = json.loads(json.dumps({**facts, "name": list(name), "code": code_print()}))
         stored = _read(path) if path.exists() else {}
         if stored.get("facts") != known or not isinstance(stored.get("found"), dict):
             stored = {"facts": known, "found": compute()}
             write_text(path, json.dumps(stored, indent=2) + "\n")
         found: dict[str, Any] = json.loads(json.dumps(stored["found"]))
         return found
+
+
+@cache
+def code_print() -> str:
+    """A hash of this package's source: what another version of it found is not taken for its own.
+
+    Any edit counts, since nothing tells which ones matter.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def path_in(folder: Path, name: Sequence[str]) -> Path:

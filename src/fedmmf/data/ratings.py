@@ -247,9 +247,12 @@ class Ratings:
     @cached_property
     def fingerprint(self) -> str:
         """A hash, so that what was kept of some ratings is not taken for that of others."""
-        digest = hashlib.sha256()
-        for column in (self.user_codes, self.item_codes, self.values):
-            digest.update(column.tobytes())
+        known = [self.user_codes, self.item_codes, self.values, self.timestamps]
+        known += [self.user_ids, self.item_ids]
+        known += [about.values for about in (self.features, self.profiles) if about is not None]
+        digest = hashlib.sha256(repr((self.scale, self.is_scale_found)).encode())
+        for column in known:
+            digest.update(b"none" if column is None else column.tobytes())
         return digest.hexdigest()
 
     @cached_property

@@ -131,8 +131,13 @@ def _local(
 
 
 def local_models(row: Row, train: Ratings, tuned: dict[str, Any], seed: int) -> Prepared:
-    """Each party's own model, fitted on everything that it has."""
-    settings = Settings.checked(mask=row.mask, seed=seed, held_out=0.0, **tuned)
+    """Each party's own model, fitted on everything that it has, and on nothing of others.
+
+    In strict sums masks shrink towards a line that all users have in common, which no party has
+    by itself. Where masks decide what leaves, they do not.
+    """
+    alone = {"sharing": "adaptive", "held_out": 0.0}
+    settings = Settings.checked(mask=row.mask, seed=seed, **alone, **tuned)
     return prepare(train, settings)
 
 

@@ -21,8 +21,8 @@ from fedmmf.paper.models import Row, context_plan, local_models, settings_of
 from fedmmf.simulation import train as train_run
 
 HELD_OUT = 0.1
-PATIENCE = 25
-MAX_ROUNDS = {"sgd": 400, "vb": 60}
+PATIENCE = 100  # rounds; less would end those that learn slowly on a plateau
+MAX_ROUNDS = {"sgd": 800, "vb": 60}
 
 
 @dataclass(frozen=True)
@@ -40,29 +40,29 @@ def tune(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Trial:
-    """Random search; the first candidate is the default."""
-    stream = rng.stream(seed, "tune", row.name)
+    """Random search; the first candidate is the default, and all rows of a kind get the same."""
+    streams = (rng.stream(seed, "tune", row.kind), rng.stream(seed, "tune", "masks"))
     try_one = {"factorization": _try_factorization, "local": _try_local, "context": _try_context}
     trials = []
-    for candidate in [{}, *(_draw(row, stream) for _ in range(n_trials - 1))]:
+    for candidate in [{}, *(_draw(row, *streams) for _ in range(n_trials - 1))]:
         trials.append(try_one[row.kind](row, train, candidate, seed))
         progress(len(trials))
     return min(trials, key=lambda trial: trial.rmse)
 
 
-def _draw(row: Row, stream: np.random.Generator) -> dict[str, Any]:
-    """A random candidate."""
+def _draw(row: Row, stream: np.random.Generator, of_masks: np.random.Generator) -> dict[str, Any]:
+    """A random candidate; what it has of a mask changes nothing of the rest."""
     if row.kind == "context":
         return _draw_context(row, stream)
     family = FAMILIES[row.mask]
     low, high = 0.3 * min(family.strengths), 5 * max(family.strengths)
     drawn: dict[str, Any] = {}
     if row.mask != "none":
-        drawn["mask_strength"] = _log_uniform(stream, low, high)
+        drawn["mask_strength"] = _log_uniform(of_masks, low, high)
     if row.kind == "local":
         return drawn
     if row.mask != "none":
-        drawn["cross_fit"] = bool(stream.random() < 0.5)
+        drawn["cross_fit"] = bool(of_masks.random() < 0.5)
     if row.solver == "vb":
         return drawn | {"factors": int(stream.choice([2, 4, 6, 8, 12, 16, 20, 30]))}
     step = str(stream.choice(["adam", "sum"]))
