@@ -80,3 +80,11 @@ def test_newcomers_that_make_no_sense(small, share, n_given):
 def test_newcomers_need_ratings_to_be_tested_on(small):
     with pytest.raises(SettingsError, match="need more than 500 ratings each; 0 users"):
         split_newcomers(small, 0.2, 500)
+
+
+def test_a_test_file_shares_no_pair_with_the_training_file(tmp_path):
+    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
+    train.write_text("user_id,item_id,rating\n1,1,3\n1,2,4\n2,1,5\n")
+    test.write_text("user_id,item_id,rating\n1,2,4\n2,2,1\n")
+    with pytest.raises(DataError, match=r"1 \(user, item\) pairs are in both.* user 1 and item 2"):
+        read_split(train, test)

@@ -1,5 +1,6 @@
 """Splits that somebody published, and those that an experiment with newcomers needs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -47,12 +48,26 @@ def read_split(
     for name in ID_COLUMNS:
         if parts[0][name].dtype != parts[1][name].dtype:  # numbers in one file, text in the other
             parts = [part.with_columns(pl.col(name).cast(pl.String)) for part in parts]
+    _require_apart(parts, (train_path, test_path))
     columns = encode(pl.concat([part.select(shared) for part in parts]))
     ratings = Ratings.from_columns(columns, scale=scale, name=Path(train_path).stem)
     ratings = replace(ratings, untimed=tables[0].untimed or tables[1].untimed)
     ratings = ratings if features is None else ratings.with_features(features)
     ratings = ratings.as_implicit() if implicit else ratings
     return ratings.split_at(columns.rows >= parts[0].height)
+
+
+def _require_apart(parts: Sequence[pl.DataFrame], paths: Sequence[str | Path]) -> None:
+    """Refuse to test on what was trained on."""
+    train, test = parts
+    both = test.join(train, on=ID_COLUMNS, how="semi")
+    if both.height:
+        first = both.row(0, named=True)
+        raise DataError(
+            f"{paths[1]} must hold other ratings than {paths[0]}; {both.height:,} (user, item) "
+            f"pairs are in both, for example user {first['user_id']} and item {first['item_id']}. "
+            "Leave them out of one."
+        )
 
 
 def load_split(name_or_path: str | Path, split: str, **options: Any) -> tuple[Ratings, Ratings]:

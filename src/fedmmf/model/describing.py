@@ -10,7 +10,7 @@ _WIDTH = 100
 
 def with_settings(about: str) -> str:
     """A class's docstring with every setting, its default and what it means, by component."""
-    text = inspect.cleandoc(about).replace("\nExample:", "\nSettings:\n{settings}\n\nExample:")
+    text = inspect.cleandoc(about).replace("\nExamples:", "\nSettings:\n{settings}\n\nExamples:")
     return text.replace("{settings}", "\n".join(_lines()))
 
 
