@@ -8,7 +8,7 @@ import pytest
 
 from fedmmf import Ratings, RatingScale, load, load_split
 from fedmmf.data import read_split, split_newcomers
-from fedmmf.errors import SettingsError, UnknownNameError
+from fedmmf.errors import DataError, SettingsError, UnknownNameError
 
 
 @pytest.mark.parametrize(("split", "n_test"), [("u1", 20_000), ("u5", 20_000), ("ua", 9_430)])
