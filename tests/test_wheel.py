@@ -60,7 +60,8 @@ def test_the_wheel_brings_all_files_that_the_package_reads(installed, tmp_path):
 
 
 def test_the_wheel_trains_saves_recommends_and_reports(installed, tmp_path):
-    quick = ["--data", "synthetic", "--mask", "mean", "--rounds", "3"]
+    # numpy: kernels would be compiled anew for another place, which takes minutes
+    quick = ["--data", "synthetic", "--mask", "mean", "--rounds", "3", "--engine", "numpy"]
     outputs = ["--save", "model", "--report", "page.html", "--json"]
     done = run(installed, tmp_path, "-m", "fedmmf", "train", *quick, *outputs)
     assert done.returncode == 0, done.stderr
