@@ -148,8 +148,18 @@ def test_not_parquet(tmp_path):
 
 def test_wrong_types_in_frames(frame):
     with pytest.raises(DataError, match="user_id must be integers or text; got Float64"):
-        Ratings.from_frame(frame.cast({"user_id": pl.Float64}))
+        Ratings.from_frame(frame.with_columns(pl.col("user_id") + 0.5))
     with pytest.raises(DataError, match="rating must be numbers; got Date"):
         Ratings.from_frame(frame.cast({"rating": pl.Int32}).cast({"rating": pl.Date}))
     with pytest.raises(DataError, match="polars or pandas data frame; got list"):
         Ratings.from_frame([1, 2, 3])
+
+
+def test_whole_numbers_are_ids_however_they_are_written(tmp_path):
+    rows = "1.0,10.0,3\n2.0,11.0,4\n2.0,10.0,5\n"
+    (tmp_path / "gaps.csv").write_text(f"user_id,item_id,rating\n{rows}")
+    assert load(tmp_path / "gaps.csv").user_ids.tolist() == [1, 2]
+    frame = pl.DataFrame({"user_id": [1.0, 2.0], "item_id": [1, 1], "rating": [3, 4]})
+    assert Ratings.from_frame(frame).user_ids.tolist() == [1, 2]
+    with pytest.raises(DataError, match="must be integers or text"):
+        Ratings.from_frame(frame.with_columns(user_id=pl.Series([1.5, 2.0])))

@@ -266,12 +266,19 @@ def _ids(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
         frame, pl.col(name).is_null(), name, table, "where an id belongs. Fill or drop the row."
     )
     ids = frame[name]
-    if ids.dtype.is_integer():
+    if ids.dtype.is_integer() or (ids.dtype.is_float() and _are_whole(ids)):
         return ids.cast(pl.Int64)
     if isinstance(ids.dtype, pl.Categorical | pl.Enum | pl.String):
         text = ids.cast(pl.String)
+        if table.is_text and text.str.ends_with(".0").all():  # as pandas writes a column with gaps
+            text = text.str.strip_suffix(".0")
         return text.cast(pl.Int64) if table.is_text and _all_integers(text) else text
     raise DataError(f"{table.label}: {name} must be integers or text; got {ids.dtype}. Convert it.")
+
+
+def _are_whole(ids: pl.Series) -> bool:
+    """Whether floats are ids all the same: whole numbers that a float tells apart."""
+    return bool(((ids == ids.round()) & (ids.abs() < 2.0**53)).all())
 
 
 def _all_integers(text: pl.Series) -> bool:
