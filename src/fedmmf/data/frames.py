@@ -108,13 +108,13 @@ def _column(table: Table, name: str) -> str:
     columns = table.frame.columns
     if name in columns:
         return name
-    if name.isdecimal() and 0 < int(name) <= len(columns):
+    if name.isdecimal() and 0 < int(name[:9]) <= len(columns):  # more digits name none
         return columns[int(name) - 1]
     same = [column for column in columns if plain_name(column) == plain_name(name) != ""]
     if len(same) == 1:
         return same[0]
     raise DataError(
-        f"{table.label} has no column {name!r}; its columns: {shown_columns(table)}. "
+        f"{table.label} has no column {name[:40]!r}; its columns: {shown_columns(table)}. "
         "Say a name or a number, from 1 on."
     )
 
