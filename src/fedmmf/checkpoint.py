@@ -91,7 +91,9 @@ def _refuse_bomb(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:  # which reads no more of a member than it says here
         n_bytes = sum(member.file_size for member in archive.infolist())
     if is_bomb(n_bytes, path.stat().st_size):
-        raise ValueError(f"it unpacks into {n_bytes >> 20:,} MB, as no file that we write does")
+        raise ValueError(
+            f"it unpacks into {n_bytes >> 20:,} MB, as no file of ours does. Get it anew"
+        )
 
 
 def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -109,6 +111,8 @@ def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
         meta = json.loads(arrays.pop(_META).tobytes())
         if not isinstance(meta, dict):
             raise ValueError("its description is no JSON object")
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("it holds something else than arrays")
     except Exception as error:  # numpy, zip and JSON have no list of what made-up files raise
         raise CheckpointError(f"{path} is not a fedmmf {kind}: {error}") from None
     if meta.get("kind") != kind:

@@ -19,9 +19,13 @@ from fedmmf.unpacking import MOST_BYTES, MOST_TIMES, is_bomb
 _EXCEL = "is an Excel workbook, and a text is needed. Save it as CSV there, and give that file."
 _PIECE = 1 << 20  # bytes that are unpacked at once
 _ZSTD_BLOCK = 1 << 17  # the most bytes that a block of Zstandard unpacks into
+_REPEATED, _COMPRESSED = 1, 2  # kinds of blocks; of the first, one byte stands for many
+_SKIPPED = b"\x2a\x4d\x18"  # after any byte: a frame that gives nothing
 # What is raised for files that somebody damaged, locked or made up; polars panics for some.
-_UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error)
-_UNREADABLE += (lzma.LZMAError, zipfile.BadZipFile)
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, RuntimeError),
+    *(struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile),
+)
 POLARS_REFUSES = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
@@ -86,24 +90,28 @@ def _zstd(content: bytes, label: str) -> bytes:
 
 
 def _most_of_zstd(content: bytes) -> int:
-    """The most bytes that may come out, by the headers of frames and blocks (RFC 8878, 3.1)."""
+    """The most bytes that may come out, by the headers of frames (RFC 8878, section 3.1)."""
     place = most = 0
-    while content[place : place + 4] == b"(\xb5/\xfd" and place + 4 < len(content):
-        about = content[place + 4]
-        is_single, size_of_size = about >> 5 & 1, (0, 2, 4, 8)[about >> 6]
-        place += 5 + (not is_single) + (0, 1, 2, 4)[about & 3]
-        place += size_of_size or is_single
-        is_last = False
-        while not is_last and place < len(content):
-            header = int.from_bytes(content[place : place + 3], "little")
-            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            most += _ZSTD_BLOCK if kind == _COMPRESSED else size
-            place += 3 + (1 if kind == _REPEATED else size)
-        place += 4 * (about >> 2 & 1)  # a checksum
+    while place < len(content):
+        if content[place + 1 : place + 4] == _SKIPPED:
+            place += 8 + int.from_bytes(content[place + 4 : place + 8], "little")
+            continue
+        place, most_here = _zstd_frame(content, place)
+        most += most_here
     return most
 
 
-_REPEATED, _COMPRESSED = 1, 2  # kinds of blocks; of the first, one byte stands for many
+def _zstd_frame(content: bytes, place: int) -> tuple[int, int]:
+    """Where the frame at a place ends, and the most bytes that its blocks may give."""
+    about, most, is_last = int.from_bytes(content[place + 4 : place + 5]), 0, False
+    is_single = about >> 5 & 1
+    place += 6 - is_single + (0, 1, 2, 4)[about & 3] + ((0, 2, 4, 8)[about >> 6] or is_single)
+    while not is_last and place < len(content):
+        header = int.from_bytes(content[place : place + 3], "little")
+        is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        most += _ZSTD_BLOCK if kind == _COMPRESSED else size
+        place += 3 + (1 if kind == _REPEATED else size)
+    return place + 4 * (about >> 2 & 1), most  # with its checksum
 
 
 def _zip(content: bytes, label: str) -> bytes:
