@@ -60,7 +60,7 @@ def test_line_numbers_after_leading_blank_lines(tmp_path):
     refused(tmp_path, "\n\n" + HEADER + GOOD + "2,10,bad,1\n", "line 5: rating 'bad'")
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", ""])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "", "1e39"])
 def test_ratings_that_are_not_finite(tmp_path, value):
     refused(tmp_path, f"{HEADER}{GOOD}2,10,{value},100\n", r"line 3: rating .* finite number")
 

@@ -139,7 +139,7 @@ def test_a_model_that_unpacks_into_far_too_much_is_refused(saved, tmp_path, monk
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays, more=np.zeros(4 << 20))
     monkeypatch.setattr(unpacking, "MOST_BYTES", 1 << 20)
-    with pytest.raises(CheckpointError, match="it unpacks into 3[2-9] MB"):
+    with pytest.raises(CheckpointError, match=r"it unpacks into 3[2-9] MB"):
         FedMMF.load(path)
 
 

@@ -287,7 +287,7 @@ def _numbers(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
     wanted = pl.Int64 if name == "timestamp" and column.dtype.is_integer() else pl.Float64
     numbers = column.cast(wanted, strict=False)
     asked = "whole seconds since 1970" if name == "timestamp" else "a finite number"
-    bad = ~numbers.is_finite().fill_null(value=False)
+    bad = ~numbers.cast(pl.Float32).is_finite().fill_null(value=False)  # as they are kept
     _refuse(frame, pl.lit(bad), name, table, f"where {asked} is needed. Fix or drop the row.")
     return numbers.cast(pl.Int64) if name == "timestamp" else numbers
 

@@ -160,15 +160,15 @@ class _Keeper:
 
     def finished(self, run: Prepared) -> list[Member]:
         """Members of the ensemble that the checkpoint already holds."""
-        n_members = sum(name.endswith("/sizes") for name in self._found)
-        if n_members == 0:
+        found = {name.split("/")[0] for name in self._found if name.startswith("member")}
+        if not found:
             return []
         fresh = Member.of(run.coordinator(), run.crowd().user_factors)
-        self._require_like(members_to_arrays([fresh] * n_members))
+        self._require_like(members_to_arrays([fresh] * len(found)))
         members = members_from_arrays(self._found)
         ranks = {member.public.rank for member in members}
         is_listed = all(member.best_round <= len(member.history) for member in members)
-        if n_members > run.settings.ensemble or ranks != {fresh.public.rank} or not is_listed:
+        if len(found) > run.settings.ensemble or ranks != {fresh.public.rank} or not is_listed:
             raise self._damaged("its finished runs")
         return members
 
