@@ -13,21 +13,10 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
+from fedmmf.unpacking import is_bomb
 
 _META = "meta.json"
 _partial: set[Path] = set()  # files that are being written
-# What numpy, zip and JSON raise for files that somebody damaged or made up.
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    MemoryError,
-    RecursionError,
-    zipfile.BadZipFile,
-)
 
 
 class Held:
@@ -98,6 +87,15 @@ def _unlink(path: Path) -> None:
         path.unlink()
 
 
+def _refuse_bomb(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:  # which reads no more of a member than it says here
+        n_bytes = sum(member.file_size for member in archive.infolist())
+    if is_bomb(n_bytes, path.stat().st_size):
+        raise ValueError(
+            f"it unpacks into {n_bytes >> 20:,} MB, as no file of ours does. Get it anew"
+        )
+
+
 def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read what `save` wrote; `kind` must be the description's own."""
     if not path.exists():
@@ -107,12 +105,15 @@ def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
     try:
         if not zipfile.is_zipfile(path):
             raise ValueError("it is another kind of file")
+        _refuse_bomb(path)
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays.pop(_META).tobytes())
         if not isinstance(meta, dict):
             raise ValueError("its description is no JSON object")
-    except _UNREADABLE as error:
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("it holds something else than arrays")
+    except Exception as error:  # numpy, zip and JSON have no list of what made-up files raise
         raise CheckpointError(f"{path} is not a fedmmf {kind}: {error}") from None
     if meta.get("kind") != kind:
         raise CheckpointError(f"{path} must be a fedmmf {kind}; it is a {meta.get('kind')!r}")

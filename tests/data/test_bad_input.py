@@ -60,7 +60,7 @@ def test_line_numbers_after_leading_blank_lines(tmp_path):
     refused(tmp_path, "\n\n" + HEADER + GOOD + "2,10,bad,1\n", "line 5: rating 'bad'")
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", ""])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "", "1e39"])
 def test_ratings_that_are_not_finite(tmp_path, value):
     refused(tmp_path, f"{HEADER}{GOOD}2,10,{value},100\n", r"line 3: rating .* finite number")
 
@@ -163,3 +163,46 @@ def test_whole_numbers_are_ids_however_they_are_written(tmp_path):
     assert Ratings.from_frame(frame).user_ids.tolist() == [1, 2]
     with pytest.raises(DataError, match="must be integers or text"):
         Ratings.from_frame(frame.with_columns(user_id=pl.Series([1.5, 2.0])))
+
+
+def test_lines_of_old_macs_are_read(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_bytes((HEADER + GOOD + "2,11,3,100\n").replace("\n", "\r").encode())
+    assert Ratings.from_file(path).to_frame().rows() == [(1, 10, 4.0, 100), (2, 11, 3.0, 100)]
+    refused(tmp_path, HEADER + "1,a\rb,3,4,5\n", "line 2: 5 fields where the first line has 4")
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_a_line_with_a_huge_field_is_named(tmp_path, quote):
+    line = f"1,{quote}{'x' * 200_000}{quote},3,4,5\n"
+    refused(tmp_path, HEADER + GOOD + line, "line 3: 5 fields where the first line has 4")
+
+
+@pytest.mark.parametrize("deep", ["[" * 10**5, '{"a":' * 10**5, '[{"user": ' + "[" * 10**5])
+def test_json_that_is_nested_deeply(tmp_path, deep):
+    refused(tmp_path, deep, "line 1: no JSON object")
+
+
+@pytest.mark.parametrize("header", ["", ",".join(f"a-long-name-{i}" for i in range(3)) + ","])
+def test_a_line_of_far_too_many_columns(tmp_path, header):
+    row = ",".join(f"column{number}" for number in range(20_000))
+    refused(tmp_path, f"{header}{row}\n1,2\n", r"first line: 20,00\d columns .* at most 10,000")
+    refused(tmp_path, "," * (2 << 20), "first line: 2,097,153 columns")
+
+
+def test_a_separator_of_several_bytes_is_one(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text((HEADER + GOOD).replace(",", "é"), encoding="utf-8")
+    assert Ratings.from_file(path, separator="é").to_frame().rows() == [(1, 10, 4.0, 100)]
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "undefined", "utf-8\0", "none-such", "utf-7"])
+def test_encodings_that_do_not_help(tmp_path, encoding):
+    path = tmp_path / "ratings.csv"
+    path.write_text(HEADER + GOOD + "1,+2AA-,3,4\n")  # half a pair in UTF-7
+    with pytest.raises((DataError, SettingsError), match=r"not \S+ text|there is no encoding"):
+        Ratings.from_file(path, encoding=encoding)
+
+
+def test_a_number_of_a_column_with_thousands_of_digits(tmp_path):
+    refused(tmp_path, HEADER + GOOD, "has no column '9{40}';", columns={"user": "9" * 5000})

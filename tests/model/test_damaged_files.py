@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedmmf import FedMMF
+from fedmmf import FedMMF, unpacking
 from fedmmf.errors import CheckpointError, FedMMFError
 
 MODELS = {
@@ -26,6 +26,7 @@ ARRAYS = {
     "negative": lambda a: np.full(a.shape, -5).astype(a.dtype) if a.dtype.kind in "iuf" else a,
     "nan": lambda a: np.full(a.shape, np.nan) if a.dtype.kind == "f" else a,
     "bytes": lambda a: np.full(a.shape, 200, np.uint8),
+    "half": lambda a: a.astype(np.float16) if a.dtype.kind == "f" else a,
     "complex": lambda a: np.full(a.shape, 1j),
 }
 VALUES = [None, "x", -1, 0, 1e400, [], {}, {"x": 1}, True, [[1]], 2**70]
@@ -98,12 +99,17 @@ def test_changed_descriptions(saved, tmp_path):
     assert n_refused > len(meta)
 
 
-def test_bytes_turned_round_by_chance(saved, tmp_path):
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_bytes_turned_round_by_chance(saved, tmp_path, write):
     arrays, meta, ratings = saved
     path = tmp_path / "model"
     used(arrays, meta, ratings, path)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    with path.open("wb") as file:
+        write(file, **arrays)
     whole, generator = path.read_bytes(), np.random.default_rng(0)
-    for _ in range(60):
+    for _ in range(300):
         broken = bytearray(whole)
         for place in generator.integers(0, len(whole), 5):
             broken[place] ^= int(generator.integers(1, 256))
@@ -125,3 +131,23 @@ def test_a_folder_another_archive_and_half_a_file_are_refused(saved, tmp_path):
                 archive.writestr("x", "y")
         with pytest.raises(CheckpointError, match="fedmmf model"):
             FedMMF.load(tmp_path / name)
+
+
+def test_a_model_that_unpacks_into_far_too_much_is_refused(saved, tmp_path, monkeypatch):
+    arrays, _, _ = saved
+    path = tmp_path / "model"
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays, more=np.zeros(4 << 20))
+    monkeypatch.setattr(unpacking, "MOST_BYTES", 1 << 20)
+    with pytest.raises(CheckpointError, match=r"it unpacks into 3[2-9] MB"):
+        FedMMF.load(path)
+
+
+def test_members_that_are_no_arrays_are_refused(saved, tmp_path):
+    arrays, meta, ratings = saved
+    path = tmp_path / "model"
+    used(arrays, meta, ratings, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("other", b"bytes")
+    with pytest.raises(CheckpointError, match="something else than arrays"):
+        FedMMF.load(path)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from fedmmf import checkpoint
+from fedmmf.checkpoint import Held
 from fedmmf.config import Settings
 from fedmmf.errors import CheckpointError, DataError, DivergenceError, SettingsError
 from fedmmf.simulation import prepare, training
@@ -99,6 +101,75 @@ def test_a_broken_checkpoint_is_refused(small, tmp_path, content):
     file.write_bytes(content)
     with pytest.raises(CheckpointError, match="is not a fedmmf checkpoint"):
         training.train(small, SETTINGS, checkpoint_file=file)
+
+
+CHANGES = {
+    "gone": None,
+    "short": lambda a: a[:1] if a.ndim else a[np.newaxis],
+    "deep": lambda a: a[..., np.newaxis],
+    "other type": lambda a: a.astype(np.longdouble),
+    "not finite": lambda a: np.full(a.shape, np.inf) if a.dtype.kind == "f" else -1 - a.astype(int),
+}
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_a_checkpoint_that_somebody_changed_is_refused(small, tmp_path, solver, change):
+    """Kernels do not look at sizes: what is too short would have them read anything."""
+    file = tmp_path / "run.checkpoint"
+    settings = SETTINGS.changed(solver=solver, ensemble=2, rounds=3, mask="mean")
+
+    def progress(stage, done, total):
+        if stage == "rounds of run 2" and done == 2:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        training.train(small, settings, checkpoint_file=file, progress=progress)
+    arrays, meta = checkpoint.load(file, "checkpoint")
+    assert {"history", "n_done", "parties-best", "member0/sizes"} < arrays.keys()
+    n_changed = 0
+    for name, array in arrays.items():
+        changed = dict(arrays)
+        if CHANGES[change] is None:
+            del changed[name]
+        else:
+            changed[name] = CHANGES[change](array)
+        now = changed.get(name, np.array(np.nan))
+        is_same = now.shape == array.shape and now.tobytes() == array.tobytes()
+        if is_same or (name.endswith("history") and change in ("short", "not finite")):
+            continue  # nothing to see; histories are of any length, with NaN
+        n_changed += 1
+        checkpoint.save(file, changed, meta)
+        with pytest.raises(CheckpointError, match=r"must hold what this run was.*delete it"):
+            training.train(small, settings, checkpoint_file=file)
+    assert n_changed > 5
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("name", ["n_done", "member0/sizes", "member2/sizes"])
+def test_counts_of_a_checkpoint_must_fit_its_rounds(small, tmp_path, name):
+    file = tmp_path / "run.checkpoint"
+    settings = SETTINGS.changed(ensemble=2, rounds=3)
+    kept = Held(file)
+    training.train(small, settings, checkpoint_file=kept)
+    arrays, meta = checkpoint.load(file, "checkpoint")
+    one = [key for key in arrays if key.startswith("member1/")]
+    if name == "n_done":
+        with pytest.raises(KilledError):
+            training.train(
+                small, SETTINGS, checkpoint_file=tmp_path / "other", progress=stop_after(2)
+            )
+        file, settings = tmp_path / "other", SETTINGS
+        arrays, meta = checkpoint.load(file, "checkpoint")
+        arrays[name] = np.array(3)
+    elif name == "member0/sizes":
+        arrays[name] = arrays[name] + np.array((0, 9))
+    else:
+        arrays |= {key.replace("member1", "member2"): arrays[key] for key in one}
+    checkpoint.save(file, arrays, meta)
+    with pytest.raises(CheckpointError, match="must hold what this run was"):
+        training.train(small, settings, checkpoint_file=file)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "vb"])

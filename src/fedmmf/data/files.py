@@ -11,7 +11,8 @@ import polars as pl
 from polars import selectors
 
 from fedmmf.data.frames import Table, named, tell
-from fedmmf.data.written import UNIT_SEPARATOR, Said, Text, found_text, is_utf8, unpacked, western
+from fedmmf.data.packed import POLARS_REFUSES, unpacked
+from fedmmf.data.written import UNIT_SEPARATOR, Said, Text, found_text, is_utf8, western
 from fedmmf.errors import DataError
 
 _BINARY = {b"PAR1": ("Parquet", pl.read_parquet), b"ARROW1": ("Arrow", pl.read_ipc)}
@@ -88,7 +89,7 @@ def _binary_table(content: bytes, label: str) -> Table | None:
         if content.startswith(start):
             try:
                 return Table(read(content), label)
-            except (pl.exceptions.PolarsError, OSError) as error:
+            except (*POLARS_REFUSES, OSError) as error:
                 why = f"is not a {name} file: {_short(error)}. Write it again."
                 raise DataError(f"{label} {why}") from error
     return None
@@ -104,17 +105,17 @@ def _json_table(content: bytes, label: str) -> Table | None:
         if start == b"[":
             return Table(pl.read_json(content, infer_schema_length=None), label)
         frame = pl.read_ndjson(content, infer_schema_length=None)
-    except pl.exceptions.PolarsError as error:
+    except POLARS_REFUSES as error:
         raise _json_error(content, label, error) from error
     return Table(frame, label, unit="line", first=1)
 
 
-def _json_error(content: bytes, label: str, error: Exception) -> DataError:
+def _json_error(content: bytes, label: str, error: BaseException) -> DataError:
     needed = "JSON is needed as a list of objects, or as an object a line"
     for number, line in enumerate(content.split(b"\n"), 1):
         try:
             json.loads(line or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter where it is nested deeply
             return DataError(f"{label}, line {number}: no JSON object. {needed}. Fix the line.")
     return DataError(f"{label} cannot be read: {_short(error)}. {needed}. Write it so.")
 
@@ -129,7 +130,7 @@ def _text_table(content: bytes, label: str, said: Said) -> Table:
     text = found_text(content, label, said)
     try:
         frame = _text_frame(text)
-    except pl.exceptions.PolarsError as error:
+    except POLARS_REFUSES as error:
         if is_utf8(text.body):
             raise _text_error(text, label, error) from error
         content, notes = western(content)  # for letters further down than what was looked at
@@ -148,7 +149,7 @@ def _text_table(content: bytes, label: str, said: Said) -> Table:
 
 def _text_frame(text: Text) -> pl.DataFrame:
     body, separator = text.body, text.separator
-    if len(separator) > 1:
+    if len(separator.encode()) > 1:
         body, separator = body.replace(separator.encode(), UNIT_SEPARATOR.encode()), UNIT_SEPARATOR
     if text.is_quoted and separator == ";":
         body = body.replace(b'\\"', b'""')  # as databases write a quote inside of quotes
@@ -161,7 +162,7 @@ def _text_frame(text: Text) -> pl.DataFrame:
     )
 
 
-def _text_error(text: Text, label: str, error: Exception) -> DataError:
+def _text_error(text: Text, label: str, error: BaseException) -> DataError:
     lines = text.body.decode().split("\n")
     width = len(text.fields(lines[0].rstrip("\r")))
     for number, line in enumerate(lines, text.line):
@@ -175,6 +176,6 @@ def _text_error(text: Text, label: str, error: Exception) -> DataError:
     return DataError(f"{label} cannot be read as a table: {_short(error)}. Save it as CSV anew.")
 
 
-def _short(error: Exception) -> str:
+def _short(error: BaseException) -> str:
     """Somebody else's error without what it quotes of the file."""
     return str(error).split("\n", 1)[0][:_MOST_LETTERS].rstrip(".")

@@ -108,13 +108,13 @@ def _column(table: Table, name: str) -> str:
     columns = table.frame.columns
     if name in columns:
         return name
-    if name.isdecimal() and 0 < int(name) <= len(columns):
+    if name.isdecimal() and 0 < int(name[:9]) <= len(columns):  # more digits name none
         return columns[int(name) - 1]
     same = [column for column in columns if plain_name(column) == plain_name(name) != ""]
     if len(same) == 1:
         return same[0]
     raise DataError(
-        f"{table.label} has no column {name!r}; its columns: {shown_columns(table)}. "
+        f"{table.label} has no column {name[:40]!r}; its columns: {shown_columns(table)}. "
         "Say a name or a number, from 1 on."
     )
 
@@ -294,7 +294,7 @@ def _numbers(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
     wanted = pl.Int64 if name == "timestamp" and column.dtype.is_integer() else pl.Float64
     numbers = column.cast(wanted, strict=False)
     asked = "whole seconds since 1970" if name == "timestamp" else "a finite number"
-    bad = ~numbers.is_finite().fill_null(value=False)
+    bad = ~numbers.cast(pl.Float32).is_finite().fill_null(value=False)  # as they are kept
     _refuse(frame, pl.lit(bad), name, table, f"where {asked} is needed. Fix or drop the row.")
     return numbers.cast(pl.Int64) if name == "timestamp" else numbers
 

@@ -1,30 +1,22 @@
-"""How a file is written: compression, encoding, separator and header, found in its first piece."""
+"""How a text is written: encoding, separator and header, found in its first piece."""
 
-import bz2
 import codecs
 import csv
-import gzip
-import io
-import lzma
 import re
-import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
-
-import polars as pl
 
 from fedmmf.data.names import is_known
 from fedmmf.errors import DataError, SettingsError
 
 UNIT_SEPARATOR = "\x1f"  # in no text; stands in for '::', since polars splits at single bytes only
 _PIECE = 1 << 16  # bytes that are looked at
+_MOST_COLUMNS = 10_000
 _SEPARATORS = ("::", "\t", ";", ",", "|")  # of equally good ones the first; else spaces
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
 _USUAL = ("::", "\t", ",")  # nothing to tell
 _VALUE = re.compile(
     r"\s*([-+]?(\d+[.,]?\d*|\.\d+)([eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*|true|false)\s*", re.IGNORECASE
 )
-_EXCEL = "is an Excel workbook, and a text is needed. Save it as CSV there, and give that file."
 
 
 @dataclass(frozen=True)
@@ -43,64 +35,6 @@ class Text:
         return _fields(line, self.separator)
 
 
-def unpacked(content: bytes, label: str) -> bytes:
-    """What is inside of a compressed file; anything else as it is."""
-    unpack = next((way for start, way in _UNPACKERS.items() if content.startswith(start)), None)
-    if unpack is None:
-        return content
-    try:
-        return unpack(content, label)
-    except (OSError, EOFError, ValueError, lzma.LZMAError, zipfile.BadZipFile) as error:
-        raise DataError(f"{label} cannot be unpacked: {error}. Get or pack it again.") from error
-    except pl.exceptions.PolarsError as error:
-        raise DataError(
-            f"{label} cannot be unpacked as UTF-8 text: {str(error).splitlines()[0]}. "
-            f"Unpack it, as by `zstd -d`, and give what comes out."
-        ) from error
-
-
-def _zstd(content: bytes, label: str) -> bytes:
-    # polars has the only decompressor that is here: lines are read as a column, and joined.
-    lines = pl.read_csv(
-        content,
-        separator=UNIT_SEPARATOR,
-        has_header=False,
-        infer_schema=False,
-        quote_char=None,
-    ).to_series()
-    return str(lines.fill_null("").str.join("\n").item()).encode()
-
-
-def _zip(content: bytes, label: str) -> bytes:
-    """The only file of an archive, or the only one with ratings in its name."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        names = [
-            one for one in archive.namelist() if not one.endswith("/") and "__MACOSX" not in one
-        ]
-        if "[Content_Types].xml" in names:
-            raise DataError(f"{label} {_EXCEL}")
-        rated = [one for one in names if "rating" in one.rsplit("/", 1)[-1].lower()]
-        meant = next((some for some in (names, rated) if len(some) == 1), None)
-        if meant is None:
-            holds = f"{len(names)} files: {', '.join(names[:4])}"
-            raise DataError(f"{label} must hold one file; it holds {holds}. Unpack it, name one.")
-        return archive.read(meant[0])
-
-
-def _refuse_workbook(content: bytes, label: str) -> bytes:
-    raise DataError(f"{label} {_EXCEL}")
-
-
-_UNPACKERS: dict[bytes, Callable[[bytes, str], bytes]] = {
-    b"\x1f\x8b": lambda content, label: gzip.decompress(content),
-    b"BZh": lambda content, label: bz2.decompress(content),
-    b"\xfd7zXZ\0": lambda content, label: lzma.decompress(content),
-    b"(\xb5/\xfd": _zstd,
-    b"PK\3\4": _zip,
-    b"\xd0\xcf\x11\xe0": _refuse_workbook,
-}
-
-
 @dataclass(frozen=True)
 class Said:
     """What somebody said of how a text is written; None: it has to be found."""
@@ -113,6 +47,8 @@ class Said:
 def found_text(content: bytes, label: str, said: Said) -> Text:
     """Find out how a text is written, as far as it is not said."""
     content, notes = _as_utf8(content, label, said.encoding)
+    if b"\n" not in content:
+        content = content.replace(b"\r", b"\n")  # lines of old Macs
     body = content.lstrip(b"\r\n")
     if not body[:_PIECE].strip() and not body.strip():
         raise DataError(f"{label} is empty; at least one rating is needed.")
@@ -121,6 +57,7 @@ def found_text(content: bytes, label: str, said: Said) -> Text:
     if said.separator is None and separator not in _USUAL:
         notes += (f"separated by {'spaces' if separator == ' ' else repr(separator)}",)
     separator = _NAMED_SEPARATORS.get(separator, separator)
+    _require_few_columns(body, label, separator)
     is_header = _is_header(_fields(lines[0], separator))
     return Text(
         body=_one_space(body) if separator == " " else body,
@@ -132,12 +69,23 @@ def found_text(content: bytes, label: str, said: Said) -> Text:
     )
 
 
+def _require_few_columns(body: bytes, label: str, separator: str) -> None:
+    n_columns = 1 + body.partition(b"\n")[0].count(separator.encode())
+    if n_columns > _MOST_COLUMNS:
+        raise DataError(
+            f"{label}, first line: {n_columns:,} columns separated by {separator!r}; at most "
+            f"{_MOST_COLUMNS:,} can be read. Keep those of users, items and ratings, a rating a "
+            "line, or say what is between fields: separator=.",
+            flags="--separator",
+        )
+
+
 def _as_utf8(content: bytes, label: str, encoding: str | None) -> tuple[bytes, tuple[str, ...]]:
     """The text in UTF-8 without a mark at its start, and what was assumed."""
     if encoding is None and content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
     if encoding is not None:
-        return _decoded(content, label, encoding).removeprefix("\ufeff").encode(), ()
+        return _decoded(content, label, encoding), ()
     if b"\0" in content[:_PIECE]:
         raise DataError(
             f"{label} is not text: it has zero bytes. Save it as CSV or Parquet; if it is text, "
@@ -168,19 +116,20 @@ def western(content: bytes) -> tuple[bytes, tuple[str, ...]]:
     return text.encode(), (f"not UTF-8, so read as {name}",)
 
 
-def _decoded(content: bytes, label: str, encoding: str) -> str:
+def _decoded(content: bytes, label: str, encoding: str) -> bytes:
     try:
-        return content.decode(encoding)
-    except LookupError:
-        raise SettingsError(
-            f"there is no encoding {encoding!r}; use such as utf-8, latin-1, cp1252 or shift_jis"
-        ) from None
-    except UnicodeDecodeError as error:
-        line = 1 + content.count(b"\n", 0, error.start)
+        return content.decode(encoding).removeprefix("\ufeff").encode()
+    except UnicodeError as error:
+        end = error.start if isinstance(error, UnicodeDecodeError) else 0  # others know no place
+        line = 1 + content.count(b"\n", 0, end)
         raise DataError(
             f"{label}, line {line}: not {encoding} text. Leave the encoding to be found, or say "
             "another: encoding=.",
             flags="--encoding NAME",
+        ) from None
+    except (LookupError, ValueError):  # the latter where the name has a zero byte
+        raise SettingsError(
+            f"there is no encoding {encoding!r}; use such as utf-8, latin-1, cp1252 or shift_jis"
         ) from None
 
 
@@ -205,7 +154,10 @@ def _fields(line: str, separator: str) -> list[str]:
         return line.split()
     if len(separator) > 1:
         return line.split(separator)
-    return next(csv.reader([line], delimiter=separator), [])
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:  # a line end inside, or a field that is too long for it
+        return line.split(separator)
 
 
 def _is_header(fields: list[str]) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ def paired_difference(
     mean, n = float(differences.mean()), len(differences)
     if n < 2:
         return PairedDifference(round(mean, 5), None, None)
+    from scipy.special import stdtrit  # here: who compares nothing does not wait for it
+
     spread = float(differences.std(ddof=1)) * np.sqrt(1.0 / n + test / (1.0 - test))
     reach = float(stdtrit(n - 1, 0.975)) * spread
     return PairedDifference(round(mean, 5), round(mean - reach, 5), round(mean + reach, 5))

@@ -36,7 +36,7 @@ def require_sound(learned: "Learned") -> None:
         if not holds:
             raise ValueError(f"its {text} is not one that there is")
     for name, array, kinds, shape in _arrays(learned):
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
+        if not isinstance(array, np.ndarray) or not _is_of(array, kinds):
             raise ValueError(f"its {name} has the wrong type")
         if array.shape != shape:
             raise ValueError(f"its {name} has the shape {array.shape}, not {shape}")
@@ -48,6 +48,12 @@ def require_sound(learned: "Learned") -> None:
 
 
 _FINITE = ("theta", "features", "line", "variances", "j_train", "user_means", "item_means")
+
+
+def _is_of(array: Array, kinds: str) -> bool:
+    """Whether an array has one of the kinds; floats are what we write, others lack precision."""
+    is_usual = array.dtype.kind != "f" or array.dtype in (np.float32, np.float64)
+    return array.dtype.kind in kinds and is_usual
 
 
 def _texts(learned: "Learned") -> Iterator[tuple[str, bool]]:
@@ -105,7 +111,7 @@ def _require_factors(learned: "Learned") -> None:
 
 def _require_member(learned: "Learned", member: "Member") -> None:
     form, public = learned.form, member.public
-    is_listed = member.history.ndim == 1 and member.history.dtype.kind == "f"
+    is_listed = member.history.ndim == 1 and _is_of(member.history, _NUMBERS)
     if not is_listed or not 0 <= member.best_round <= len(member.history):
         raise ValueError("its history is none")
     if public.parameters.shape != (form.n_parameters,) or public.item_rows.ndim != 2:
@@ -115,7 +121,8 @@ def _require_member(learned: "Learned", member: "Member") -> None:
         raise ValueError("it has factors of other users")
     if len(public.item_rows) != learned.n_items:
         raise ValueError("it has factors of other items")
-    if any(array.dtype.kind != "f" for array in (public.parameters, public.item_rows)):
+    factors = (public.parameters, public.item_rows, member.user_factors)
+    if not all(_is_of(array, _NUMBERS) for array in factors):
         raise ValueError("its factors have the wrong type")
 
 

@@ -87,7 +87,7 @@ def train(
 
 
 def _train_members(run: Prepared, progress: Progress, keeper: "_Keeper | None") -> list[Member]:
-    members = [] if keeper is None else keeper.finished()
+    members = [] if keeper is None else keeper.finished(run)
     for number in range(len(members), run.settings.ensemble):
         coordinator = run.coordinator(number)
         crowd = run.crowd(number)
@@ -133,6 +133,11 @@ def members_from_arrays(arrays: dict[str, Array]) -> list[Member]:
     return members
 
 
+def _is_sound(array: Array) -> bool:
+    """Whether numbers are finite, and counts not negative."""
+    return bool((array >= 0).all() if array.dtype.kind == "i" else np.isfinite(array).all())
+
+
 class _Keeper:
     """Keeps a run's state now and then, and finds its way back."""
 
@@ -153,16 +158,48 @@ class _Keeper:
                     "delete it or name another file"
                 )
 
-    def finished(self) -> list[Member]:
+    def finished(self, run: Prepared) -> list[Member]:
         """Members of the ensemble that the checkpoint already holds."""
-        return members_from_arrays(self._found)
+        found = {name.split("/")[0] for name in self._found if name.startswith("member")}
+        if not found:
+            return []
+        fresh = Member.of(run.coordinator(), run.crowd().user_factors)
+        self._require_like(members_to_arrays([fresh] * len(found)))
+        members = members_from_arrays(self._found)
+        ranks = {member.public.rank for member in members}
+        is_listed = all(member.best_round <= len(member.history) for member in members)
+        if len(found) > run.settings.ensemble or ranks != {fresh.public.rank} or not is_listed:
+            raise self._damaged("its finished runs")
+        return members
 
     def resume(self, coordinator: Coordinator, crowd: SimulatedCrowd) -> None:
         """Continue the member that was running when the checkpoint was written, if any."""
         if self._found:
+            best = coordinator.result
+            fresh = {"best/rows": best.item_rows, "best/parameters": best.parameters}
+            fresh = fresh if fresh.keys() & self._found.keys() else {}  # nothing may be held out
+            self._require_like(coordinator.state() | crowd.state() | fresh)
+            if self._found["n_done"] > len(self._found["history"]):
+                raise self._damaged("n_done")
             coordinator.restore(self._found)
             crowd.restore(self._found)
             self._found = {}
+
+    def _require_like(self, fresh: dict[str, Array]) -> None:
+        """Refuse arrays that no run of this kind has: kernels do not look, and would crash."""
+        for name, like in fresh.items():
+            array = self._found.get(name)
+            if array is None or array.dtype != like.dtype or array.ndim != like.ndim:
+                raise self._damaged(name)
+            is_history = name.endswith("history")  # grows, and has NaN where nothing was held out
+            if not is_history and (array.shape != like.shape or not _is_sound(array)):
+                raise self._damaged(name)
+
+    def _damaged(self, what: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self._kept.path} must hold what this run was when it was written; {what} cannot be "
+            "that. Somebody changed the file: delete it, and training begins anew"
+        )
 
     def keep(self, coordinator: Coordinator, crowd: SimulatedCrowd, finished: list[Member]) -> None:
         """Hold the state, and write it, if the last one is old enough."""
