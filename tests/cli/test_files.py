@@ -232,6 +232,13 @@ def test_commands_do_not_overwrite_what_they_are_given(words, tmp_path, monkeypa
     assert not Path("x").exists()
 
 
+def test_a_run_that_is_not_there_is_what_a_report_complains_about(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["report", "nothere.json", "--out", "z.html"])
+    assert str(done.exception).startswith("cannot read nothere.json")
+    assert not names(tmp_path)
+
+
 ODD = "a[/b]\x1b]0;title\x07[red]\udcff"
 
 

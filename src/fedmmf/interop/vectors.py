@@ -127,5 +127,6 @@ def export(model: FedMMF, path: str | Path) -> Path:
                 with partial.open("wb") as file:
                     STREAMS[target.suffix](vectors, file)
     except (OSError, RuntimeError) as error:  # the indexes' own writers raise the latter
-        raise SettingsError(f"{target} cannot be written: {error}. Name another file") from None
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"{target} cannot be written: {reason}. Name another file") from None
     return target
