@@ -73,6 +73,7 @@ def interrupted(words, tmp_path, word):
     finally:
         process.kill()  # of no consequence to one that has ended
         process.wait()
+        process.stdout.close()
         os.close(terminal)
     assert process.returncode == 130
     assert "Traceback" not in seen
