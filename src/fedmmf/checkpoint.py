@@ -1,9 +1,6 @@
 """Arrays and their description in one file, written whole or not at all."""
 
-import contextlib
 import json
-import os
-import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +11,9 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
 from fedmmf.unpacking import is_bomb
+from fedmmf.whole import OWNER_ONLY, SHARED, replacing
 
 _META = "meta.json"
-_partial: set[Path] = set()  # files that are being written
 
 
 class Held:
@@ -53,38 +50,24 @@ class Held:
             self.path.unlink(missing_ok=True)
 
 
-def save(path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-    """Write arrays and a JSON description; a crash or a full disk leaves the old file as it was."""
-    # Of this thread alone: while one writes, another may have to, because somebody interrupts.
-    partial = path.with_name(f"{path.name}.{threading.get_ident():x}.part")
+def save(
+    path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], *, is_private: bool = True
+) -> None:
+    """Write arrays and a JSON description; a crash or a full disk leaves the old file as it was.
+
+    A private file is for its owner alone; a public one is for whom the umask has it.
+    """
     text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    _partial.add(partial)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        rights = OWNER_ONLY if is_private else SHARED
+        with replacing(path, rights) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **{_META: text}, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
     except OSError as error:
-        _unlink(partial)
         raise CheckpointError(
             f"{path} cannot be written: {error.strerror or error}; free some space, or name "
             "another file"
         ) from None
-    finally:
-        _partial.discard(partial)
-
-
-def remove_partial() -> None:
-    """Delete what is half written, before a process ends without another word."""
-    for path in list(_partial):
-        _unlink(path)
-
-
-def _unlink(path: Path) -> None:
-    with contextlib.suppress(OSError):  # it may never have been there
-        path.unlink()
 
 
 def _refuse_bomb(path: Path) -> None:

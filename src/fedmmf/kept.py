@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmmf.errors import CheckpointError
+from fedmmf.whole import SHARED, replacing
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def write_text(path: Path, text: str) -> None:
     """Write whole or not at all."""
-    part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text)
-        part.replace(path)
+        with replacing(path, SHARED) as partial:
+            partial.write_text(text)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,15 +1,30 @@
 """Files that commands write: refused before the work, and whole or not there after it."""
 
+import logging
 import os
 import resource
+import secrets
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from fedmmf.cli.files import require_file, require_folder, written
+from fedmmf.checkpoint import save
+from fedmmf.cli.app import app
+from fedmmf.cli.federation import PrintableFormatter
+from fedmmf.cli.files import (
+    confirm,
+    confirm_folder,
+    require_file,
+    require_folder,
+    require_outputs,
+    written,
+)
 from fedmmf.errors import DataError
+from fedmmf.kept import write_text
 
 
 def names(folder):
@@ -105,3 +120,163 @@ def test_completion_knows_the_names_of_masks():
         env={**os.environ, "_FEDMMF_COMPLETE": "complete_bash", **words},
     )
     assert done.stdout.split() == ["none", "mean", "lr", "fm", "nn"]
+
+
+def rights(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def a_writer(path):
+    with written(path) as partial:
+        partial.write_text("new")
+
+
+WRITERS = [
+    lambda path: require_file(path, "--save"),
+    a_writer,
+    lambda path: write_text(path, "new"),
+    lambda path: save(path, {}, {}),
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_links_that_somebody_has_put_there_lead_nowhere(write, tmp_path, monkeypatch):
+    """Even one with the name that is going to be used, which nobody can know."""
+    (tmp_path / "precious").write_text("mine")
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "known")
+    (tmp_path / ".fedmmf-known.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(Exception, match="File exists"):
+        write(tmp_path / "model")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_temporary_names_are_never_the_same(write, tmp_path, monkeypatch):
+    made, create = [], os.open
+
+    def noted(path, *more):
+        made.append(str(path))
+        return create(path, *more)
+
+    monkeypatch.setattr(os, "open", noted)
+    for _ in range(2):
+        write(tmp_path / "model")
+    parts = [name for name in made if name.endswith(".part")]
+    assert len(parts) == len(set(parts)) == 2
+
+
+def test_pages_are_as_the_umask_has_them_and_private_files_are_not(tmp_path):
+    before = os.umask(0o022)
+    try:
+        a_writer(tmp_path / "page.html")
+        (tmp_path / "model").touch()  # one that everybody can read is replaced
+        save(tmp_path / "model", {}, {})
+        save(tmp_path / "catalogue", {}, {}, is_private=False)
+    finally:
+        os.umask(before)
+    found = {path.name: rights(path) for path in tmp_path.iterdir()}
+    assert found == {"page.html": 0o644, "model": 0o600, "catalogue": 0o644}
+
+
+def test_no_output_is_an_input_or_another_output(tmp_path):
+    data, model = tmp_path / "d.csv", tmp_path / "model"
+    data.write_text("mine")
+    (tmp_path / "link").symlink_to(data)
+    (tmp_path / "hard").hardlink_to(data)
+    for name in ("d.csv", "link", "hard", "no/../d.csv"):
+        with pytest.raises(DataError, match=r"--save must be a file of its own.*--data too"):
+            require_outputs({"--save": tmp_path / name}, {"--data": data})
+    twice = {"--save": model, "--report": None, "--checkpoint": tmp_path / "x" / ".." / "model"}
+    with pytest.raises(DataError, match=r"--checkpoint must be .* that of --save too"):
+        require_outputs(twice, {})
+    assert data.read_text() == "mine"
+    assert not (tmp_path / "x").exists()
+    # The name of a set is no file, and what is there may be replaced.
+    require_outputs({"--save": model}, {"--data": model, "--features": None})
+
+
+COMMANDS = [
+    "train --data f.csv --save f.csv",
+    "train --data f.csv --report f.csv",
+    "train --data f.csv --checkpoint f.csv",
+    "train --features f.csv --save f.csv",
+    "train --profiles f.csv --save f.csv",
+    "train --test-file f.csv --save f.csv",
+    "train --save x --checkpoint x",
+    "train --save x --report x",
+    "export --model f.csv --out f.csv",
+    "recommend --model f.csv --user 1 --out f.csv",
+    "recommend --data f.csv --user 1 --out f.csv",
+    "recommend --model m --users f.csv --out f.csv",
+    "recommend --model m --ratings f.csv --out f.csv",
+    "recommend --model m --user 1 --candidates f.csv --out f.csv",
+    "recommend --model m --user 1 --exclude f.csv --out f.csv",
+    "report f.csv --out f.csv",
+    "report run --out run/train.json",
+    "audit --data run/audit.json --out run",
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_do_not_overwrite_what_they_are_given(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    for name in ("f.csv", "run/train.json", "run/audit.json"):
+        Path(name).write_text("mine")
+    done = CliRunner().invoke(app, words.split())
+    assert isinstance(done.exception, DataError)
+    assert "must be a file of its own" in str(done.exception)
+    for name in ("f.csv", "run/train.json", "run/audit.json"):
+        assert Path(name).read_text() == "mine"
+    assert not Path("x").exists()
+
+
+def test_a_run_that_is_not_there_is_what_a_report_complains_about(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["report", "nothere.json", "--out", "z.html"])
+    assert str(done.exception).startswith("cannot read nothere.json")
+    assert not names(tmp_path)
+
+
+ODD = "a[/b]\x1b]0;title\x07[red]\udcff"
+
+
+def test_names_reach_the_terminal_as_text(capsys):
+    confirm(Path(ODD))
+    confirm(Path(ODD), is_private=True)
+    confirm_folder(Path(ODD), "audit.json")
+    said = capsys.readouterr().err.splitlines()
+    name = "a[/b]\ufffd]0;title\ufffd[red]\ufffd"
+    assert said[0] == f"saved to {name}"
+    assert said[1].startswith(f"saved to {name}; it holds private parts")
+    assert said[2] == f"written to {name}: audit.json"
+
+
+def test_logs_have_nothing_that_a_terminal_obeys():
+    record = logging.LogRecord("fedmmf", logging.INFO, "", 0, "site %s left", (ODD,), None)
+    assert PrintableFormatter().format(record).isprintable()
+
+
+def test_a_file_with_an_odd_name_is_trained_on_and_reported(small, tmp_path):
+    """From end to end: its name is in the table, the page, the errors and the lines."""
+    name = ODD.replace("/", "")
+    os.rename(_csv(small, tmp_path), tmp_path / name)  # noqa: PTH104
+    quick = ["--mask", "mean", "--rounds", "2", "--save", f"{name}.m", "--report", f"{name}.html"]
+    done = fedmmf("train", "--data", name, *quick, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lost = fedmmf("train", "--data", f"{name}.no", cwd=tmp_path)
+    assert lost.returncode == 1
+    exported = fedmmf("export", "--model", f"{name}.m", "--out", f"{name}.npz", cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    assert "holds private parts" in exported.stdout
+    assert rights(tmp_path / f"{name}.m") == rights(tmp_path / f"{name}.npz") == 0o600
+    said = "".join(run.stdout + run.stderr for run in (done, lost, exported))
+    assert "\x1b" not in said
+    assert "\x07" not in said
+    assert "Traceback" not in said
+
+
+def _csv(small, folder):
+    small.to_frame().write_csv(folder / "r.csv")
+    return folder / "r.csv"

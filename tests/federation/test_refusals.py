@@ -1,5 +1,6 @@
 """Who is not let in, by name and with the reason; and what never leaves or is never kept."""
 
+import errno
 import tomllib
 from datetime import UTC, datetime, timedelta
 
@@ -369,16 +370,21 @@ def test_certificates_are_valid_for_machines_whose_clocks_are_behind(made):
         assert found.not_valid_after_utc - datetime.now(UTC) > timedelta(days=300)
 
 
-def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, tmp_path):
+def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, monkeypatch):
     folder, files = made
     process = SiteProcess(folder, "a", files["a"], 0.0)
     process._is_welcome = True
     invitation = pack({"a": plan_of(SETTINGS, process._items).invitation().encode()})
     state = folder.machine("a").state()
-    (state / "parties-00000.npz.part").symlink_to("/dev/full")
-    with pytest.raises(CheckpointError, match="No space left"):
-        process._answer("server", invitation)
-    (state / "parties-00000.npz.part").unlink()
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedmmf.whole.os.fsync", full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            process._answer("server", invitation)
+    assert not list(state.glob("*.part"))
     assert not (state / "parties-00000.npz").exists()
     assert unpack(process._answer("server", invitation))
     assert (state / "parties-00000.npz").exists()  # before the answer left

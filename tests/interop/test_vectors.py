@@ -1,5 +1,7 @@
 """Vectors whose dot products are the scores, in files and in indexes."""
 
+import errno
+import stat
 from dataclasses import replace
 
 import numpy as np
@@ -98,6 +100,24 @@ def test_what_cannot_be_written_is_refused(model, tmp_path):
         export(model, "x.csv")
     with pytest.raises(SettingsError, match="cannot be written"):
         export(model, tmp_path / "no folder" / "x.npz")
+
+
+@pytest.mark.parametrize("end", ["npz", "parquet"])
+def test_files_are_whole_and_for_their_owner_alone(model, tmp_path, monkeypatch, end):
+    path = tmp_path / f"f.{end}"
+    path.write_text("old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedmmf.whole.os.fsync", full)
+        with pytest.raises(SettingsError, match="cannot be written: No space left"):
+            export(model, path)
+    assert path.read_text() == "old"
+    export(model, path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_missing_library_says_how_to_install_it():

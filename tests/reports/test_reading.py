@@ -31,6 +31,12 @@ def test_standard_input_is_read(monkeypatch, tmp_path):
     assert read_run(type(tmp_path)("-")) == Run.of(samples.train())
 
 
+def test_standard_input_that_is_no_text_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), "utf-8"))
+    with pytest.raises(DataError, match="standard input is no text"):
+        read_run(type(tmp_path)("-"))
+
+
 def test_a_folder_holds_one_part_or_both(write, tmp_path):
     write(samples.audit(), "audit.json")
     assert read_run(tmp_path) == Run.of(samples.audit())
@@ -57,6 +63,9 @@ def test_a_report_is_about_something_and_one_audit_at_most():
     [
         ("not json", "is not JSON"),
         ("[1, 2]", "one JSON object; got list"),
+        ("[" * 100_000 + "]" * 100_000, "is not JSON"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "is not JSON"),
+        ('{"runs": "\\ud800"}', "is not JSON"),  # half a character
         ("{}", "its keys are none"),
         ('{"rows": []}', "train --json"),
         ('{"user": 1, "recommendations": []}', "its keys are user, recommendations"),

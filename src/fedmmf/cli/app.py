@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Annotated, ClassVar
 
 import typer
-from rich.markup import escape
 
 from fedmmf import __version__
 from fedmmf.cli import help_pages, interrupts
 from fedmmf.cli.lazy import LazyGroup
 from fedmmf.cli.output import errors
+from fedmmf.cli.tables import plain
 from fedmmf.errors import FedMMFError
 
 _FEDERATION = "Run a real federation across machines: init, server, site, run, status."
@@ -120,7 +120,7 @@ def _run() -> int:
 
 def _fail(text: str, code: int) -> int:
     with suppress(OSError):  # nobody may be listening
-        errors.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {plain(text)}", soft_wrap=True)
     return code
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import DataChoice, JsonOption
-from fedmmf.cli.files import require_folder, written
+from fedmmf.cli.files import confirm_folder, require_folder, require_outputs, written
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, lead, print_json, results, stamped, steps_bar, table
+from fedmmf.cli.output import lead, print_json, results, stamped, steps_bar, table
 from fedmmf.cli.tables import plain
 from fedmmf.config import MaskSettings, Settings
 from fedmmf.headline import SUMMED
@@ -23,6 +23,7 @@ EXAMPLE = (
 _ADAPTIVE = Settings(sharing="adaptive")  # where users share in the clear, as the paper has it
 _NOT_HERE = ("item_statistics", "mask_fit")  # what sgd trains with
 _OF_MASKS = tuple(name for name in MaskSettings.model_fields if name not in _NOT_HERE)
+_NAMES = ("audit.json", "report.html")
 _OF_SHARING = ("sharing", "threshold_j", "grouping", "audit_limit", "min_raters")
 
 
@@ -37,6 +38,8 @@ def audit(
     from fedmmf.audit import audit as run_audit  # slow to load, and rarely needed
 
     require_folder(out, "--out")
+    if out is not None:
+        require_outputs({f"--out, {name}": out / name for name in _NAMES}, data.files)
     ratings = data.load()
     with steps_bar(ratings.name) as progress:
         found = run_audit(ratings, settings, progress)
@@ -54,7 +57,7 @@ def _write(found: AuditResult, out: Path) -> None:
         partial.write_text(json_format.dumps(found.to_json_dict(), indent=2) + "\n")
     with written(out / "report.html") as partial:
         write_report(found, partial)
-    errors.print(f"written to {out}: audit.json, report.html")
+    confirm_folder(out, ", ".join(_NAMES))
 
 
 def _show(found: AuditResult) -> None:

@@ -31,6 +31,7 @@ from fedmmf.cli.output import (
     shown,
     table,
 )
+from fedmmf.cli.tables import plain
 from fedmmf.config import Settings, names_for
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
@@ -147,7 +148,7 @@ def _show_lists(rows: list[bench_ranking.RankingRow], behind: dict[str, Any], ti
 
 
 def _tell(name: str) -> None:
-    errors.print(f"{name} ...")
+    errors.print(f"{plain(name)} ...")
 
 
 _ROUNDS: Columns = {

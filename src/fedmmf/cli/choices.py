@@ -1,5 +1,6 @@
 """Groups of options that several commands share."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -149,6 +150,13 @@ class DataChoice:
 
     data: DataOption = "synthetic"
     reading: Reading = Reading()
+
+    @property
+    def files(self) -> Mapping[str, Path | None]:
+        """What is read, by its flag; the data may be the name of a set."""
+        reading = self.reading
+        more = {"--features": reading.features, "--profiles": reading.profiles}
+        return {"--data": Path(self.data), **more}
 
     def load(self) -> Ratings:
         """Load what was chosen."""

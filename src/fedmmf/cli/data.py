@@ -9,6 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColu
 from fedmmf.cli.choices import JsonOption, Reading, UnusedSeedOption
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, results, table
+from fedmmf.cli.tables import plain
 from fedmmf.data import DatasetInfo, Ratings, datasets
 from fedmmf.data import get as download
 
@@ -34,14 +35,14 @@ def get_set(name: str, seed: UnusedSeedOption = 0, json: JsonOption = False) -> 
     """Download a set from its publisher and check it; a broken download is continued."""
     columns = ("[bold]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
+        task = bar.add_task(plain(name), total=None)
         path = download(
             name, progress=lambda done, total: bar.update(task, completed=done, total=total)
         )
     if json:
         print_json({"name": name, "path": str(path)})
     else:
-        results.print(f"{name} is at {path}", soft_wrap=True)
+        results.print(f"{plain(name)} is at {plain(path)}", soft_wrap=True)
 
 
 @app.command("info", epilog="Example: fedmmf data info ml-100k")
@@ -93,8 +94,8 @@ def _text(value: Any) -> str:
 
 
 def _describe(info: DatasetInfo) -> dict[str, Any]:
-    plain = {**vars(info), "scale": vars(info.scale), "local": info.local and str(info.local)}
-    return plain | {"available": info.synthetic or info.local is not None}
+    facts = {**vars(info), "scale": vars(info.scale), "local": info.local and str(info.local)}
+    return facts | {"available": info.synthetic or info.local is not None}
 
 
 def _where(info: DatasetInfo) -> str:

@@ -8,9 +8,10 @@ import polars as pl
 import typer
 
 from fedmmf.cli.choices import JsonOption, SeedOption
-from fedmmf.cli.files import require_file, written
+from fedmmf.cli.files import require_outputs, written
 from fedmmf.cli.output import print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import show
+from fedmmf.cli.tables import plain
 from fedmmf.config import Settings, names_for
 from fedmmf.data import Ratings, load
 from fedmmf.masks import FAMILIES
@@ -30,7 +31,7 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Train FedMF and FedMMF with each mask on made-up ratings, then recommend to one user."""
-    require_file(report, "--report")
+    require_outputs({"--report": report}, {})
     ratings = load("synthetic")
     training, testing = ratings.split(test=0.2, seed=seed)
     plans = [*((mask, "sgd") for mask in names_for("mask")), *((mask, "vb") for mask in _BY_VB)]
@@ -95,7 +96,7 @@ def _table(ratings: Ratings, runs: list[TrainResult]) -> Any:
 
 
 def _say_what_next(report: Path) -> None:
-    results.print(f"All of it as a page: {report}", soft_wrap=True)
+    results.print(f"All of it as a page: {plain(report)}", soft_wrap=True)
     results.print(
         "Secure: J <= threshold_j, the paper's rule. A small J protects nobody by itself.\n"
         "The ratings are made up. Next: fedmmf train --data FILE, fedmmf audit, fedmmf data list."

@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption
+from fedmmf.cli.files import PRIVATE, require_outputs
 from fedmmf.cli.output import print_json, results
+from fedmmf.cli.tables import plain
 from fedmmf.model import FedMMF
 
 EXAMPLE = "Example: fedmmf export --model model.fedmmf --out factors.npz"
@@ -28,8 +30,10 @@ def export(
 
     Users' vectors tell much of what they rated: treat the file as the ratings.
     """
+    from fedmmf.interop.vectors import STREAMS
     from fedmmf.interop.vectors import export as write
 
+    require_outputs({"--out": out}, {"--model": model})
     fitted = FedMMF.load(model)
     write(fitted, out)
     learned = fitted.learned
@@ -38,4 +42,6 @@ def export(
         print_json(found)
     else:
         about = f"{learned.n_users:,} users and {learned.n_items:,} items"
-        results.print(f"{out} holds the model of {about}", soft_wrap=True, highlight=False)
+        said = f"{plain(out)} holds the model of {about}"
+        more = f"; {PRIVATE}" if out.suffix in STREAMS else ""  # an index has the items alone
+        results.print(f"{said}{more}", soft_wrap=True, highlight=False)

@@ -14,7 +14,8 @@ import typer
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption, parse_scale
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import errors, print_json, results, shown, table
-from fedmmf.cli.tables import duration, size
+from fedmmf.cli.printable import printable
+from fedmmf.cli.tables import duration, plain, size
 from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.federation.catalogue import ItemList
@@ -128,9 +129,9 @@ def _show_handouts(place: Folder, handed: list[Handout]) -> None:
     rows = [[h.machine, ", ".join(h.files)] for h in handed]
     results.print(table(f"Hand these files of {place.root} to", ["machine", "files"], rows))
     results.print(
-        f"Read {place.charter_file} and change what you like, before you hand it out.\n"
+        f"Read {plain(place.charter_file)} and change what you like, before you hand it out.\n"
         f"Each machine's own folder has its secret keys: over a safe way, and to nobody else.\n"
-        f"{place.keeper} stays here: whoever has it can let anybody in."
+        f"{plain(place.keeper)} stays here: whoever has it can let anybody in."
     )
 
 
@@ -152,7 +153,7 @@ def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOp
 
 def _say_ready(place: Folder, url: str, *, json: bool) -> None:
     page = url.partition("?")[0]  # a token does not belong where logs are made
-    errors.print(f"server of {place.charter().name}: {page}", highlight=False)
+    errors.print(f"server of {plain(place.charter().name)}: {plain(page)}", highlight=False)
     if json:
         print_json({"federation": place.charter().name, "page": page})
 
@@ -248,7 +249,7 @@ def _show(found: FederationStatus) -> None:
         for site in found.sites
     ]
     titles = ["site", "is", "users", "rounds", "dropped", "up", "down", "last trouble"]
-    results.print(f"[bold]{found.federation}[/]: {found.state}. {found.detail}")
+    results.print(f"[bold]{plain(found.federation)}[/]: {found.state}. {plain(found.detail)}")
     results.print(table(f"round {found.round} of {found.rounds}", titles, rows))
     held_out = [value for value in found.held_out if value is not None]
     if held_out:
@@ -256,7 +257,7 @@ def _show(found: FederationStatus) -> None:
     if found.evaluation is not None:
         results.print(f"test RMSE {shown(found.evaluation.rmse)} over all sites")
     for line in found.protection:
-        results.print(line, highlight=False)
+        results.print(plain(line), highlight=False)
 
 
 def evaluate(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedOption = 0) -> None:
@@ -308,9 +309,17 @@ def _serve(process: Serving) -> None:
         raise KeyboardInterrupt
 
 
+class PrintableFormatter(logging.Formatter):
+    """Lines with nothing in them that a terminal would obey: others may have a say in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        return printable(super().format(record))
+
+
 def _log_to(path: Path) -> None:
     """Write the log to a file and to standard error; of NVFlare's, what went wrong alone."""
-    form = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    form = PrintableFormatter("%(asctime)s %(levelname)s %(message)s")
     handlers: list[logging.Handler] = [logging.StreamHandler(), logging.FileHandler(path)]
     for handler in handlers:
         handler.setFormatter(form)

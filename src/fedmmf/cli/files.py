@@ -1,7 +1,7 @@
 """Files that commands write: looked at before the work, whole or not at all, confirmed after it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +9,12 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.output import errors
+from fedmmf.cli.tables import plain
 from fedmmf.errors import DataError, FedMMFError
+from fedmmf.whole import OWNER_ONLY, SHARED, create, replacing, unguessable
 
-_partial: set[Path] = set()  # files that are being written
+Files = Mapping[str, Path | None]  # flag -> what was given
+PRIVATE = "it holds private parts of all users, and is for its owner alone"
 
 
 def require_file(path: Path | None, flag: str) -> None:
@@ -29,6 +32,34 @@ def require_file(path: Path | None, flag: str) -> None:
     if path.exists() and not os.access(path, os.W_OK):
         raise DataError(f"{flag}: {path} cannot be written: it is read-only. Name another file")
     _require_folder(path.parent, f"{flag}: {path}")
+
+
+def require_outputs(outputs: Files, inputs: Files) -> None:
+    """Refuse, before any work, outputs that could not be written after it, or that are in use.
+
+    Args:
+        outputs: by their flags; none may be one of the others, or an input.
+        inputs: by their flags; what is not there, such as the name of a data set, does not count.
+    """
+    taken = {flag: path for flag, path in inputs.items() if path is not None and path.exists()}
+    for flag, path in outputs.items():
+        if path is None:
+            continue
+        for other, used in taken.items():
+            if _is_same(path, used):
+                raise DataError(
+                    f"{flag} must be a file of its own; {path} is that of {other} too. "
+                    "Name another file"
+                )
+        taken[flag] = path
+    for flag, path in outputs.items():
+        require_file(path, flag)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    with suppress(OSError):  # one of them is not there
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def require_folder(path: Path | None, flag: str) -> None:
@@ -57,10 +88,10 @@ GoingOnOption = Annotated[Path, GOING_ON]
 
 
 def _require_folder(folder: Path, what: str) -> None:
-    probe = folder / f".fedmmf-{os.getpid()}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
+        probe = unguessable(folder / "probe")
+        os.close(create(probe, OWNER_ONLY))
         probe.unlink()
     except OSError as error:
         reason = error.strerror or error
@@ -72,33 +103,25 @@ def _require_folder(folder: Path, what: str) -> None:
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
     """A file to write to, which takes the place of `path` once it is whole."""
-    partial = path.with_name(f".{path.stem}-{os.getpid()}.part{path.suffix}")
-    _partial.add(partial)
     try:
-        yield partial
-        partial.replace(path)
-    except (OSError, FedMMFError) as error:
-        _unlink(partial)
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        text = str(reason).replace(str(partial), str(path))
-        raise DataError(
-            f"{path} cannot be written: {text}. Free some space, or name another file"
-        ) from None
-    finally:
-        _partial.discard(partial)
+        with replacing(path, SHARED) as partial:
+            yield partial
+    except OSError as error:
+        raise _unwritten(path, error.strerror or str(error)) from None
+    except FedMMFError as error:
+        raise _unwritten(path, str(error).replace(str(partial), str(path))) from None
 
 
-def remove_partial() -> None:
-    """Delete what is half written, before a process ends without another word."""
-    for path in list(_partial):
-        _unlink(path)
+def _unwritten(path: Path, reason: str) -> DataError:
+    return DataError(f"{path} cannot be written: {reason}. Free some space, or name another file")
 
 
-def _unlink(path: Path) -> None:
-    with suppress(OSError):  # it may never have been there
-        path.unlink()
+def confirm(path: Path, *, is_private: bool = False) -> None:
+    """Say on standard error that something is where it was asked for, and whom it is for."""
+    more = f"; {PRIVATE}" if is_private else ""
+    errors.print(f"saved to {plain(path)}{more}", soft_wrap=True, highlight=False)
 
 
-def confirm(path: Path) -> None:
-    """Say on standard error that something is where it was asked for."""
-    errors.print(f"saved to {path}", soft_wrap=True, markup=False, highlight=False)
+def confirm_folder(out: Path, names: str) -> None:
+    """Say on standard error which files are in a folder."""
+    errors.print(f"written to {plain(out)}: {names}", soft_wrap=True, highlight=False)

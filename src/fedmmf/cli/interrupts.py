@@ -16,12 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedmmf.cli.printable import printable
+
 if TYPE_CHECKING:
     from fedmmf.checkpoint import Held
 
 CODE = 130  # of a command that was interrupted
+# Libraries such as polars have signals restart what they interrupt: a wait without an end would
+# never come back to Python, which alone looks at them.
+_STEP = 0.1  # seconds
 STACK_BYTES = 64 << 20  # compiling recurses deeply; a thread's own stack may be small
 _SOON = "interrupted: nothing had begun. To start again, run the same command"
+_PRIVATE = "What was kept holds private parts of all users; its file is for its owner alone"
 _under_way: list["UnderWay"] = []  # one at most
 
 
@@ -96,7 +102,7 @@ def keeping(kept: "Held", beside: Path | None) -> Iterator[None]:
         yield
     except Exception:
         if training.is_finished and (command := training.keep()):
-            _say(f"the training is not lost. To go on: {command}")
+            _say(f"the training is not lost. {_PRIVATE}. To go on: {command}")
         raise
     finally:
         _under_way.remove(training)
@@ -132,7 +138,8 @@ def in_thread(run: Callable[[], int]) -> int:
     try:
         threading.Thread(target=work, name="fedmmf command", daemon=True).start()
         threading.stack_size(0)
-        done.wait()
+        while not done.wait(_STEP):
+            pass
         signal.signal(signal.SIGINT, lambda *_: os._exit(CODE))  # nothing is left to lose
     except KeyboardInterrupt:
         _interrupted()
@@ -149,17 +156,15 @@ def _raise(*_: Any) -> None:
 
 def _interrupted() -> None:
     """Keep what there is, say how to go on, and end; the thread may be in the middle of a round."""
-    from fedmmf import checkpoint
-    from fedmmf.cli import files
     from fedmmf.watching import stop_bars
+    from fedmmf.whole import remove_partial
 
     stop_bars()
     training = _under_way[0] if _under_way else None
     command = training.keep() if training else None
-    files.remove_partial()
-    checkpoint.remove_partial()
+    remove_partial()
     if training and command:
-        _leave(f"interrupted after {training.reached}. To go on: {command}")
+        _leave(f"interrupted after {training.reached}. {_PRIVATE}. To go on: {command}")
     _leave(f"interrupted: nothing was kept. To start again: {again()}")
 
 
@@ -169,4 +174,4 @@ def _leave(text: str) -> None:
 
 
 def _say(text: str) -> None:
-    os.write(2, f"{text}\n".encode())
+    os.write(2, f"{printable(text)}\n".encode())

@@ -46,9 +46,11 @@ def _finite(value: Any) -> Any:
 def stamped(found: Stamped) -> Stamped:
     """A result that tells when it was made, and by which command line, as a shell would take it."""
     typed = shlex.join(["fedmmf", *sys.argv[1:]])
-    readable = typed.encode("utf-8", "replace").decode()  # names of files may be no text
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return found.model_copy(update={"made": made, "command": readable})
+    # Names of files may be no text, which no page could have in it.
+    texts = {"command": typed, "data": found.data}
+    readable = {key: text.encode("utf-8", "replace").decode() for key, text in texts.items()}
+    return found.model_copy(update={"made": made, **readable})
 
 
 def lead(found: "TrainResult | AuditResult") -> None:

@@ -10,9 +10,10 @@ import polars as pl
 import typer
 
 from fedmmf.cli.choices import JsonOption, Reading, Writing
-from fedmmf.cli.files import require_file, written
+from fedmmf.cli.files import Files, require_outputs, written
 from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import print_json, progress_bar, results, table
+from fedmmf.cli.tables import plain
 from fedmmf.config import Settings
 from fedmmf.data import read_own_ratings
 from fedmmf.data.files import read_bytes, read_table
@@ -39,6 +40,11 @@ class ModelChoice:
     data: Annotated[str | None, typer.Option(help="Without a model: train on this set first.")] = (
         None
     )
+
+    @property
+    def files(self) -> Files:
+        """What is read, by its flag; the data may be the name of a set."""
+        return {"--model": self.model, "--data": Path(self.data) if self.data else None}
 
     def fitted(self, settings: Settings, writing: Writing) -> FedMMF:
         """Load the model, or train it."""
@@ -68,6 +74,11 @@ class ListChoice:
         bool, typer.Option("--seen", help="Also list what a user has rated already.")
     ] = False
 
+    @property
+    def files(self) -> Files:
+        """What is read, by its flag."""
+        return {"--candidates": self.candidates, "--exclude": self.exclude}
+
     def asked(self) -> Asked:
         """The arguments of `recommend`; files are read."""
         candidates = None if self.candidates is None else read_ids(self.candidates, "item_id")
@@ -88,6 +99,11 @@ class Recipients:
     ratings: Annotated[
         Path | None, typer.Option(help="Instead of users: a newcomer's file, item_id and rating.")
     ] = None
+
+    @property
+    def files(self) -> Files:
+        """What is read, by its flag."""
+        return {"--users": self.users, "--ratings": self.ratings}
 
     def check(self) -> None:
         """Refuse nobody, and two kinds at once."""
@@ -114,12 +130,12 @@ class ListOutputs:
     ] = None
     json: JsonOption = False
 
-    def check(self) -> None:
-        """Refuse a format that is not known, before any work."""
+    def check(self, inputs: Files) -> None:
+        """Refuse a format that is not known, or a file that is in use, before any work."""
         if self.out is not None and self.out.suffix not in _FORMATS:
             known = " or ".join(_FORMATS)
             raise SettingsError(f"--out must be a file that ends in {known}; got {self.out}")
-        require_file(self.out, "--out")
+        require_outputs({"--out": self.out}, inputs)
 
 
 @expanded
@@ -132,7 +148,7 @@ def recommend(
     outputs: ListOutputs,
 ) -> None:
     """Recommend items to one user or to many; somebody new needs no retraining."""
-    outputs.check()
+    outputs.check({**model.files, **recipients.files, **choice.files})
     recipients.check()
     ids, asked = recipients.ids(), choice.asked()
     fitted = model.fitted(settings, writing)
@@ -152,7 +168,7 @@ def recommend(
         ]
         print_json(lists[0] if recipients.is_one else {"lists": lists})
     elif outputs.out is not None:
-        results.print(f"{len(found.names):,} lists are in {outputs.out}", soft_wrap=True)
+        results.print(f"{len(found.names):,} lists are in {plain(outputs.out)}", soft_wrap=True)
     else:
         for user, best in found.by_user():
             show(best, f"for {user}")

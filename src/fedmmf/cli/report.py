@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption
-from fedmmf.cli.files import require_file, written
+from fedmmf.cli.files import require_outputs, written
 from fedmmf.cli.output import print_json, results
+from fedmmf.cli.tables import plain
 from fedmmf.reports import read_run, write_report
+from fedmmf.reports.reading import files_of
 
 EXAMPLE = "Example: fedmmf report run.json --out report.html"
 
@@ -28,10 +30,11 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Make one HTML file of a run: accuracy, J, traffic, attacks and settings; it works offline."""
-    require_file(out, "--out")
+    require_outputs({"--out": out}, {f"the run {path}": path for path in files_of(run)})
+    found = read_run(run)
     with written(out) as partial:
-        sections = write_report(read_run(run), partial)
+        sections = write_report(found, partial)
     if json:
         print_json({"out": str(out), "sections": sections})
     else:
-        results.print(f"{out}: {', '.join(sections)}", markup=False, soft_wrap=True)
+        results.print(f"{plain(out)}: {', '.join(sections)}", soft_wrap=True)

@@ -10,9 +10,10 @@ import typer
 from fedmmf.cli import reproduce_privacy as privacy
 from fedmmf.cli import reproduce_tables as tables
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits
-from fedmmf.cli.files import GoingOnOption
+from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.tables import plain
 from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept
@@ -74,7 +75,7 @@ def table1(
         print_json({"rows": [asdict(row) for row in done]})
     else:
         results.print(_show(done, splits.test))
-        errors.print(f"written to {out}: table1.md, table1.csv, table1.json, runs/")
+        confirm_folder(out, "table1.md, table1.csv, table1.json, runs/")
 
 
 def _show(rows: list[TableRow], test: float) -> Any:
@@ -186,7 +187,7 @@ def newcomers(
 ) -> None:
     """Errors of users whom training did not know, for every mask and solver."""
     found = Situation.of(load(data), order, seed)
-    rows = list(newcomer_rows(found, seed, lambda name: errors.print(f"{name} ...")))
+    rows = list(newcomer_rows(found, seed, lambda name: errors.print(f"{plain(name)} ...")))
     if json:
         print_json({"data": data, "tests": found.counts, "rows": [asdict(row) for row in rows]})
         return

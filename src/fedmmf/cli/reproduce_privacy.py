@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits, UnusedSeedOption
-from fedmmf.cli.files import FolderOption, GoingOnOption
+from fedmmf.cli.files import FolderOption, GoingOnOption, confirm_folder
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import (
     Columns,
-    errors,
     print_json,
     print_markdown,
     progress_bar,
@@ -85,7 +84,7 @@ def efficiency(
     rows = [_costs(way) for way in report.ways]
     results.print(table(f"{data}, {report.n_users:,} parties", columns, rows))
     results.print("Homomorphic ways are extrapolated from some ciphertexts.")
-    errors.print(f"written to {out}: efficiency.json, .md, .png, .svg")
+    confirm_folder(out, "efficiency.json, .md, .png, .svg")
 
 
 def _costs(way: experiment.WayCost) -> list[str]:
@@ -128,7 +127,7 @@ def dp(
     ]
     title = f"{data}, delta {settings.dp_delta:g}, {splits.runs} runs, whole users"
     results.print(table(title, ["model", "epsilon", "RMSE"], rows))
-    errors.print(f"written to {out}: dp.json, .md, .png, .svg")
+    confirm_folder(out, "dp.json, .md, .png, .svg")
 
 
 def epsilon(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
@@ -162,7 +161,7 @@ def attacks(
     ]
     title = f"{data}, mask {settings.mask}"
     results.print(table(title, ["attack", "ratings exact", "95 %"], rows))
-    errors.print(f"written to {out}: attacks.json, attacks.md, figure-2a and -2b as .png and .svg")
+    confirm_folder(out, "attacks.json, attacks.md, figure-2a and -2b as .png and .svg")
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ def by_strength(
     results.print(_strengths(title, report, _FOUND))
     title = f"{data}, J, shares that bend, and errors on {report.test:.0%} of the ratings"
     results.print(_strengths(title, report, _COSTS))
-    errors.print(f"written to {out}: strengths.json, .md, .png, .svg, runs/")
+    confirm_folder(out, "strengths.json, .md, .png, .svg, runs/")
 
 
 _FOUND = ["found", "95 %", "public", "recovered", "verdict"]
@@ -248,7 +247,7 @@ def strict(
     title = f"{data}, mask {settings.mask}, {settings.factors} factors, one sum"
     columns = ["attack", "cohort", "cohorts", "public", "gain, 95 %"]
     results.print(table(title, columns, rows))
-    errors.print(f"written to {out}: strict.json, strict.md, strict-sums.png and .svg")
+    confirm_folder(out, "strict.json, strict.md, strict-sums.png and .svg")
 
 
 @expanded
@@ -279,4 +278,4 @@ def rounds(
     ]
     title = f"{data}, mask {settings.mask}, {report.away:.0%} stay away; gain and its 95 % interval"
     results.print(table(title, ["cohort", "batch", "rounds", "items", "ratings"], rows))
-    errors.print(f"written to {out}: rounds.json, rounds.md, many-rounds.png and .svg")
+    confirm_folder(out, "rounds.json, rounds.md, many-rounds.png and .svg")

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fedmmf.cli.choices import JsonOption
-from fedmmf.cli.files import GoingOnOption
+from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.tables import plain
 from fedmmf.config import names_for
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
@@ -78,7 +79,7 @@ def factorial(
         print_json({"data": chosen.data, "rows": [row.to_json_dict() for row in rows]})
         return
     results.print(_show(rows, f"{chosen.data}, {chosen.splits} splits: {chosen.split}"))
-    errors.print(f"written to {out}: {name}, runs/")
+    confirm_folder(out, f"{name}, runs/")
 
 
 def _show(rows: list[FactorialRow], title: str) -> Any:
@@ -150,7 +151,7 @@ def everything(
         words = [*shlex.split(line), "--seed", str(seed)]
         if words[0] not in _WITHOUT_FOLDER:
             words += ["--out", str(out / "-".join(_folder_of(line)))]
-        errors.print(f"fedmmf reproduce {shlex.join(words)}", style="bold")
+        errors.print(f"fedmmf reproduce {plain(shlex.join(words))}", style="bold")
         began = time.perf_counter()
         group.command.main(args=words, prog_name="fedmmf reproduce", standalone_mode=False)
         took[line] = round(time.perf_counter() - began, 1)

@@ -9,6 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 
+from fedmmf.cli.printable import printable
+
 _BORDER = 3  # columns of the terminal that a column of a table takes beside its text
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -83,9 +85,9 @@ def _longest_word(text: str) -> int:
     return max((cell_len(word) for word in text.split()), default=0)
 
 
-def plain(text: str) -> str:
+def plain(text: object) -> str:
     """A text that may be anybody's, such as a title: no markup in it, and no control characters."""
-    return escape("".join(mark for mark in text if mark.isprintable() or mark == "\n"))
+    return escape(printable(str(text)))
 
 
 def size(n_bytes: float) -> str:

@@ -10,11 +10,11 @@ import typer
 from fedmmf.checkpoint import Held
 from fedmmf.cli import interrupts
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
-from fedmmf.cli.files import confirm, require_file, written
+from fedmmf.cli.files import Files, confirm, require_outputs, written
 from fedmmf.cli.options import expanded, for_implicit, was_given
 from fedmmf.cli.output import errors, lead, print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import say_what_ranks
-from fedmmf.cli.tables import duration, size
+from fedmmf.cli.tables import duration, plain, size
 from fedmmf.config import Settings, SumSettings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
@@ -53,17 +53,16 @@ class TrainOutputs:
     report: Annotated[Path | None, _out("Write an HTML report to this file.")] = None
     json: JsonOption = False
 
-    def check(self, running: Running) -> None:
+    def check(self, running: Running, inputs: Files) -> None:
         """Refuse, before any training, files that could not be written after it."""
-        require_file(self.save, "--save")
-        require_file(self.report, "--report")
-        require_file(running.checkpoint, "--checkpoint")
+        outputs = {"--save": self.save, "--report": self.report}
+        require_outputs({**outputs, "--checkpoint": running.checkpoint}, inputs)
 
     def write(self, model: FedMMF, found: TrainResult) -> None:
         """Write the files that were asked for, and say so."""
         if self.save is not None:
             model.save(self.save)
-            confirm(self.save)
+            confirm(self.save, is_private=True)
         if self.report is not None:
             with written(self.report) as partial:
                 write_report(found, partial)
@@ -76,7 +75,7 @@ def train(
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
     began = time.perf_counter()
-    outputs.check(running)
+    outputs.check(running, {**data.files, "--test-file": test.test_file})
     training, testing = test.parts(data, settings.seed)
     settings = _for_data(training, settings)
     top = test.length(settings)
@@ -114,7 +113,7 @@ def _for_data(training: Ratings, settings: Settings) -> Settings:
         return settings
     chosen = for_implicit(settings)
     if not was_given("objective"):
-        said = f"{training.name} has no ratings: objective ranking, mask {chosen.mask}"
+        said = f"{plain(training.name)} has no ratings: objective ranking, mask {chosen.mask}"
         errors.print(said, soft_wrap=True)
     return chosen
 

@@ -43,7 +43,7 @@ class ItemList:
         """Write it."""
         arrays = {"ids": self.ids, "titles": self.titles, "features": self.features}
         scale = [self.scale.min, self.scale.max, self.scale.step]
-        checkpoint.save(path, arrays, {"kind": "catalogue", "scale": scale})
+        checkpoint.save(path, arrays, {"kind": "catalogue", "scale": scale}, is_private=False)
 
     @classmethod
     def load(cls, path: Path) -> "ItemList":

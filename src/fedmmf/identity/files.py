@@ -5,17 +5,18 @@ Rights are asked of the open file and not of its path, so that nobody can swap i
 
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedmmf.errors import IdentityError
+from fedmmf.whole import OWNER_ONLY as OWNER_ONLY
+from fedmmf.whole import create as create_new
+from fedmmf.whole import unguessable
 
-OWNER_ONLY, PUBLIC = 0o600, 0o644
+PUBLIC = 0o644
 _OTHERS, _ALL = 0o077, 0o777
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def create(path: Path, data: bytes, rights: int) -> None:
@@ -34,7 +35,7 @@ def create(path: Path, data: bytes, rights: int) -> None:
 def replace(path: Path, data: bytes) -> None:
     """Write a public file in the place of an older one; a failure leaves that as it was."""
     target = _target(path)
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    partial = unguessable(target)
     try:
         rights = target.stat().st_mode & _ALL if target.exists() else PUBLIC
         _write_new(partial, data, rights)
@@ -104,7 +105,7 @@ def _target(path: Path) -> Path:
 
 
 def _write_new(path: Path, data: bytes, rights: int) -> None:
-    descriptor = os.open(path, _NEW, rights)
+    descriptor = create_new(path, rights)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, rights)  # whatever the umask took; never more than was asked

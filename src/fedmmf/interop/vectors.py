@@ -21,6 +21,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF, Learned
+from fedmmf.whole import OWNER_ONLY, replacing
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,9 @@ def _mask_parts(learned: Learned) -> list[tuple[Array, Array]]:
     return parts
 
 
+STREAMS = {".npz": Vectors.write_npz, ".parquet": Vectors.write_parquet}  # with users' vectors
+
+
 def labels_of(item_ids: Array) -> Array:
     """What an index calls the items: their ids where these are whole numbers, else places. (n,)."""
     is_plain = item_ids.dtype.kind in "iu" and item_ids.min() >= 0
@@ -94,6 +98,8 @@ def labels_of(item_ids: Array) -> Array:
 
 def export(model: FedMMF, path: str | Path) -> Path:
     """Write a fitted model's vectors to a file; how follows from the end of its name.
+
+    The file is for its owner alone, and there whole or not at all.
 
     Args:
         model: that is fitted.
@@ -106,20 +112,21 @@ def export(model: FedMMF, path: str | Path) -> Path:
     from fedmmf.interop.indexes import write_faiss, write_hnsw
 
     target = Path(path)
-    streams = {".npz": Vectors.write_npz, ".parquet": Vectors.write_parquet}
     indexes = {".faiss": write_faiss, ".hnsw": write_hnsw}
-    known = (*streams, *indexes)
+    known = (*STREAMS, *indexes)
     if target.suffix not in known:
         raise SettingsError(
             f"the file must end in {', '.join(known[:-1])} or {known[-1]}; got {str(path)!r}"
         )
     vectors = Vectors.of(model)
     try:
-        if target.suffix in indexes:
-            indexes[target.suffix](vectors, target)
-        else:
-            with target.open("wb") as file:
-                streams[target.suffix](vectors, file)
+        with replacing(target, OWNER_ONLY) as partial:
+            if target.suffix in indexes:
+                indexes[target.suffix](vectors, partial)
+            else:
+                with partial.open("wb") as file:
+                    STREAMS[target.suffix](vectors, file)
     except (OSError, RuntimeError) as error:  # the indexes' own writers raise the latter
-        raise SettingsError(f"{target} cannot be written: {error}. Name another file") from None
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"{target} cannot be written: {reason}. Name another file") from None
     return target

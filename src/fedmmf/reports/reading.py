@@ -70,18 +70,22 @@ def read_run(path: Path) -> Run:
         DataError: nothing is there, or it is not what the commands print.
     """
     if str(path) == "-":
-        return _understood(_parsed(sys.stdin.read(), "standard input"), "standard input")
+        return _understood(_parsed(_typed_in(), "standard input"), "standard input")
     if not path.is_dir():
         return _understood(_parsed(_text(path), str(path)), str(path))
-    files = {path / f"{part}.json": kind for part, kind in PARTS.items()}
     found = [
-        _typed(kind, _parsed(_text(file), str(file)), str(file))
-        for file, kind in files.items()
+        _typed(PARTS[file.stem], _parsed(_text(file), str(file)), str(file))
+        for file in files_of(path)
         if file.is_file()
     ]
     if not found:
         raise DataError(f"{path} must hold train.json or audit.json, or both; it has neither")
     return Run.of(*found)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that `read_run` reads, whether they are there or not."""
+    return [path / f"{part}.json" for part in PARTS] if path.is_dir() else [path]
 
 
 def as_run(given: Run | Reported | Mapping[str, Any]) -> Run:
@@ -125,10 +129,18 @@ def _text(path: Path) -> str:
         ) from None
 
 
+def _typed_in() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise DataError(f"standard input is no text ({error}); it must be {EXPECTED}") from None
+
+
 def _parsed(text: str, source: str) -> dict[str, Any]:
     try:
         run = json.loads(text)
-    except ValueError as error:
+        json.dumps(run, ensure_ascii=False).encode()  # half a character cannot be in a page
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{source} is not JSON ({error}); it must be {EXPECTED}") from None
     if not isinstance(run, dict):
         raise DataError(f"{source} must hold one JSON object; got {type(run).__name__}")
