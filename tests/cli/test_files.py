@@ -119,7 +119,7 @@ def test_completion_knows_the_names_of_masks():
         text=True,
         env={**os.environ, "_FEDMMF_COMPLETE": "complete_bash", **words},
     )
-    assert done.stdout.split() == ["none", "mean", "lr", "fm", "nn"]
+    assert done.stdout.split() == ["auto", "none", "mean", "lr", "fm", "nn"]
 
 
 def rights(path):

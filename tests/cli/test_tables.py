@@ -71,8 +71,8 @@ def test_the_list_of_data_sets_fits(width, monkeypatch):
 
 def commands(command, path=()):
     yield path, command
-    for name, child in getattr(command, "commands", {}).items():
-        yield from commands(child, (*path, name))
+    for name in getattr(command, "commands", {}):
+        yield from commands(command.get_command(None, name), (*path, name))
 
 
 HELP = dict(commands(typer.main.get_command(app)))
