@@ -173,13 +173,11 @@ def test_tuning_finds_settings_that_run(small, name):
     assert result.rmse < 1.4
 
 
-@pytest.mark.parametrize("name", ["LocalFM", "FedFM"])
+@pytest.mark.parametrize("name", ["LocalFM", "FedMF"])
 def test_tuning_returns_no_worse_settings_than_the_defaults_that_it_tried(small, name):
-    train, test = small.split(0.2, seed=0)
-    row = row_called(name)
-    best, default = (tune(row, train, n_trials=n, seed=0).settings for n in (6, 1))
-    errors = [run_row(row, train, test, found, seed=0).rmse for found in (best, default)]
-    assert errors[0] < errors[1] + 0.01
+    train, _ = small.split(0.2, seed=0)
+    best, default = (tune(row_called(name), train, n_trials=n, seed=0).rmse for n in (6, 1))
+    assert best < default + 0.005
 
 
 def test_tuning_a_shared_model_judges_it_by_ratings_that_it_was_not_trained_on(small, monkeypatch):
