@@ -41,6 +41,10 @@ def test_a_strict_run_leads_with_its_error():
     beside = "10.0% below that of the best simple prediction (user mean, 1.0000)"
     assert train().verdict == f"RMSE 0.9000 on test ratings, {beside}."
     assert "10.0% above" in train(rmse=1.1).verdict
+    means = [{"name": "item mean", "rmse": 2.0}, {"name": "user mean", "rmse": 1.0}]
+    masked = train(baselines=[*means, {"name": "mask alone", "rmse": 0.5}])
+    assert masked.verdict == train().verdict  # a mask is no simple prediction
+    assert train(baselines=[{"name": "mask alone", "rmse": 0.5}]).best_mean is None
     assert train(baselines=[]).verdict == "RMSE 0.9000 on test ratings."
     assert train(rmse=None).verdict == "Nothing was tested, so that the error is not known."
 
@@ -95,6 +99,9 @@ def test_an_audit_leads_with_its_own_verdict_and_with_sums_where_nobody_shares()
     verdicts = {"in the clear": "Nobody would share.", "in sums": "Sums say little."}
     found = audit(privacy=alone, verdicts=verdicts)
     assert found.verdict == "Nobody would share. Sums say little."
+    settings = json.loads((OLD / "audit.json").read_text())["settings"] | {"sharing": "strict"}
+    strict = audit(settings=settings, verdicts=verdicts)
+    assert strict.verdict == "Sums say little. Nobody would share."
     assert audit(verdicts={}).verdict.startswith("273 of 273 users who would share in the clear")
 
 

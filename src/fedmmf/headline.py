@@ -23,14 +23,17 @@ def _of_training(found: Found) -> str:
 
 
 def _of_audit(found: Found) -> str:
-    """What attacks find of those in the clear; of sums, where nobody is.
+    """What attacks find of those in the clear; of sums too, where nobody is; first under strict.
 
     Returns:
         The run's own verdict, or nothing where its file has none.
     """
-    verdict = found.verdicts.get(CLEAR) or next(iter(found.sentences), "")
+    clear = found.verdicts.get(CLEAR) or next(iter(found.sentences), "")
+    sums = found.verdicts.get(SUMMED, "")
+    if found.settings.get("sharing") == "strict":
+        return f"{sums} {clear}".strip()
     is_anybody = found.privacy.users_in_clear != 0
-    return verdict if is_anybody else f"{verdict} {found.verdicts.get(SUMMED, '')}".strip()
+    return clear if is_anybody else f"{clear} {sums}".strip()
 
 
 def in_clear(found: Found) -> str | None:
@@ -80,7 +83,7 @@ def _accuracy(found: Found) -> str:
     if found.rmse is None:
         return "nothing was tested, so that the error is not known"
     said = f"RMSE {found.rmse:.4f} on test ratings"
-    simple = min(found.baselines, key=lambda baseline: baseline.rmse, default=None)
+    simple = found.best_mean
     if simple is None or simple.rmse <= 0:
         return said
     change = (found.rmse - simple.rmse) / simple.rmse

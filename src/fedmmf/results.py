@@ -30,7 +30,7 @@ class PrivacyGroups(Typed):
     mean_j_out_of_fold: FiniteFloat | None = None
     mean_relative_j: FiniteFloat | None = None  # J over the variance of the user's own ratings
     j_follows_variance: FiniteFloat | None = None  # Spearman's rank correlation of the two
-    users_in_clear: Count | None = None  # who sent updates in the clear
+    users_in_clear: Count | None = None  # who sent updates in the clear; 0 under strict sharing
     items_left_out: Count | None = None  # rated by too few for a sum that hides summands
 
     @property
@@ -76,6 +76,9 @@ class StageSeconds(Typed):
     mask: FiniteFloat
     train: FiniteFloat
     total: FiniteFloat
+
+
+MASK_ALONE = "mask alone"  # the baseline that is no plain mean
 
 
 class BaselineAccuracy(Typed):
@@ -248,6 +251,7 @@ class TrainResult(_RunFacts):
     Attributes:
         rmse: on test ratings, and so mae; None where nothing was kept for a test.
         rounds: that were trained; those of the best round's factors are kept.
+        best_round: by the held-out error; None where nothing was held out, and the last is kept.
         history: error on held-out ratings, round by round; None where it was not finite.
         j: how J is spread over users.
         tradeoff: what other thresholds would bring.
@@ -277,6 +281,12 @@ class TrainResult(_RunFacts):
     history: tuple[FiniteFloat | None, ...] = Field((), repr=False)
     j: Histogram | None = Field(None, repr=False)
     tradeoff: tuple[TradeoffPoint, ...] = Field((), repr=False)
+
+    @property
+    def best_mean(self) -> BaselineAccuracy | None:
+        """The best simple prediction, a plain mean; masks know something of the federation."""
+        means = [baseline for baseline in self.baselines if baseline.name != MASK_ALONE]
+        return min(means, key=lambda baseline: baseline.rmse, default=None)
 
 
 class RecommendedItem(Typed):
@@ -364,7 +374,7 @@ class AuditResult(_RunFacts):
         messages: attacks on messages of real parties, by what is attacked.
         sentences: what each attack found, the worst first.
         verdicts: what it comes to, by how users would share.
-        recovered_users: how many of those in the clear some attack recovers.
+        recovered_users: of those in the clear, or, under strict, had they shared in the clear.
         j: how J is spread over users.
         tradeoff: what other thresholds would bring.
     """

@@ -11,7 +11,7 @@ from fedmmf.audit import audit, expose, messages
 from fedmmf.audit.exposure import restrict
 from fedmmf.audit.messages import AttackedCohort
 from fedmmf.audit.run import investigate
-from fedmmf.audit.verdicts import CLEAR, SUMMED
+from fedmmf.audit.verdicts import CLEAR, SUMMED, joint_interval
 from fedmmf.config import Settings
 from fedmmf.errors import DataError
 from fedmmf.model import FedMMF
@@ -69,7 +69,7 @@ def test_sums_are_weighed_against_the_prior_and_the_verdict_has_the_gain(found):
     assert {"calibrated", "unmixing"} <= set(sums)
     for result in sums.values():
         assert result.advantage == pytest.approx(result.mean - result.baseline_mean)
-    helped = [result for result in sums.values() if result.advantage_interval[0] > 0]
+    helped = [result for result in sums.values() if joint_interval(result, len(sums))[0] > 0]
     assert "membership" in {result.name for result in helped}
     for result in helped:
         assert f"{result.name} {result.advantage:+.4f}" in found.verdicts[SUMMED]

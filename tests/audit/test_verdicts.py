@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from fedmmf.attacks import AttackResult
 from fedmmf.audit.messages import STRICT
-from fedmmf.audit.verdicts import CLEAR, SUMMED, AuditFindings, on_ratings
+from fedmmf.audit.verdicts import CLEAR, SUMMED, AuditFindings, joint_interval, on_ratings
 from fedmmf.config import Settings
 from fedmmf.results import TradeoffPoint
 
@@ -70,6 +71,36 @@ def test_the_verdict_on_sums_is_paired_and_has_the_number():
     assert told.startswith("The sum of round 1 over these 4 users says more than the public knows.")
     assert "calibrated +0.0100 (+0.0100 to +0.0100)" in told
     assert "idden" not in told
+
+
+def test_one_lucky_attack_of_many_is_no_verdict():
+    """Bonferroni: with 40 attacks, one 95 % interval above 0 is what chance gives."""
+    draw = np.random.default_rng(0)
+    noise = draw.normal(0, 1, 400)
+    noise = 2.5 / 20 + (noise - noise.mean()) / noise.std()  # 2.5 standard errors above 0
+    zeros = np.zeros(400)
+    lucky = AttackResult("lucky", "K.", "O.", "M.", np.arange(400), noise, zeros)
+    assert lucky.advantage_interval[0] > 0
+    found = findings()
+    alone, among = (
+        replace(found, messages={**found.messages, STRICT[1]: tried}).verdicts()[SUMMED]
+        for tried in ([lucky], [lucky, *[result("grouping", [0.2] * 4)] * 39])
+    )
+    assert "says more than the public knows" in alone
+    assert among.startswith("No gain found")
+    assert "for all 40 attacks together" in among
+    low, high = joint_interval(lucky, 40)
+    expected = norm.interval(1 - 0.05 / 40, loc=2.5 / 20, scale=1 / 20)
+    assert (low, high) == pytest.approx(expected, abs=0.02)
+    assert joint_interval(lucky, 1) == pytest.approx(lucky.advantage_interval)
+
+
+def test_under_strict_sharing_it_is_what_would_have_been():
+    strict = findings(sharing="strict")
+    assert strict.privacy(np.ones(4)).users_in_clear == 0
+    had = "had they shared in the clear as adaptive lets them"
+    assert strict.verdicts()[CLEAR].endswith(f"of 2 of 3 users, {had}.")
+    assert strict.sentences()[0].startswith(f"2 of 3 users are recovered by decode, {had}: at")
 
 
 def test_vectors_that_help_are_told_as_what_should_not_be():

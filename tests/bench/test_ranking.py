@@ -19,9 +19,10 @@ from fedmmf.bench.rankers import (
     item_knn,
     popularity,
 )
-from fedmmf.bench.ranking import RankingRun, behind, judged
+from fedmmf.bench.ranking import RankingRun, behind, judged, tuned
 from fedmmf.cli.app import app
 from fedmmf.config import Settings
+from fedmmf.evaluation import paired_difference
 from fedmmf.kept import Kept
 
 LEAST = 4.0
@@ -142,7 +143,8 @@ def test_splits_are_kept_paired_and_not_run_again(small, tmp_path, monkeypatch):
     found = behind(first, 0.2)["popularity"]
     differences = np.subtract(first[1].each(), first[0].each())
     assert found.mean == pytest.approx(differences.mean(), abs=1e-5)
-    assert found.low < found.mean < found.high
+    assert found == paired_difference(first[1].each(), first[0].each(), 0.2)
+    assert found != paired_difference(first[1].each(), first[0].each(), 0.0)
     with pytest.raises(ZeroDivisionError):
         list(RankingRun(splits, settings.changed(factors=2), Kept(tmp_path)).rows())
 
@@ -171,6 +173,36 @@ def test_tuning_does_not_see_the_test_part(parts, monkeypatch):
     )
     assert first.settings == second.settings
     assert first.metrics != second.metrics
+
+
+def test_rankers_are_tuned_on_what_they_were_not_fitted_to(parts):
+    train, _ = parts
+    fitted = []
+
+    def fit(ratings, least, memory):
+        fitted.append(ratings)
+        return popularity(ratings, least)
+
+    tuned(Ranker("any", fit, {"memory": [1, 2, 3]}), train, LEAST)
+    part, kept = train.split(ranking.VALIDATION, seed=1)
+    assert fitted
+    for seen in fitted:
+        pairs = set(zip(seen.user_codes.tolist(), seen.item_codes.tolist(), strict=True))
+        assert len(pairs) == len(part)
+        assert not pairs & set(zip(kept.user_codes.tolist(), kept.item_codes.tolist(), strict=True))
+
+
+def test_ratings_alone_see_neither_item_features_nor_profiles(parts, monkeypatch):
+    """Its lists are those of a set that has no features at all."""
+    train, test = parts
+    monkeypatch.setattr(ranking, "RANKERS", ())
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    assert settings.item_prior
+    assert settings.profile_prior
+    ours, alone = RankingRun([parts], settings).rows()
+    bare = replace(train, features=None)
+    without, _ = RankingRun([(bare, test)], settings).rows()
+    assert alone.splits[0].metrics == without.splits[0].metrics != ours.splits[0].metrics
 
 
 @pytest.mark.parametrize("implicit", [False, True])

@@ -4,13 +4,17 @@ import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
 from fedmmf import FedMMF
+from fedmmf.cli.train import _warn_of_means
+from fedmmf.results import TrainResult
 
+OLD = Path(__file__).parents[1] / "reports" / "version-0.1"
 COMMANDS = [
     ["demo"],
     ["data", "list"],
@@ -444,7 +448,29 @@ def test_a_model_that_is_worse_than_the_users_own_means_is_warned_of(ratings_fil
     wild = ["--learning-rate", "2", "--rounds", "3", "--held-out", "0", "--mask", "none"]
     done = fedmmf("train", "--data", ratings_file, *wild, "--json")
     (line,) = done.stderr.splitlines()
-    assert re.match(r"RMSE \d\.\d{4} is above that of the users' own means, \d\.\d{4}: train", line)
+    found = json.loads(done.stdout)
+    means = {baseline["name"]: baseline["rmse"] for baseline in found["baselines"]}
+    said = f"is above that of the users' own means, {means['user mean']:.4f}: train"
+    assert line.startswith(f"RMSE {found['rmse']:.4f} {said}")
+
+
+@pytest.mark.parametrize(("rmse", "is_told"), [(0.9, False), (1.0, False), (1.1, True)])
+def test_a_model_is_held_against_the_users_own_means_and_no_others(capsys, rmse, is_told):
+    values = json.loads((OLD / "train.json").read_text())
+    means = {"item mean": 0.8, "user mean": 1.0, "global mean": 1.2}
+    baselines = [{"name": name, "rmse": value} for name, value in means.items()]
+    _warn_of_means(TrainResult.from_json_dict(values | {"rmse": rmse, "baselines": baselines}))
+    said = capsys.readouterr().err
+    assert ("RMSE 1.1000 is above that of the users' own means, 1.0000" in said) is is_told
+    assert bool(said) is is_told
+
+
+def test_the_best_round_is_told_where_ratings_were_held_out_and_nowhere_else(ratings_file):
+    run = ["train", "--data", ratings_file, "--mask", "mean", "--rounds", "3", "--factors", "2"]
+    told = {share: fedmmf(*run, "--held-out", share).stdout for share in ("0", "0.2")}
+    assert re.search(r"rounds +│ +3 +│", told["0"])
+    assert "best" not in told["0"].split("users, items")[1]
+    assert re.search(r"rounds \(best\) +│ +3 \([123]\) +│", told["0.2"])
 
 
 MEAN = ["--data", "{file}", "--mask", "mean"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedmmf import rng
+from fedmmf.attacks import AttackResult
 from fedmmf.config import Settings
 from fedmmf.paper import many_rounds, strict_sums
 from fedmmf.paper.gains import paired_gain
@@ -20,6 +21,18 @@ def test_users_who_share_their_luck_make_an_interval_wider():
     assert (by_cohort.over, by_user.over) == ("cohorts", "users")
     assert by_cohort.mean == pytest.approx(by_user.mean)
     assert by_cohort.high - by_cohort.low > 3 * (by_user.high - by_user.low)
+
+
+def test_intervals_over_users_are_those_of_95_percent():
+    """Beside the normal one, whose ends are 1.96 standard errors away."""
+    values = rng.stream(1, "normal").normal(0.3, 2.0, 2000)
+    reach = 1.96 * values.std() / np.sqrt(len(values))
+    users = np.arange(len(values))
+    attack = AttackResult("a", "K.", "O.", "M.", users, values, np.zeros(len(values)))
+    gain = paired_gain([values])
+    for low, high in ((gain.low, gain.high), attack.interval, attack.advantage_interval):
+        assert low == pytest.approx(values.mean() - reach, abs=0.15 * reach)
+        assert high == pytest.approx(values.mean() + reach, abs=0.15 * reach)
 
 
 def test_who_has_nothing_to_attack_does_not_count():

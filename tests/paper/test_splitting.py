@@ -49,3 +49,12 @@ def test_there_are_no_other_ways_and_no_more_splits():
     with pytest.raises(SettingsError, match="5 at most; got 6"):
         Splitting("time", 6)
     assert [Splitting(way, 2, 0.1).shared for way in ("random", "published")] == [0.1, 0.2]
+
+
+def test_the_share_over_windows_is_that_of_the_first_one(small):
+    """It tests on the most, beside what it trains on: the side of caution."""
+    timed = replace(small, timestamps=np.arange(len(small)))
+    made = [part.make() for part in Splitting("time", 5).parts(timed)]
+    shares = [len(test) / (len(train) + len(test)) for train, test in made]
+    assert Splitting("time", 5).shared == pytest.approx(max(shares), abs=1e-3)
+    assert shares[0] == max(shares)

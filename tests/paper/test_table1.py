@@ -1,14 +1,17 @@
 import csv
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedmmf.data import UserProfiles
 from fedmmf.errors import CheckpointError, SettingsError, UnknownNameError
+from fedmmf.evaluation import paired_difference
 from fedmmf.kept import Kept, path_in
 from fedmmf.paper import hyperparameters, table1
+from fedmmf.paper.context import train_context
 from fedmmf.paper.models import ROWS, chosen, row_called, run_row
 from fedmmf.paper.published import PAPER, paper_figure
 from fedmmf.paper.table1 import Job, TableRow, run_table, to_csv, to_markdown, write_table
@@ -117,7 +120,11 @@ def test_models_are_compared_with_fedmf_of_their_solver_on_the_same_splits(small
         found = by_name[name].over_fedmf
         expected = by_name[name].rmse_mean - by_name[beside].rmse_mean
         assert found.mean == pytest.approx(expected, abs=2e-5)
-        assert found.low < found.mean < found.high
+        errors = (
+            [json.loads(path_in(tmp_path, job.key).read_text())["found"]["rmse"] for job in some]
+            for some in (jobs([name], 2), jobs([beside], 2))
+        )
+        assert found == paired_difference(*errors, 0.2)
         assert f"| {found} |" in to_markdown(rows)
         assert str(found) in to_csv(rows)
     alone = run_table(jobs(["LocalLR"], 2), lambda name: small, Kept(tmp_path))
@@ -164,3 +171,32 @@ def test_tuning_finds_settings_that_run(small, name):
     assert 0.5 < best.rmse < 1.4
     result = run_row(row_called(name), train, test, best.settings, seed=0)
     assert result.rmse < 1.4
+
+
+@pytest.mark.parametrize("name", ["LocalFM", "FedMF"])
+def test_tuning_returns_no_worse_settings_than_the_defaults_that_it_tried(small, name):
+    train, _ = small.split(0.2, seed=0)
+    best, default = (tune(row_called(name), train, n_trials=n, seed=0).rmse for n in (6, 1))
+    assert best < default + 0.005
+
+
+def test_tuning_a_shared_model_judges_it_by_ratings_that_it_was_not_trained_on(small, monkeypatch):
+    train, _ = small.split(0.2, seed=0)
+    common = []
+
+    def pairs(ratings):
+        return set(zip(ratings.user_codes.tolist(), ratings.item_codes.tolist(), strict=True))
+
+    def spied(plan, ratings):
+        model = train_context(plan, ratings)
+
+        def predict(part):
+            common.append(len(pairs(part) & pairs(ratings)))
+            return model.predict(part)
+
+        return SimpleNamespace(predict=predict)
+
+    monkeypatch.setattr("fedmmf.paper.tune.train_context", spied)
+    tune(row_called("FedLR"), train, n_trials=2, seed=0)
+    assert common
+    assert set(common) == {0}

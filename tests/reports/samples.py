@@ -141,7 +141,7 @@ def audit(**changes):
     ]
     made = {
         "data": "sample",
-        "settings": {"mask": "lr", "sharing": "strict", "aggregation": "secure"},
+        "settings": {"mask": "lr", "sharing": "adaptive", "aggregation": "secure"},
         "recovered_share": 0.9,
         "audit_limit": 0.5,
         "grouping": GroupingCounts(by_indicator=264, by_audit=3, exposed_by_indicator=262),

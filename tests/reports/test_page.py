@@ -12,7 +12,7 @@ import samples
 from samples import HOSTILE
 
 from fedmmf.errors import DataError
-from fedmmf.reports import Run, read_run, write_report
+from fedmmf.reports import Run, lead, read_run, write_report
 from fedmmf.reports import words as said
 from fedmmf.results import DemoResult, ListScores, RankingScores, RecommendedList
 
@@ -172,12 +172,19 @@ def test_what_is_hidden_is_said_in_the_runs_own_words(page_of):
 
 @pytest.mark.parametrize("result", [samples.train(), samples.audit()], ids=["train", "audit"])
 def test_a_simulation_says_so_before_any_figure_and_a_real_run_does_not(page_of, result):
-    text = page_of(result).text
-    assert text.index(said.SIMULATED) < text.index("threshold_j")
-    assert said.IN_ONE_PROCESS not in text
-    text = page_of(result.model_copy(update={"simulated": False})).text
-    assert text.index(said.IN_ONE_PROCESS) < text.index("threshold_j")
-    assert "simulation" not in text
+    page = page_of(result)
+    assert "simulated" in before_figures(page)
+    assert said.SIMULATED in page.text
+    assert said.IN_ONE_PROCESS not in page.text
+    page = page_of(result.model_copy(update={"simulated": False}))
+    assert "real parties" in before_figures(page)
+    assert said.IN_ONE_PROCESS in page.text
+    assert "simulation" not in page.text
+
+
+def before_figures(page):
+    """What a reader sees before the verdict and the first tile."""
+    return page.source.split("<body")[1].split('<p class="verdict">')[0].split("<dt>")[0]
 
 
 def tiles_of(page):
@@ -214,6 +221,35 @@ def test_an_audits_verdict_and_figures_lead(page_of):
     assert f'<p class="verdict">{verdict}</p>' in page.source
     assert next(iter(tiles_of(page).items())) == ("users recovered", "264 of 264")
     assert page.text.count(verdict) == 1
+
+
+def test_an_audit_of_a_strict_run_leads_with_sums():
+    settings = samples.audit().settings | {"sharing": "strict"}
+    sums = [samples.attack("grouping", 0.37), samples.attack("membership", 0.46)]
+    strict = samples.audit(settings=settings, messages={"sums of strict mode": sums})
+    assert lead.verdict(Run.of(strict)) == "Hidden. Some attack finds them."
+    first, second, *others = lead.tiles(Run.of(strict))
+    assert (first.label, first.value) == ("gained from sums", "+0.1000")
+    assert "by membership, the best of 2 attacks" in first.note
+    assert second.label == "recovered, had they shared in the clear"
+    assert second.value == "264 of 264"
+    assert not {"users recovered", "found by the best attack"} & {tile.label for tile in others}
+
+
+def test_tiles_have_the_best_attack_and_the_best_mean():
+    best = {tile.label: tile for tile in lead.tiles(Run.of(samples.audit()))}
+    assert best["found by the best attack"].value == "100\N{NO-BREAK SPACE}%"
+    assert "inversion" in best["found by the best attack"].note
+    accuracy = {tile.label: tile for tile in lead.tiles(Run.of(samples.train()))}
+    assert accuracy["RMSE on test ratings"].note == "item mean: 1.0243"
+
+
+def test_rounds_stand_alone_where_nothing_was_held_out():
+    notes = {
+        best: next(tile.note for tile in lead._of_training(run) if tile.label == "rounds")
+        for best, run in ((best, samples.train(best_round=best)) for best in (80, None))
+    }
+    assert notes == {80: "round 80 was the best", None: ""}
 
 
 def test_tiles_begin_with_what_protects_least_or_most(page_of):
@@ -282,7 +318,7 @@ def test_an_audit_of_another_run_is_called_so(page_of):
 
 def test_a_worse_run_than_a_simple_prediction_is_called_so(page_of):
     text = page_of(samples.train(rmse=1.2)).text
-    assert "above that of the best simple prediction, mask alone" in text
+    assert "above that of the best simple prediction, item mean" in text
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):

@@ -6,6 +6,7 @@ that audit themselves: the difference is whom the rule would have exposed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from fedmmf.results import AttackOutcome, GroupingCounts, PrivacyGroups, Tradeof
 
 RECOVERED = 0.9  # share of a user's ratings exact that counts as recovered
 _NOBODY = "Nobody would share in the clear."
+_WHO_WOULD = " who would share in the clear"
+_HAD = "had they shared in the clear as adaptive lets them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class AuditFindings:
 
     @property
     def in_clear(self) -> Array:
-        """Who would share in the clear by the settings' rule. (n_users,) bool."""
+        """Who would share in the clear by the settings' rule, under strict too. (n_users,) bool."""
         if self.settings.sharing == "plain":
             return np.ones(len(self.j), bool)
         if self.settings.grouping == "audit":
@@ -77,7 +80,7 @@ class AuditFindings:
             **privacy_groups(self.j, self.settings.threshold_j),
             mean_relative_j=mean_relative_j(self.j, variances),
             j_follows_variance=j_follows_variance(self.j, variances),
-            users_in_clear=int(self.in_clear.sum()),
+            users_in_clear=0 if self._is_strict else int(self.in_clear.sum()),
         )
 
     def sentences(self) -> tuple[str, ...]:
@@ -89,11 +92,16 @@ class AuditFindings:
         total = int(self.in_clear.sum())
         if total == 0:
             return (_NOBODY,)
+        whom, had = ("", f", {_HAD}") if self._is_strict else (_WHO_WOULD, "")
         return tuple(
-            f"{n} of {total} users who would share in the clear are recovered by {name}: "
+            f"{n} of {total} users{whom} are recovered by {name}{had}: "
             f"at least {RECOVERED:.0%} of their ratings exact."
             for name, n in sorted(found.items(), key=lambda pair: -pair[1])
         )
+
+    @property
+    def _is_strict(self) -> bool:
+        return self.settings.sharing == "strict"
 
     def verdicts(self) -> dict[str, str]:
         """What it comes to for either group."""
@@ -102,27 +110,31 @@ class AuditFindings:
     def _verdict_in_clear(self) -> str:
         if not self.in_clear.any():
             return _NOBODY
-        return recovery_verdict(self.exposed[self.in_clear], "users who would share in the clear")
+        whom = f", {_HAD}" if self._is_strict else _WHO_WOULD
+        return recovery_verdict(self.exposed[self.in_clear], f"users{whom}")
 
     def _verdict_in_sums(self) -> str:
-        """By the paired gain: attack minus public knowledge, user by user."""
-        n_users = max((len(result.users) for result in self.messages[STRICT[1]]), default=0)
-        vectors, sums = (
-            _gains([result for result in self.messages[name] if result.advantage_interval[0] > 0])
-            for name in STRICT
-        )
+        """By the paired gain: attack minus public knowledge, user by user.
+
+        Of many attacks some gain by chance, so that intervals are those of `joint_interval`.
+        """
+        tried = self.messages[STRICT[1]]
+        n_users = max((len(result.users) for result in tried), default=0)
+        vectors, sums = (_gains(self.messages[name]) for name in STRICT)
         noise = (
-            f"Masked vectors, which should be noise, seem to help {vectors}. Each interval says so "
-            "once in forty times by chance; audit again. "
+            f"Masked vectors, which should be noise, seem to help {vectors}. All attacks together "
+            "say so once in forty times by chance; audit again. "
         )
-        most = max((r.advantage_interval[1] for r in self.messages[STRICT[1]]), default=0.0)
+        most = max((joint_interval(result, len(tried))[1] for result in tried), default=0.0)
         nothing = (
             f"No gain found in the sum of round 1 over these {n_users} users, user by user, to "
-            f"within 95 % intervals that end at {most:+.4f}. More rounds say more."
+            f"within intervals that end at {most:+.4f}, at 95 % for all {len(tried)} attacks "
+            "together. More rounds say more."
         )
         something = (
             f"The sum of round 1 over these {n_users} users says more than the public knows. Gain "
-            f"over public knowledge, user by user, with its 95 % interval: {sums}."
+            f"over public knowledge, user by user, with intervals at 95 % for all {len(tried)} "
+            f"attacks together: {sums}."
         )
         return (noise if vectors else "") + (something if sums else nothing)
 
@@ -148,12 +160,25 @@ def on_ratings(results: Sequence[AttackResult], mask: str) -> list[AttackResult]
     return [result for result in results if result.name in names]
 
 
+def joint_interval(result: AttackResult, n_attacks: int) -> tuple[float, float]:
+    """Of the paired gain: 95 % intervals of so many attacks, all right at once (Bonferroni).
+
+    Its own 95 % interval is made wider on either side, as a normal distribution's would be.
+    """
+    normal, middle = NormalDist(), result.advantage
+    wider = normal.inv_cdf(1 - 0.025 / n_attacks) / normal.inv_cdf(0.975)
+    low, high = result.advantage_interval
+    return middle - wider * (middle - low), middle + wider * (high - middle)
+
+
 def _gains(results: Sequence[AttackResult]) -> str:
-    """Attacks with what they gain, the largest gain first."""
-    ordered = sorted(results, key=lambda result: -result.advantage)
+    """Attacks that gain anything beyond chance, with what, the largest gain first."""
+    found = [(result, joint_interval(result, len(results))) for result in results]
+    found.sort(key=lambda pair: -pair[0].advantage)
     return "; ".join(
-        "{} {:+.4f} ({:+.4f} to {:+.4f})".format(r.name, r.advantage, *r.advantage_interval)
-        for r in ordered
+        f"{result.name} {result.advantage:+.4f} ({low:+.4f} to {high:+.4f})"
+        for result, (low, high) in found
+        if low > 0
     )
 
 

@@ -12,7 +12,7 @@ from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import lead, print_json, results, stamped, steps_bar, table
 from fedmmf.cli.tables import plain
 from fedmmf.config import MaskSettings, Settings
-from fedmmf.headline import SUMMED
+from fedmmf.headline import CLEAR, SUMMED
 from fedmmf.reports import write_report
 from fedmmf.results import AttackOutcome, AuditResult
 
@@ -70,16 +70,24 @@ def _show(found: AuditResult) -> None:
         tried = [attack for attack in attacks if attack.n_users]
         if tried:
             columns = ["attack", "success", "public", "gain (95 %)"]
-            title = f"{kind}: {title}, {tried[0].n_users:,} users"
+            title = f"{kind}: {_had_they(found, title)}, {tried[0].n_users:,} users"
             results.print(table(title, columns, [_row(attack) for attack in tried]))
     for sentence in found.sentences:
         results.print(sentence)
-    results.print(f"[bold]Users in sums.[/] {plain(found.verdicts.get(SUMMED, ''))}")
-    grouping = found.grouping
+    in_sums = found.verdicts.get(SUMMED, "")
+    if in_sums not in found.verdict:
+        results.print(f"[bold]Users in sums.[/] {plain(in_sums)}")
+    grouping, where = found.grouping, _had_they(found, CLEAR).capitalize()
     results.print(
-        f"In the clear: {grouping.by_indicator} users by J, {grouping.by_audit} by their own "
-        f"audit; J would have exposed {grouping.exposed_by_indicator}."
+        f"{where}: {grouping.by_indicator} users by J, {grouping.by_audit} by their own audit; "
+        f"J would have exposed {grouping.exposed_by_indicator}."
     )
+
+
+def _had_they(found: AuditResult, group: str) -> str:
+    """What a group is called: under strict sharing nobody is in the clear."""
+    is_strict = found.settings.get("sharing") == "strict"
+    return "had they shared in the clear" if is_strict and group == CLEAR else group
 
 
 def _row(attack: AttackOutcome) -> list[str]:

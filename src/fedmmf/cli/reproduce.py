@@ -212,7 +212,10 @@ def _show_newcomers(data: str, found: Situation, rows: list[NewcomerRow]) -> tup
     )
     by_known_columns = ["model", *map(str, KNOWN)]
     counted = [a + b for a, b in zip(names, by_known, strict=True)]
-    caption = "< better, > worse than item and user bias, by its 95 % interval"
+    caption = (
+        "< better, > worse than item and user bias: the 95 % interval of the mean over newcomers "
+        "of each one's mean squared error. Columns are RMSE over ratings"
+    )
     second = replace(table(title_by_known, by_known_columns, counted), caption=caption)
     return table(title, columns, [a + b for a, b in zip(names, first, strict=True)]), second
 

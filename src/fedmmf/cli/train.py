@@ -192,11 +192,17 @@ def _left_out(found: TrainResult) -> str:
     return f"{n_left_out:,} of {found.n_items:,}" + "; nothing was learned" * all_of_them
 
 
+def _rounds(found: TrainResult) -> list[str]:
+    if found.best_round is None:
+        return ["rounds", f"{found.rounds}"]
+    return ["rounds (best)", f"{found.rounds} ({found.best_round})"]
+
+
 def _costs(found: TrainResult) -> list[list[str]]:
     privacy, traffic, seconds = found.privacy, found.traffic, found.seconds
     out_of_fold = shown(privacy.mean_j_out_of_fold)
     rows = [
-        ["rounds (best)", f"{found.rounds} ({found.best_round})"],
+        _rounds(found),
         ["mean J (out of fold)", f"{shown(privacy.mean_j)} ({out_of_fold})"],
         ["mean of J / user's variance", shown(privacy.mean_relative_j)],
         ["J with variance, Spearman", shown(privacy.j_follows_variance)],

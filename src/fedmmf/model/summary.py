@@ -10,7 +10,7 @@ from fedmmf.evaluation import scored
 from fedmmf.masks.indicator import histogram
 from fedmmf.model.accuracy import Accuracy
 from fedmmf.model.learned import Learned
-from fedmmf.results import BaselineAccuracy, TrainResult, versions
+from fedmmf.results import MASK_ALONE, BaselineAccuracy, TrainResult, versions
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums import SUMS
 
@@ -41,7 +41,7 @@ def summarize(
         solver=settings.solver,
         factors=settings.factors,
         rounds=learned.rounds,
-        best_round=member.best_round,
+        best_round=member.best_round if np.isfinite(member.history).any() else None,
         seconds={name: round(value, 4) for name, value in seconds.items()},
         privacy=model.privacy(),
         traffic=model.traffic(),
@@ -83,7 +83,7 @@ def baselines(learned: Learned, test: Ratings) -> list[BaselineAccuracy]:
     items = learned.item_codes(test.item_ids)[test.item_codes]
     predictions = learned.means.predictions(users, items)
     if learned.mask != "none":
-        predictions["mask alone"] = learned.predict_masks(users, items)
+        predictions[MASK_ALONE] = learned.predict_masks(users, items)
     return [
         BaselineAccuracy(name=name, **scored(np.asarray(test.values), predicted))
         for name, predicted in predictions.items()

@@ -28,7 +28,8 @@ class Splitting:
     """How a set is split, and how often.
 
     By time, windows grow: each trains on all ratings up to some time and tests on the next tenth,
-    with people of whom nothing was known by then.
+    with people of whom nothing was known by then. An interval over windows is only a guide:
+    windows are nested and people drift, while the rule behind `shared` is for random splits.
 
     Attributes:
         way: one of `WAYS`.

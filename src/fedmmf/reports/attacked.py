@@ -21,8 +21,9 @@ def attacks(run: Run) -> Section | None:
     if run.audit is None:
         return None
     everything = {**run.audit.groups, **run.audit.messages}
+    is_strict = run.audit.settings.get("sharing") == "strict"
     charts = tuple(
-        _attack_chart(f"attacks-{number}", target, results)
+        _attack_chart(f"attacks-{number}", words.of_target(target, is_strict=is_strict), results)
         for number, (target, results) in enumerate(everything.items())
         if any(result.n_users for result in results)
     )
@@ -80,6 +81,6 @@ def _attack_chart(name: str, target: str, results: tuple[AttackOutcome, ...]) ->
         for attack in results
         if attack.n_users
     ]
-    title = f"Mean success on {words.of_target(target)}"
+    title = f"Mean success on {target}"
     measure = ValueAxis("mean success (upright tick: public knowledge)", percent, at_least=1.0)
     return bars(name, title, rows, measure)

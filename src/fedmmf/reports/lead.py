@@ -1,5 +1,6 @@
 """What stands first on the page, how real the run was and what it came to; and last, its origin."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -7,9 +8,10 @@ from fedmmf import __version__
 from fedmmf.reports import words
 from fedmmf.reports.reading import Run
 from fedmmf.reports.svg import percent, plain
-from fedmmf.results import AuditResult, TrainResult
+from fedmmf.results import AttackOutcome, AuditResult, TrainResult
 
 MOST_TILES = 6
+_CLEAR, _SUMS = "in the clear", "sums of strict mode"  # as an audit calls what it attacks
 
 
 @dataclass(frozen=True)
@@ -69,27 +71,59 @@ def tiles(run: Run) -> list[Tile]:
 
 
 def _of_audit(audit: AuditResult) -> list[Tile]:
-    found, privacy = [], audit.privacy
-    if audit.recovered_users is not None and privacy.users_in_clear:
-        counted = f"{audit.recovered_users:,} of {privacy.users_in_clear:,}"
-        share = percent(audit.recovered_share)
-        note = f"of those in the clear: some attack finds {share} of their ratings or more"
-        found.append(Tile("users recovered", counted, note))
-    tried = [attack for attack in next(iter(audit.groups.values()), ()) if attack.n_users]
-    if tried:
-        best = max(tried, key=lambda attack: attack.mean)
-        note = f"of what {best.name} looks for; public knowledge: {percent(best.baseline_mean)}"
-        found.append(Tile("found by the best attack", percent(best.mean), note))
-    grouping, of_all = audit.grouping, f"of {privacy.n_users:,} users"
+    privacy, grouping = audit.privacy, audit.grouping
+    of_all = f"of {privacy.n_users:,} users"
     by_j = f"{of_all}, by the paper's rule; it protects nobody by itself"
     limit = percent(audit.audit_limit)
+    is_strict = audit.settings.get("sharing") == "strict"
     return [
-        *found,
+        *(_had_they_shared(audit) if is_strict else _of_shared(audit)),
         Tile(f"J <= {plain(privacy.threshold_j)}", f"{grouping.by_indicator:,}", by_j),
         Tile(
             "pass an audit", f"{grouping.by_audit:,}", f"{of_all}: attacks find less than {limit}"
         ),
     ]
+
+
+def _of_shared(audit: AuditResult) -> list[Tile]:
+    """Of masked ratings in the clear."""
+    found, n_clear = [], audit.privacy.users_in_clear
+    if audit.recovered_users is not None and n_clear:
+        counted = f"{audit.recovered_users:,} of {n_clear:,}"
+        share = percent(audit.recovered_share)
+        note = f"of those in the clear: some attack finds {share} of their ratings or more"
+        found.append(Tile("users recovered", counted, note))
+    best = _best(audit.groups.get(_CLEAR, ()))
+    if best is not None:
+        note = f"of what {best.name} looks for; public knowledge: {percent(best.baseline_mean)}"
+        found.append(Tile("found by the best attack", percent(best.mean), note))
+    return found
+
+
+def _had_they_shared(audit: AuditResult) -> list[Tile]:
+    """Under strict sharing nobody is in the clear: sums first."""
+    sums = [attack for attack in audit.messages.get(_SUMS, ()) if attack.n_users]
+    found = []
+    if sums:
+        most = max(sums, key=_gain)
+        note = f"over public knowledge, by {most.name}, the best of {len(sums)} attacks"
+        found.append(Tile("gained from sums", f"{_gain(most):+.4f}", note))
+    best = _best(audit.groups.get(_CLEAR, ()))
+    if best is not None and audit.recovered_users is not None:
+        note = f"of whom adaptive lets share; {best.name} finds {percent(best.mean)}"
+        counted = f"{audit.recovered_users:,} of {best.n_users:,}"
+        found.append(Tile("recovered, had they shared in the clear", counted, note))
+    return found
+
+
+def _best(attacks: Sequence[AttackOutcome]) -> AttackOutcome | None:
+    """Which has the highest mean success, of those that were tried on anybody."""
+    tried = [attack for attack in attacks if attack.n_users]
+    return max(tried, key=lambda attack: attack.mean, default=None)
+
+
+def _gain(attack: AttackOutcome) -> float:
+    return attack.mean - attack.baseline_mean
 
 
 def _of_training(train: TrainResult) -> list[Tile]:
@@ -133,7 +167,7 @@ def _of_clear(train: TrainResult) -> list[Tile]:
 def _of_accuracy(train: TrainResult) -> list[Tile]:
     found = []
     if train.rmse is not None:
-        simple = min(train.baselines, key=lambda baseline: baseline.rmse, default=None)
+        simple = train.best_mean
         note = "" if simple is None else f"{simple.name}: {simple.rmse:.4f}"
         found.append(Tile("RMSE on test ratings", f"{train.rmse:.4f}", note))
     if train.ranking is not None and train.ranking.ndcg_at_10 is not None:

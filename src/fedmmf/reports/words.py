@@ -34,6 +34,7 @@ _TARGETS = {
     "in the clear": "masked ratings of users who would share in the clear",
     "in sums": "masked ratings of users who would not; no server gets these",
 }
+_UNDER_STRICT = {"in the clear": "masked ratings of users, had they shared in the clear"}
 
 
 def of_model(train: TrainResult) -> str:
@@ -50,7 +51,7 @@ def of_accuracy(train: TrainResult) -> tuple[str, ...]:
     """What was tested on, and how the run compares with the best simple prediction."""
     share = f"{percent(train.test_fraction)} of the ratings" if train.test_fraction else "Ratings"
     sentences = [f"{share} were kept for the test; nobody trained on them."]
-    simple = min(train.baselines, key=lambda baseline: baseline.rmse, default=None)
+    simple = train.best_mean
     if simple is not None and simple.rmse > 0 and train.rmse is not None:
         change = (train.rmse - simple.rmse) / simple.rmse
         side = "below" if change < 0 else "above"
@@ -170,7 +171,8 @@ def of_attacks(audit: AuditResult) -> tuple[str, ...]:
     how_to_read = (
         "Success is a mean over users, with a 95 % interval. The baseline is what the same measure "
         "gives to public knowledge alone. The gain is the difference, user by user: where all of "
-        "its interval is above 0, the attack has learned what the public does not know."
+        "its interval is above 0, the attack has learned what the public does not know, or was "
+        "lucky, as one in forty is. The verdict on sums allows for the number of attacks."
     )
     return (*verdicts, rules, how_to_read)
 
@@ -187,9 +189,9 @@ def of_mismatch(audit: AuditResult, train: TrainResult | None) -> tuple[str, ...
     return (f"The audit is of another run than the rest of this page: {', '.join(differing)}.",)
 
 
-def of_target(name: str) -> str:
+def of_target(name: str, *, is_strict: bool) -> str:
     """What was attacked."""
-    return _TARGETS.get(name, name)
+    return (_TARGETS | _UNDER_STRICT if is_strict else _TARGETS).get(name, name)
 
 
 def of_traffic(train: TrainResult) -> tuple[str, ...]:
