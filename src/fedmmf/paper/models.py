@@ -123,11 +123,14 @@ def _local(
     row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
 ) -> SplitScores:
     """Each party's own model alone."""
-    run = local_models(row, train, tuned, seed)
+    scores = mask_scores(local_models(row, train, tuned, seed), test)
+    return SplitScores(**scores, settings={"mask": row.mask, "seed": seed, **tuned})
+
+
+def mask_scores(run: Prepared, test: Ratings) -> dict[str, float]:
+    """Errors of masks without any factors, on test ratings."""
     predicted = run.masks.predict(lists_of(test), run.features, run.engine.mask_runner())
-    settings = {"mask": row.mask, "seed": seed, **tuned}
-    scores = evaluation.scored(test.values, train.scale.clip(predicted))
-    return SplitScores(**scores, settings=settings)
+    return evaluation.scored(test.values, run.ratings.scale.clip(predicted))
 
 
 def local_models(row: Row, train: Ratings, tuned: dict[str, Any], seed: int) -> Prepared:
