@@ -187,7 +187,9 @@ def test_implicit_feedback_trains_and_says_so_where_it_was_not_asked_for(small, 
     assert found["settings"]["objective"] == "ranking"
     assert (found["solver"], found["mask"]) == ("vb", "mean")
     asked = fedmmf("train", *quick, "--implicit", "--json")
-    assert asked.stderr.splitlines() == [second]
+    read, last = asked.stderr.splitlines()
+    assert last == second
+    assert read == "pairs.tsv: no header, so columns are user_id, item_id"
     assert json.loads(asked.stdout)["ranking"] == found["ranking"]
     facts = json.loads(fedmmf("data", "info", pairs, "--profiles", people, "--json").stdout)
     assert facts["implicit"] is True
@@ -370,7 +372,8 @@ def test_errors_name_flags_on_the_command_line(small, tmp_path):
     twice = pl.concat([small.to_frame()] * 2)
     twice.write_csv(tmp_path / "r.csv")
     refused = fedmmf("train", "--data", tmp_path / "r.csv")
-    assert "duplicates='last' or 'mean'. (--duplicates last|mean)" in refused.stderr
+    assert "duplicates='last' or 'mean'; " in refused.stderr
+    assert "(--duplicates last|mean, --columns)" in refused.stderr
 
 
 def test_recommend_trains_first_when_given_data(ratings_file, small):
