@@ -135,3 +135,9 @@ def test_two_columns_of_a_person_are_item_and_rating_where_ratings_are_needed(tm
     (tmp_path / "mine.csv").write_text("Stück;Note\n3;5\n", "latin-1")
     columns = {"item": "1", "rating": "Note"}
     assert read_own_ratings(tmp_path / "mine.csv", stars, columns=columns) == {3: 5.0}
+
+
+def test_somebody_who_joins_rates_an_item_once(tmp_path):
+    (tmp_path / "mine.csv").write_text("item_id,rating\n3,5\n4,1\n3,2\n")
+    with pytest.raises(DataError, match=r"mine\.csv must rate an item once; 3 is there more often"):
+        read_own_ratings(tmp_path / "mine.csv", RatingScale(1, 5, 1))

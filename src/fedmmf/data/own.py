@@ -36,13 +36,19 @@ def read_own_ratings(
     if "user_id" not in table.frame.columns:
         table = replace(table, frame=table.frame.with_columns(user_id=pl.lit("me")))
     implicit = counts_as_implicit(table, scale, asked=asked)
-    columns = encode(checked(table, scale, implicit=implicit), "last" if implicit else "refuse")
-    if len(columns.user_ids) > 1:
+    frame = checked(table, scale, implicit=implicit)
+    people = frame["user_id"].unique().sort()
+    if len(people) > 1:
         raise DataError(
-            f"{table.label} must hold the ratings of one person; it has those of "
-            f"{len(columns.user_ids):,}, such as {columns.user_ids[0].item()!r} and "
-            f"{columns.user_ids[1].item()!r}. Keep the rows of one."
+            f"{table.label} must hold the ratings of one person; it has those of {len(people):,}, "
+            f"such as {people[0]!r} and {people[1]!r}. Keep the rows of one."
         )
+    twice = frame.filter(frame["item_id"].is_duplicated())["item_id"]
+    if len(twice) and not implicit:
+        raise DataError(
+            f"{table.label} must rate an item once; {twice[0]!r} is there more often. Keep one row."
+        )
+    columns = encode(frame, "last" if implicit else "refuse")
     return dict(zip(columns.item_ids.tolist(), columns.values.tolist(), strict=True))
 
 

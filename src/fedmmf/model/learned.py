@@ -238,7 +238,8 @@ class Learned:
             raise UnknownNameError(
                 f"the model knows no user {_some_of(ids[codes == self.n_users])}; it knows "
                 f"{self.n_users:,}, such as {self.user_ids[0].item()!r}. Give a newcomer's ratings "
-                "instead."
+                "instead.",
+                flags="--ratings FILE",
             )
         return codes
 

@@ -88,8 +88,9 @@ def layout_of(census: Census, settings: Settings) -> Layout:
     if len(items) == 0:
         raise DataError(
             f"no item has the {raters_needed(settings.min_raters, settings.batch)} raters that a "
-            "sum that hides summands needs; lower min_raters, or simulate without protection: "
-            "sharing 'plain'"
+            "sum that hides summands needs (some more than min_raters, for drop-outs); lower "
+            "min_raters, or simulate without protection: sharing 'plain'",
+            flags="--min-raters, --sharing plain",
         )
     return Layout(items, census.population.line, census.population.pull)
 
