@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedmmf import FedMMF
+from fedmmf import FedMMF, load
 from fedmmf.cli.train import _warn_of_means
 from fedmmf.results import TrainResult
 
@@ -576,3 +576,26 @@ def test_doctor_finds_what_is_here_and_what_is_broken():
 
 def test_version():
     assert re.fullmatch(r"fedmmf \d+\.\d+\.\d+\n", fedmmf("--version").stdout)
+
+
+def test_a_saved_model_is_tested_on_other_ratings(small, tmp_path):
+    train, test = small.split(0.2, seed=1)
+    train.to_frame().write_csv(tmp_path / "train.csv")
+    strangers = test.to_frame().with_columns(user_id=pl.lit(10**6, pl.Int64))
+    both = pl.concat(
+        [test.to_frame(), strangers.unique("item_id").head(7), train.to_frame().head(3)]
+    )
+    both.write_csv(tmp_path / "later.csv")
+    quick = ["--mask", "mean", "--rounds", "3", "--factors", "2", "--test", "0"]
+    fedmmf("train", "--data", tmp_path / "train.csv", *quick, "--save", tmp_path / "m")
+    asked = ["evaluate", "--model", tmp_path / "m", "--data", tmp_path / "later.csv"]
+    done = fedmmf(*asked, "--top", "10", "--json")
+    found = json.loads(done.stdout)
+    assert "3 of" in done.stderr
+    assert (found["n_of_unknown_users"], found["n_trained_on"]) == (7, 3)
+    expected = FedMMF.load(tmp_path / "m").evaluate(load(tmp_path / "later.csv"), top=10)
+    assert found["rmse"] == pytest.approx(expected["rmse"])
+    assert found["ranking"]["ndcg_at_10"] == pytest.approx(expected["ranking"].ndcg_at_10)
+    shown = fedmmf(*asked).stdout
+    assert shown.startswith("simulated")
+    assert f"{expected['rmse']:.4f}" in shown

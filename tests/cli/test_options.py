@@ -44,6 +44,8 @@ FLAGS = {
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
         --candidates=None --exclude=None --seen=False --mask=auto --out=None
         --columns=None --separator=None --encoding=None""",
+    "evaluate": """
+        --model=None --data=None --top=None --columns=None --separator=None --encoding=None""",
     "export": "--model=None --out=None",
     "audit": f"""
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator

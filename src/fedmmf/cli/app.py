@@ -36,6 +36,10 @@ class Commands(LazyGroup):
             "fedmmf.cli.recommend:recommend",
             "Recommend items to one user or to many; somebody new needs no retraining.",
         ),
+        "evaluate": (
+            "fedmmf.cli.evaluate:evaluate",
+            "Test a saved model on ratings that it has not seen: errors, and lists on request.",
+        ),
         "export": (
             "fedmmf.cli.export:export",
             "Write users' and items' vectors, or an index of the items, for other tools.",

@@ -104,7 +104,7 @@ def _tell(found: TrainResult, settings: Settings, outputs: TrainOutputs) -> None
         return
     _show(found)
     if found.ranking is not None:
-        _show_lists(found.ranking)
+        show_lists(found.ranking)
         say_what_ranks(settings)
 
 
@@ -127,7 +127,7 @@ def _warn_of_means(found: TrainResult) -> None:
         errors.print(f"{said}: {fix}", soft_wrap=True)
 
 
-def _show_lists(ranking: RankingScores) -> None:
+def show_lists(ranking: RankingScores) -> None:
     """Every figure beside that of popularity, which lists have to beat."""
     popular = {} if ranking.popularity is None else ranking.popularity.metrics()
     rows = [
