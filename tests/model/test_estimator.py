@@ -427,7 +427,7 @@ class TestSummary:
         printed = json.loads(done.stdout)
         found = fitted.summary(parts[1]).to_json_dict()
         assert list(found) == list(printed)
-        timed = ("seconds",)
+        timed = ("seconds", "made", "command")
         assert {name: found[name] for name in found if name not in timed} == {
             name: printed[name] for name in printed if name not in timed
         }

@@ -15,12 +15,12 @@ def test_help_explains_every_setting_in_the_words_of_its_field():
         for name in names:
             field = Settings.model_fields[name]
             assert f"{name} ({field.default!r}): {field.description}" in text
-    assert text.index("Settings:") < text.index("Example:")
+    assert text.index("Settings:") < text.index("Examples:")
 
 
 def test_help_begins_with_a_short_signature():
     first = pydoc.plain(pydoc.render_doc(FedMMF)).splitlines()[3]
-    assert first.lstrip("| ").startswith("FedMMF(*, mask='lr', ")
+    assert first.lstrip("| ").startswith("FedMMF(*, mask='auto', ")
     assert len(first) < 900
 
 
@@ -33,7 +33,7 @@ def test_errors_name_flags_only_on_the_command_line(frame):
     with pytest.raises(DataError, match="duplicates='last' or 'mean'") as refused:
         Ratings.from_frame(twice)
     assert "--" not in str(refused.value)
-    assert refused.value.flags == "--duplicates last|mean"
+    assert refused.value.flags == "--duplicates last|mean, --columns"
     with pytest.raises(SettingsError, match="objective 'ranking', mask 'none'") as refused:
         FedMMF().fit(frame[:, :2])
     assert "--" not in str(refused.value)

@@ -90,7 +90,7 @@ def test_what_is_kept_is_what_was_published_in_the_best_round(small):
 
 def test_items_that_are_not_summed_are_known_as_in_the_best_round(small):
     """What the prior says of them changes from round to round, like everything else."""
-    run = prepare(small, settings_of("secure vb", rounds=40, min_raters=12, patience=3))
+    run = prepare(small, settings_of("secure vb", rounds=150, min_raters=12, patience=3))
     coordinator, crowd, known = run.coordinator(), run.crowd(), {}
     items = run.layout.items
     others = np.setdiff1d(np.arange(small.n_items), items)
