@@ -119,3 +119,21 @@ def pytest_terminal_summary(terminalreporter):
 
 
 COLUMNS = ("holds", "breaks_without_its_repair")
+
+
+@pytest.fixture
+def spent():
+    """What a run with noise says of its privacy budget."""
+    return {
+        "epsilon": 7.5,
+        "delta": 1e-5,
+        "rounds_used": 28,
+        "rounds_paid": 30,
+        "epsilon_paid": 8.0,
+        "noise_multiplier": 3.49,
+        "clip": 1.0,
+        "noise": "distributed",
+        "added_by": "all parties together",
+        "neighbours": "a user's updates, present or not",
+        "not_covered": "J and RMSE are not inside epsilon.",
+    }

@@ -8,19 +8,6 @@ import pytest
 from fedmmf.results import AuditResult, DemoResult, TrainResult
 
 OLD = Path(__file__).parent / "reports" / "version-0.1"
-SPENT = {
-    "epsilon": 7.5,
-    "delta": 1e-5,
-    "rounds_used": 28,
-    "rounds_paid": 30,
-    "epsilon_paid": 8.0,
-    "noise_multiplier": 3.49,
-    "clip": 1.0,
-    "noise": "distributed",
-    "added_by": "all parties together",
-    "neighbours": "a user's updates, present or not",
-    "not_covered": "J and RMSE are not inside epsilon.",
-}
 
 
 def train(settings=None, privacy=None, **changes):
@@ -49,8 +36,8 @@ def test_a_strict_run_leads_with_its_error():
     assert train(rmse=None).verdict == "Nothing was tested, so that the error is not known."
 
 
-def test_a_noisy_run_leads_with_epsilon_and_delta():
-    verdict = train(dp=SPENT).verdict
+def test_a_noisy_run_leads_with_epsilon_and_delta(spent):
+    verdict = train(dp=spent).verdict
     assert verdict.startswith("Epsilon 7.5 at delta 1e-05 for a whole user; RMSE 0.9000 on")
 
 

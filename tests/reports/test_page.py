@@ -252,9 +252,9 @@ def test_rounds_stand_alone_where_nothing_was_held_out():
     assert notes == {80: "round 80 was the best", None: ""}
 
 
-def test_tiles_begin_with_what_protects_least_or_most(page_of):
+def test_tiles_begin_with_what_protects_least_or_most(page_of, spent):
     strict = {"sharing": "strict", "aggregation": "secure"}
-    noisy = samples.train(settings=strict | {"aggregation": "dp"}, dp=SPENT)
+    noisy = samples.train(settings=strict | {"aggregation": "dp"}, dp=spent)
     assert list(tiles_of(page_of(noisy)))[:2] == ["epsilon, a whole user", "delta"]
     clear = samples.train().privacy.model_copy(update={"users_in_clear": 264})
     adaptive = page_of(samples.train(privacy=clear))
@@ -380,28 +380,13 @@ def test_the_command_writes_the_file_and_says_what_is_in_it(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-SPENT = {
-    "epsilon": 7.5,
-    "delta": 1e-5,
-    "rounds_used": 28,
-    "rounds_paid": 30,
-    "epsilon_paid": 8.0,
-    "noise_multiplier": 3.49,
-    "clip": 1.0,
-    "noise": "distributed",
-    "added_by": "all parties together",
-    "neighbours": "a user's updates, present or not",
-    "not_covered": "J and RMSE are not inside epsilon.",
-}
-
-
-def test_epsilon_is_on_the_page_of_a_run_that_has_one_and_on_no_other(page_of):
+def test_epsilon_is_on_the_page_of_a_run_that_has_one_and_on_no_other(page_of, spent):
     chosen = {"sharing": "strict", "aggregation": "dp", "dp_epsilon": 8.0, "dp_clip": 1.0}
-    text = page_of(samples.train(settings=chosen, dp=SPENT)).text
+    text = page_of(samples.train(settings=chosen, dp=spent)).text
     for words in ("epsilon of the rounds used7.5", "dp_epsilon8.0", "rounds paid for30"):
         assert words in " ".join(text.split())
     assert "Noise is added by all parties together." in text
-    assert SPENT["not_covered"] in text
+    assert spent["not_covered"] in text
     without = page_of(samples.train(settings=chosen | {"aggregation": "secure"})).text
     assert "epsilon" not in without
     assert "dp_clip" not in without
