@@ -206,3 +206,7 @@ def test_encodings_that_do_not_help(tmp_path, encoding):
 
 def test_a_number_of_a_column_with_thousands_of_digits(tmp_path):
     refused(tmp_path, HEADER + GOOD, "has no column '9{40}';", columns={"user": "9" * 5000})
+
+
+def test_an_error_names_the_columns_as_the_file_has_them(tmp_path):
+    refused(tmp_path, "product,customer,stars\n1,2,3\n", "arrived: product, customer, stars")

@@ -34,6 +34,7 @@ class Table:
     first: int = 0
     has_header: bool = True
     is_text: bool = False  # so that types are still to be found
+    arrived: tuple[str, ...] = ()  # names of its columns before they got ours
     notes: tuple[str, ...] = ()  # what was assumed
     untimed: str | None = None  # why there are no timestamps, where there should be some
 
@@ -101,7 +102,8 @@ def named(
     ours = [pl.col(column).alias(part) for part, column in chosen.items()]
     others = [name for name in columns if name not in (*chosen.values(), *chosen)]
     frame = table.frame.select(*ours, *others)
-    return replace(table, frame=frame, notes=(*table.notes, *notes))
+    arrived = tuple(columns) if table.has_header else ()
+    return replace(table, frame=frame, arrived=arrived, notes=(*table.notes, *notes))
 
 
 def _column(table: Table, name: str) -> str:
@@ -120,8 +122,8 @@ def _column(table: Table, name: str) -> str:
 
 
 def shown_columns(table: Table) -> str:
-    """Names of columns for a message, however long or many they are."""
-    columns = table.frame.columns
+    """Names of columns for a message, as the file has them, however long or many they are."""
+    columns = table.arrived or tuple(table.frame.columns)
     names = [name if len(name) <= 40 else f"{name[:37]}..." for name in columns[:8]]
     more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""
     return (", ".join(names) + more).replace("\n", " ") or "none"
