@@ -273,7 +273,7 @@ def test_lists_are_scored_beside_popularity(fitted, parts, relevant_from, top):
         assert metrics == pytest.approx({name: slow[name] for name in metrics})
 
 
-@pytest.mark.filterwarnings("ignore:unsafe cast")  # of numba, about ranx
+@pytest.mark.filterwarnings("ignore:.*unsafe cast")  # of numba, about ranx
 def test_lists_and_popularity_are_scored_as_ranx_scores_them(fitted, parts):
     reason = "ranx is not installed: pip install 'fedmmf[dev]'"
     ranx = pytest.importorskip("ranx", reason=reason)
