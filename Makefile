@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo federation-demo test lint format docs notebook bench fuzz deviations faults clean
+.PHONY: demo federation-demo test test-torch lint format docs notebook bench fuzz deviations faults clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedmmf demo
@@ -16,6 +16,11 @@ federation-demo: $(INSTALLED)
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The engine on torch, on the processor and, where there is one, on a card.
+test-torch: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pytest tests/engines tests/bench/test_engines.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

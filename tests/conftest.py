@@ -36,14 +36,22 @@ def why_no_ray():
     return None
 
 
+def why_no_torch():
+    """Why the engine `torch` is not tried; None where it is."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed: make test-torch"
+    return None
+
+
 def pytest_collection_modifyitems(items):
-    """Tests that run over every engine try `ray` where it can be tried."""
-    reason = why_no_ray()
+    """Tests that run over every engine try `ray` and `torch` where these can be tried."""
+    reasons = {"ray": why_no_ray(), "torch": why_no_torch()}
     for item in items:
         parameters = getattr(item, "callspec", None)
         values = parameters.params.values() if parameters else ()
-        if reason and any(isinstance(value, str) and value == "ray" for value in values):
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for value in values:
+            if isinstance(value, str) and reasons.get(value):
+                item.add_marker(pytest.mark.skip(reason=reasons[value]))
 
 
 @pytest.fixture

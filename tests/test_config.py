@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedmmf.config import (
+from fedmmf.components import (
     DpSettings,
     MaskSettings,
     ObjectiveSettings,
     RunSettings,
-    Settings,
     SolverSettings,
     SumSettings,
     names_for,
 )
+from fedmmf.config import Settings
 from fedmmf.engines import ENGINES
 from fedmmf.errors import SettingsError
 from fedmmf.masks import FAMILIES
@@ -48,7 +48,7 @@ def test_every_setting_belongs_to_one_component_and_has_a_description():
 def test_groups_are_called_as_people_see_them():
     groups = Settings.groups()
     assert list(groups) == ["Mask", "Sharing and sums", "Solver", "Objective", "Run"]
-    assert groups["Run"] == ("engine", "seed")
+    assert groups["Run"] == ("engine", "device", "pieces", "seed")
     assert groups["Objective"] == ("objective", "likelihood", "unrated_weight", "unrated_value")
     assert {"sharing", "dp_epsilon"} <= set(groups["Sharing and sums"])
     assert {"item_prior", "profile_prior", "implicit_prior"} <= set(groups["Solver"])

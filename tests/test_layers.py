@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "fedmmf"
 BASE = {"arrays", "errors", "rng", "scale", "registry", "lists", "config", "checkpoint", "typed"}
 BASE |= {"given", "headline", "interactions", "kept", "mistakes", "population", "results"}
-BASE |= {"unpacking", "watching", "whole"}
+BASE |= {"components", "unpacking", "watching", "whole"}
 
 # room -> rooms of this package that it may import, in the order in which data flows
 ALLOWED = {
@@ -28,7 +28,8 @@ ALLOWED = {
     "population": {"arrays", "lists", "scale"},
     "mistakes": set(),
     "interactions": {"arrays"},
-    "config": {"errors", "mistakes", "registry"},  # names of members are looked up by import path
+    "components": {"mistakes", "registry"},  # names of members are looked up by import path
+    "config": {"components", "errors", "mistakes"},
     "unpacking": set(),
     "whole": set(),
     "checkpoint": {"arrays", "errors", "unpacking", "whole"},
@@ -49,8 +50,8 @@ ALLOWED = {
     | {"interactions", "population", "sums", "wire"},
     "transports": {"errors", "registry", "wire"},
     "server": {"arrays", "errors", "rng", "solvers", "sums", "transports", "wire"},
-    "federation": {"arrays", "checkpoint", "config", "errors", "identity", "interactions"}
-    | {"scale", "server"}
+    "federation": {"arrays", "checkpoint", "components", "config", "errors", "identity"}
+    | {"interactions", "scale", "server"}
     | {"solvers", "sums", "transports", "wire"},
     "attacks": {"arrays", "engines", "errors", "lists", "masks", "population", "registry", "rng"}
     | {"scale", "solvers"},
@@ -333,7 +334,7 @@ def test_functions_have_six_parameters_at_most_outside_kernels():
 
 
 def is_kernel(node):
-    """Compiled by numba, which takes arrays one by one; or handed to it by `masks.models`."""
+    """Compiled by numba or Triton, which take arrays one by one; or handed over for that."""
     is_jitted = any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
     return is_jitted or node.name in ("train", "apply")
 

@@ -103,6 +103,9 @@ FLAGS = {
         --data=ml-100k --solver=sgd --factors=20 --signed/--no-signed=False --rounds=3""",
     "bench costs": "--write=False",
     "bench imports": "--repeats=10",
+    "bench engines": """
+        --data=None --pack=None --quick=False --objective=rating --factors=20 --ensemble=5
+        --implicit-prior=both""",
     "bench ray": """
         --data=synthetic:ml-10m --mask=mean --sharing=strict --solver=sgd,vb --factors=10
         --rounds=10 --workers=2 --repeats=3""",

@@ -17,7 +17,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks import rating_attacks
 from fedmmf.attacks.view import Exposed, extremes_of, uniform_prior
-from fedmmf.engines import ENGINES
+from fedmmf.engines import ENGINES, lasting_engine
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks
 
@@ -82,6 +82,6 @@ class AttackAudit:
             features=private.features,
             population=masks.population,
             plan=masks.plan,
-            engine=ENGINES[self.engine],
+            engine=ENGINES[lasting_engine(self.engine)],
             extremes=extremes_of(private.lists, private.ratings, scale),
         )

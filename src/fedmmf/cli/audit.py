@@ -11,7 +11,8 @@ from fedmmf.cli.files import confirm_folder, require_folder, require_outputs, wr
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import lead, print_json, results, stamped, steps_bar, table
 from fedmmf.cli.tables import plain
-from fedmmf.config import MaskSettings, Settings
+from fedmmf.components import MaskSettings
+from fedmmf.config import Settings
 from fedmmf.headline import CLEAR, SUMMED
 from fedmmf.reports import write_report
 from fedmmf.results import AttackOutcome, AuditResult

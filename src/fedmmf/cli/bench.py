@@ -17,7 +17,7 @@ from fedmmf.bench import strict as bench_strict
 from fedmmf.bench import training as bench_training
 from fedmmf.bench.measuring import peak_gigabytes
 from fedmmf.bench.ranking_peers import missing_rankers
-from fedmmf.cli import bench_secagg
+from fedmmf.cli import bench_engines, bench_secagg
 from fedmmf.cli.choices import DataChoice, DataOption, JsonOption, UnusedSeedOption
 from fedmmf.cli.files import GOING_ON
 from fedmmf.cli.options import Only, expanded, for_implicit
@@ -32,7 +32,8 @@ from fedmmf.cli.output import (
     table,
 )
 from fedmmf.cli.tables import plain
-from fedmmf.config import Settings, names_for
+from fedmmf.components import names_for
+from fedmmf.config import Settings
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept
@@ -167,7 +168,7 @@ _ROUNDS: Columns = {
 @expanded
 def rounds(
     data: DataList = _SETS,
-    settings: Annotated[Settings, Only("solver", "factors", "engine", "seed")] = _PLAIN,
+    settings: Annotated[Settings, Only("solver", "factors", "engine", "device", "seed")] = _PLAIN,
     repeats: RepeatsOption = 50,
     json: JsonOption = False,
 ) -> None:
@@ -214,7 +215,7 @@ class Sizes:
 def growth(
     sizes: Sizes,
     solver: SolverList = _SOLVERS,
-    settings: Annotated[Settings, Only("sharing", "factors", "engine", "seed")] = _SMALL,
+    settings: Annotated[Settings, Only("sharing", "factors", "engine", "device", "seed")] = _SMALL,
     json: JsonOption = False,
 ) -> None:
     """Seconds per round and memory as synthetic ratings grow; a process for each size."""
@@ -238,7 +239,7 @@ _STRICT: Columns = {
 def strict(
     data: DataList = ["ml-1m"],  # noqa: B006 - typer reads it, nobody changes it
     solver: SolverList = _SOLVERS,
-    settings: Annotated[Settings, Only("factors", "engine", "seed")] = _HIDDEN,
+    settings: Annotated[Settings, Only("factors", "engine", "device", "seed")] = _HIDDEN,
     repeats: RepeatsOption = 15,
     json: JsonOption = False,
 ) -> None:
@@ -330,6 +331,7 @@ def _label(data: str, synthetic: bool) -> str:
     return f"{data} (synthetic)" if synthetic and "synthetic" not in data else data
 
 
+app.command("engines", epilog=bench_engines.EXAMPLE)(bench_engines.engines)
 app.command("secagg", epilog=bench_secagg.SECAGG_EXAMPLE)(bench_secagg.secagg)
 app.command("session", epilog=bench_secagg.SESSION_EXAMPLE)(bench_secagg.session)
 app.command("costs", epilog=bench_secagg.COSTS_EXAMPLE)(bench_secagg.costs)

@@ -12,7 +12,8 @@ from fedmmf.cli.files import require_outputs, written
 from fedmmf.cli.output import print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import show
 from fedmmf.cli.tables import plain
-from fedmmf.config import Settings, names_for
+from fedmmf.components import names_for
+from fedmmf.config import Settings
 from fedmmf.data import Ratings, load
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF

@@ -22,6 +22,7 @@ _FOR = {
     "he": "--aggregation homomorphic-paillier and homomorphic-ckks",
     "federation": "federations across machines",
     "ray": "--engine ray",
+    "gpu": "--engine torch",
     "interop": "LensKit, MLflow, TensorBoard, FAISS, hnswlib",
     "dev": "the tests of this project",
 }

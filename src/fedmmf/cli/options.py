@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from fedmmf.config import REGISTERED, RunSettings, Settings, choices_for
+from fedmmf.components import REGISTERED, RunSettings, choices_for
+from fedmmf.config import Settings
 
 Values = dict[str, Any]  # what the user chose, by the name of the option
 Spread = tuple[list[inspect.Parameter], Callable[[Values], Any]]

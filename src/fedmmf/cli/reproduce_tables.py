@@ -13,7 +13,7 @@ from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.cli.tables import plain
-from fedmmf.config import names_for
+from fedmmf.components import names_for
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
 from fedmmf.kept import Kept, write_text

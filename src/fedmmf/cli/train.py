@@ -15,7 +15,8 @@ from fedmmf.cli.options import expanded, for_implicit, was_given
 from fedmmf.cli.output import errors, lead, print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.cli.tables import duration, plain, size
-from fedmmf.config import Settings, SumSettings
+from fedmmf.components import SumSettings
+from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report

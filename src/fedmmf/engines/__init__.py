@@ -1,9 +1,11 @@
-"""Engines: all users at once. `numba` is fast; `ray` is `numba` on many machines.
+"""Engines: all users at once. `numba` is fast; `ray` is `numba` on many machines; `torch` a card.
 
 `numpy` is the oracle, and runs on a device.
 """
 
-from fedmmf.engines.contract import Engine
+from typing import Any
+
+from fedmmf.engines.contract import DeviceEngine, Engine
 from fedmmf.registry import Registry
 
 ENGINES: Registry[Engine] = Registry(
@@ -13,7 +15,22 @@ ENGINES: Registry[Engine] = Registry(
         "numba": "fedmmf.engines.kernels.engine:NUMBA",
         "numpy": "fedmmf.engines.reference:NUMPY",
         "ray": "fedmmf.engines.ray.engine:RAY",
+        "torch": "fedmmf.engines.torch.engine:TORCH",
     },
 )
 
-__all__ = ["ENGINES", "Engine"]
+
+def engine_of(settings: Any) -> Engine:
+    """The engine that the settings name, where they say."""
+    engine = ENGINES[settings.engine]
+    if isinstance(engine, DeviceEngine):
+        return engine.on(settings.device, settings.pieces)
+    return engine
+
+
+def lasting_engine(name: str) -> str:
+    """The engine that uses what was trained: a model is read where there may be no such device."""
+    return "numba" if isinstance(ENGINES[name], DeviceEngine) else name
+
+
+__all__ = ["ENGINES", "Engine", "engine_of", "lasting_engine"]

@@ -5,7 +5,7 @@ How users are shared between threads, cards or machines stays inside.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -149,6 +149,23 @@ class CrowdInput:
         return len(self.design)
 
 
+class Rounds(Protocol):
+    """Everybody's half and the server's in one place: rounds of which the host hears nothing."""
+
+    def one_round(self, t: int) -> None:
+        """Do round t."""
+
+    def state(self) -> dict[str, Array]:
+        """The server's, after the rounds so far.
+
+        Raises:
+            WireError: numbers are no longer finite.
+        """
+
+    def parties(self) -> dict[str, Array]:
+        """The crowd's, likewise."""
+
+
 class Engine(Protocol):
     """One way to compute many users' halves.
 
@@ -166,3 +183,23 @@ class Engine(Protocol):
 
     def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
         """q_i . p_u for pairs of codes. (n,)."""
+
+
+@runtime_checkable
+class DeviceEngine(Engine, Protocol):
+    """One that computes on a device, and can keep whole rounds there."""
+
+    def on(self, device: str, n_pieces: int) -> Engine:
+        """The same engine on a device, where users are in so many turns."""
+
+    def rounds(
+        self, given: CrowdInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
+    ) -> Rounds | None:
+        """Rounds from here on; None where they have to be done one by one.
+
+        Args:
+            given: what all users train on.
+            half: the server's.
+            n_raters: as the sums show them. (n_items,)
+            parties: a state of the crowd.
+        """

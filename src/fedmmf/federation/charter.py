@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedmmf.config import AUTO, Settings
+from fedmmf.components import AUTO
+from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.scale import RatingScale
 

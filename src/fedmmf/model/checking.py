@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.config import Objective
+from fedmmf.components import Objective
 from fedmmf.engines import ENGINES
 from fedmmf.errors import FedMMFError
 from fedmmf.masks import FAMILIES

@@ -14,7 +14,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.engines import ENGINES
+from fedmmf.engines import ENGINES, lasting_engine
 from fedmmf.errors import DataError, UnknownNameError
 from fedmmf.evaluation import RatingMeans
 from fedmmf.lists import UserLists
@@ -114,7 +114,7 @@ class Learned:
         found = cls(
             mask=masks.family.name,
             solver=settings.solver,
-            engine=settings.engine,
+            engine=lasting_engine(settings.engine),
             scale=ratings.scale,
             user_ids=ratings.user_ids,
             item_ids=ratings.item_ids,

@@ -90,6 +90,11 @@ class Coordinator:
         self.rounds = settings.max_rounds
 
     @property
+    def half(self) -> ServerHalf:
+        """The server's half of the solver, where it is now."""
+        return self._half
+
+    @property
     def history(self) -> list[float]:
         """Held-out RMSE of each round; NaN for one that was lost."""
         return self._stop.history
@@ -166,6 +171,20 @@ class Coordinator:
         while self.round < number:
             self._stop.observe(0.0, 0)
             self.round += 1
+
+    def skip_ahead(self, n_rounds: int, half: Mapping[str, Array]) -> None:
+        """Take over what so many rounds have made of the half elsewhere; nothing was held out."""
+        before = self._half.state()
+        self._half.restore(half)
+        try:
+            public = self._half.public()
+            self._require_sound(public)
+        except (ArithmeticError, np.linalg.LinAlgError, WireError):
+            self._half.restore(before)
+            raise divergence(self._settings, self.round + n_rounds) from None
+        self._public = public
+        self.skip_to(self.round + n_rounds)
+        self.n_done += n_rounds
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round, for a checkpoint."""

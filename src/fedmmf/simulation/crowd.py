@@ -7,10 +7,11 @@ import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
+from fedmmf.engines.contract import DeviceEngine, Rounds
 from fedmmf.errors import WireError
 from fedmmf.server.rounds import divergence
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import ItemSums, Public, added, part_of, whole_factors
+from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, added, part_of, whole_factors
 from fedmmf.sums.contract import HELD_OUT_TOTALS
 from fedmmf.wire import Round
 
@@ -51,6 +52,19 @@ class SimulatedCrowd:
         cohorts = zip(self._groups, found.rows, found.totals, strict=True)
         parts = [group.sums(rows, totals, held_out, noise) for group, rows, totals in cohorts]
         return added(parts)
+
+    def rounds(self, half: ServerHalf) -> Rounds | None:
+        """Rounds with the server's half on the engine's device; None: one by one, as they come."""
+        (group, *others), engine = self._groups, self._run.engine
+        is_seen = group.noise_std or group.is_collected or group.is_clear
+        if others or is_seen or self._run.tested or not isinstance(engine, DeviceEngine):
+            return None
+        given = self._run.crowd_input
+        return engine.rounds(given, half, group.counts, self._users.state())
+
+    def take(self, rounds: Rounds) -> None:
+        """Be where these rounds have come to."""
+        self._users.restore(rounds.parties())
 
     def finish(self, round_: Round) -> None:
         """Go back to the p_u of the best round, where there is one."""

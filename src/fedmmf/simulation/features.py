@@ -3,7 +3,8 @@
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.config import AUTO, Settings
+from fedmmf.components import AUTO
+from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
 from fedmmf.lists import UserLists, count_codes

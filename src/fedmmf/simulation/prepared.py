@@ -12,7 +12,7 @@ from fedmmf.arrays import Array
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.engines import ENGINES, Engine
+from fedmmf.engines import Engine, engine_of
 from fedmmf.engines.contract import CrowdInput
 from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
@@ -120,7 +120,7 @@ class Prepared:
     @property
     def engine(self) -> Engine:
         """What computes all users' halves."""
-        return ENGINES[self.settings.engine]
+        return engine_of(self.settings)
 
     @cached_property
     def lists(self) -> UserLists:
@@ -299,7 +299,7 @@ def fit_all_masks(
         streams = [mask_stream(settings.seed, user) for user in training.user_ids]
     about = (training.values, training.scale, features, streams, population)
     given = MaskInput(lists_of(training), *about)
-    return fit_masks(plan, given, ENGINES[settings.engine].mask_runner(users_done))
+    return fit_masks(plan, given, engine_of(settings).mask_runner(users_done))
 
 
 def policy_of(settings: Settings) -> Policy:

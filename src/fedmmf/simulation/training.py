@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from fedmmf.arrays import Array
 from fedmmf.checkpoint import Held
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.errors import CheckpointError
+from fedmmf.errors import CheckpointError, WireError
 from fedmmf.masks import FittedMasks
 from fedmmf.server import Coordinator
 from fedmmf.server import train as train_rounds
+from fedmmf.server.rounds import divergence
 from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.features import settled
 from fedmmf.simulation.prepared import Prepared, Progress, no_progress, prepare
@@ -102,9 +103,33 @@ def _train_members(run: Prepared, progress: Progress, keeper: "_Keeper | None") 
 
         if keeper is not None:
             keeper.resume(coordinator, crowd)
+        _on_device(run, coordinator, crowd, after_round)
         train_rounds(coordinator, crowd, after_round)
         members.append(Member.of(coordinator, crowd.user_factors.copy()))
     return members
+
+
+def _on_device(
+    run: Prepared,
+    coordinator: Coordinator,
+    crowd: SimulatedCrowd,
+    after_round: Callable[[Coordinator], None],
+) -> None:
+    """Do all rounds where the engine can do them by itself, and look at them now and then."""
+    rounds = crowd.rounds(coordinator.half)
+    n_new, looked = 0, time.monotonic()
+    while rounds is not None and not coordinator.is_finished:
+        n_new += 1
+        rounds.one_round(coordinator.round + n_new)
+        is_last = coordinator.n_done + n_new == coordinator.rounds
+        if is_last or time.monotonic() - looked >= HOLD_SECONDS:
+            try:
+                coordinator.skip_ahead(n_new, rounds.state())
+            except (WireError, np.linalg.LinAlgError) as error:
+                raise divergence(run.settings, coordinator.round + n_new) from error
+            crowd.take(rounds)
+            after_round(coordinator)
+            n_new, looked = 0, time.monotonic()
 
 
 def members_to_arrays(members: Iterable[Member]) -> dict[str, Array]:

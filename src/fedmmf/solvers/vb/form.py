@@ -6,11 +6,12 @@ packed: the lower triangle, row by row.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 
-from fedmmf.arrays import Array
+from fedmmf.arrays import Array, space
 from fedmmf.solvers.contract import Form, require_published
 
 IMPLICIT = ("none", "items", "users", "both")
@@ -19,17 +20,32 @@ MOST_COLUMNS = 4096  # of profiles and of a design
 
 def pack(matrix: Array) -> Array:
     """Lower triangles of symmetric matrices. (..., k, k) -> (..., k (k + 1) / 2)."""
-    rows, columns = np.tril_indices(matrix.shape[-1])
-    return np.asarray(matrix[..., rows, columns])
+    rows, columns, _ = _places(matrix.shape[-1], *_whereabouts(matrix))
+    packed: Array = matrix[..., rows, columns]
+    return packed
 
 
 def unpack(packed: Array, k: int) -> Array:
     """Symmetric matrices from their lower triangles. (..., k (k + 1) / 2) -> (..., k, k)."""
-    rows, columns = np.tril_indices(k)
-    matrix = np.empty((*packed.shape[:-1], k, k), packed.dtype)
-    matrix[..., rows, columns] = packed
-    matrix[..., columns, rows] = packed
+    *_, places = _places(k, *_whereabouts(packed))
+    matrix: Array = packed[..., places]
     return matrix
+
+
+def _whereabouts(array: Array) -> tuple[Any, Any]:
+    return space(array), getattr(array, "device", None)
+
+
+@lru_cache(maxsize=64)
+def _places(k: int, xp: Any, device: Any) -> tuple[Array, Array, Array]:
+    """Rows and columns of a lower triangle, and the place of each entry in it; where arrays are."""
+    rows, columns = np.tril_indices(k)
+    places = np.empty((k, k), np.int64)
+    places[rows, columns] = places[columns, rows] = np.arange(len(rows))
+    if xp is np:
+        return rows, columns, places
+    there = (xp.as_tensor(array, device=device) for array in (rows, columns, places))
+    return next(there), next(there), next(there)
 
 
 def triangle(k: int) -> int:

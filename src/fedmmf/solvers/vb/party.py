@@ -109,7 +109,7 @@ class VbParty:
         if not n_totals or t <= ordinal.BEGINS_AFTER:
             return own, Ordered(0.0, np.zeros(n_totals))
         expected = reading.mean[own.items] @ self.user_factors + own.mask
-        about = (own.levels, expected, reading.cuts, reading.tau)
+        about = (own.levels, expected, reading.cuts, float(reading.tau))
         mean, variance = ordinal.latent(*about)
         masked = (mean - own.mask).astype(np.float32)
         ordered = Ordered(float(variance.sum()), ordinal.level_totals(*about).ravel())

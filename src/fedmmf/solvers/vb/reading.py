@@ -1,11 +1,13 @@
 """What a party works out of a publication, once for all its users."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from fedmmf.arrays import Array
+from fedmmf.arrays import Array, doubles, space
 from fedmmf.solvers.contract import Public, require_published
 from fedmmf.solvers.vb.form import VbForm, unpack
 
@@ -29,32 +31,37 @@ class Spread:
     spectrum: Array  # l (k,)
 
     @classmethod
-    def of(cls, curvature: Array, base: Array) -> "Spread":
+    def of(cls, curvature: Array, base: Array, linalg: Any = np.linalg) -> "Spread":
         """Diagonalise A and B together."""
-        half = np.linalg.inv(np.linalg.cholesky(base))  # half B half^T = 1
-        spectrum, turn = np.linalg.eigh(half @ curvature @ half.T)
-        return cls(half.T @ turn, np.maximum(spectrum, 0.0))
+        half = linalg.inv(linalg.cholesky(base))  # half B half^T = 1
+        spectrum, turn = linalg.eigh(half @ curvature @ half.T)
+        return cls(half.T @ turn, spectrum.clip(0.0))
 
     def shrinkage(self, n_raters: Array) -> Array:
         """1 / (1 + n l). (n_items, k)."""
-        return np.asarray(1.0 / (1.0 + np.multiply.outer(n_raters, self.spectrum)))
+        shrunk: Array = 1.0 / (1.0 + n_raters[:, np.newaxis] * self.spectrum)
+        return shrunk
 
     def matrix(self, shrinkage: Array) -> Array:
         """V diag(shrinkage) V^T, or a sum of them from a sum of shrinkages. (k, k)."""
-        return np.asarray((self.basis * shrinkage) @ self.basis.T)
+        matrix: Array = (self.basis * shrinkage) @ self.basis.T
+        return matrix
 
     def apply(self, n_raters: Array, vectors: Array) -> Array:
         """T_n v of each item. (n_items, k)."""
-        return np.asarray(((vectors @ self.basis) * self.shrinkage(n_raters)) @ self.basis.T)
+        applied: Array = ((vectors @ self.basis) * self.shrinkage(n_raters)) @ self.basis.T
+        return applied
 
     def beside(self, n_known: int) -> "Spread":
         """The same with columns beside q_i that are known."""
-        below = np.zeros((n_known, self.basis.shape[1]))
-        return Spread(np.vstack((self.basis, below)), self.spectrum)
+        xp = space(self.basis)
+        below = n_known * [xp.zeros_like(self.basis[:1])]
+        return Spread(xp.vstack((self.basis, *below)), self.spectrum)
 
     def variances(self, n_raters: Array) -> Array:
         """Diagonals of T_n. (n_items, k)."""
-        return np.asarray(self.shrinkage(n_raters) @ np.square(self.basis).T)
+        variances: Array = self.shrinkage(n_raters) @ (self.basis * self.basis).T
+        return variances
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +75,17 @@ class Unrated:
     line: Array  # sum of E[q] x^T (k + j, m)
     gram: Array  # sum of x x^T (m, m)
 
+    @classmethod
+    def of(
+        cls, numbers: list[float], mean: Array, n_raters: Array, spread: Spread, design: Array
+    ) -> "Unrated | None":
+        """From weight and value; None where there are none."""
+        if not numbers:
+            return None
+        mean, (weight, value) = doubles(mean), numbers
+        moment = spread.matrix(spread.shrinkage(n_raters).sum(axis=0)) + mean.T @ mean
+        return cls(weight, value, design, moment, mean.T @ design, design.T @ design)
+
 
 @dataclass(frozen=True, eq=False)
 class VbReading:
@@ -78,7 +96,7 @@ class VbReading:
     """
 
     form: VbForm
-    tau: float
+    tau: Array  # ()
     user_precision: Array  # a (k + j,)
     user_middle: Array  # prior mean of p_u of whom nothing is known (k + j,)
     spread: Spread
@@ -93,32 +111,56 @@ class VbReading:
     @classmethod
     def of(cls, form: VbForm, public: Public, design: Array) -> "VbReading":
         """Take a publication apart."""
-        k = form.rank
         numbers = form.blocks["parameters"].split(public.parameters)
         columns = form.blocks["published"].split(public.item_rows.astype(np.float64))
-        spread = Spread.of(unpack(numbers["curvature"], k), unpack(numbers["base"], k))
-        spread, n_raters = spread.beside(form.n_joint), columns["n_raters"][:, 0]
-        mean = np.hstack((columns["mean"], design[:, : form.n_joint]))
-        weights = numbers["user_weights"].reshape(-1, k)
-        unrated = None
-        if form.ranks:
-            weight, value = numbers["unrated"].tolist()
-            moment = spread.matrix(spread.shrinkage(n_raters).sum(axis=0))
-            sums = (moment + mean.T @ mean, mean.T @ design, design.T @ design)
-            unrated = Unrated(weight, value, design, *sums)
+        matrices = (unpack(numbers[name], form.rank) for name in ("curvature", "base"))
+        numbers["tau"] = numbers["tau"][0]
+        rows = (columns["mean"], columns["n_raters"][:, 0])
+        return cls.made(form, numbers, rows, design, Spread.of(*matrices))
+
+    @classmethod
+    def made(
+        cls,
+        form: VbForm,
+        numbers: Mapping[str, Array],
+        rows: tuple[Array, Array],
+        design: Array,
+        spread: Spread,
+    ) -> "VbReading":
+        """From the parts of a publication, where their arrays are.
+
+        Args:
+            form: of the run.
+            numbers: parameters by name.
+            rows: E[q_i] and numbers of raters. (n_items, k), (n_items,)
+            design: of the same items. (n_items, m)
+            spread: of these items.
+        """
+        (mean, n_raters), xp = rows, space(rows[0])
+        spread, weights = (
+            spread.beside(form.n_joint),
+            numbers["user_weights"].reshape(-1, form.rank),
+        )
+        if form.n_joint:
+            known = xp.asarray(design[:, : form.n_joint], dtype=mean.dtype)
+            mean = xp.hstack((mean, known))
+            none = xp.zeros_like(weights[:, :1] * numbers["joint_mean"])
+            weights = xp.hstack((weights, none))
+        middle = xp.zeros_like(numbers["mean_user"])
+        middle[:1] = 1.0  # not [0]: torch would copy a number from the host
         return cls(
             form=form,
-            tau=float(numbers["tau"][0]),
-            user_precision=np.concatenate((numbers["user_precision"], numbers["joint_precision"])),
-            user_middle=np.concatenate((prior_mean(k), numbers["joint_mean"])),
+            tau=numbers["tau"],
+            user_precision=xp.hstack((numbers["user_precision"], numbers["joint_precision"])),
+            user_middle=xp.hstack((middle, numbers["joint_mean"])),
             spread=spread,
             mean=mean,
             n_raters=n_raters,
-            user_weights=np.hstack((weights, np.zeros((len(weights), form.n_joint)))),
+            user_weights=weights,
             profile_mean=numbers["profile_mean"],
             is_look=bool(numbers["look"].any()),
             cuts=numbers["cuts"],
-            unrated=unrated,
+            unrated=Unrated.of(numbers["unrated"].tolist(), mean, n_raters, spread, design),
         )
 
     @cached_property

@@ -1,17 +1,17 @@
 """The server's half of `vb`: posteriors of all q_i, their priors, and the hyperparameters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from fedmmf.arrays import Array
+from fedmmf.arrays import Array, doubles, singles, space
 from fedmmf.solvers.contract import Ground, ItemSums, Public
 from fedmmf.solvers.vb.form import VbForm, pack, unpack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts, starting_cuts
 from fedmmf.solvers.vb.party import PINNED
-from fedmmf.solvers.vb.reading import Spread, check_publication, prior_mean
+from fedmmf.solvers.vb.reading import Spread, VbReading, check_publication, prior_mean
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
@@ -23,6 +23,7 @@ USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards
 LOOK_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
 LOOKS = (5, 13)  # after so many rounds, one looks at who rated what
 MOST_SPANS = 8.0  # of the scale, of an entry of E[q_i] around its start
+FEW_FACTORS, FEW_COLUMNS = 32, 64  # of matrices that a card turns over at once
 STEP = 0.85  # of the way to where the shared curvature says that a mean should go
 
 
@@ -56,51 +57,97 @@ class VbServer:
         form: of the run.
         ground: what it starts from; its regressors give the prior mean of the item factors.
         unrated: weight and value of unrated items; empty where they do not count.
+        placed: puts an array where the server computes; numpy, unless an engine has a device.
+        linalg: `inv`, `solve`, `cholesky` and `eigh` for what is there.
     """
 
-    def __init__(self, form: VbForm, ground: Ground, unrated: tuple[float, ...] = ()) -> None:
-        self._form, self._ground, self._unrated = form, ground, np.array(unrated)
+    _now: Items
+    _spread: Spread
+
+    def __init__(
+        self,
+        form: VbForm,
+        ground: Ground,
+        unrated: tuple[float, ...] = (),
+        placed: Callable[[Array], Array] = np.asarray,
+        linalg: Any = np.linalg,
+    ) -> None:
+        self._form, self.ground, self.unrated = form, ground, np.array(unrated)
+        self._placed, self._linalg = placed, linalg
+        self._most = MOST_SPANS * max(ground.span, 1.0)
         ones = np.ones(ground.n_items)
-        self._regressors = np.column_stack((ones, ground.regressors))  # (n_items, 1 + d)
-        self._now = _start(form, ground)
+        self._regressors = placed(np.column_stack((ones, ground.regressors)))  # (n_items, 1 + d)
+        self._design, self._middle = (
+            placed(ground.design),
+            placed(ground.level * prior_mean(form.rank)),
+        )
+        self.restore(
+            {part.name: getattr(_start(form, ground), part.name) for part in fields(Items)}
+        )
+
+    def on(self, placed: Callable[[Array], Array], linalg: Any) -> "VbServer":
+        """The same server with its arrays elsewhere."""
+        other = VbServer(self._form, self.ground, tuple(self.unrated), placed, linalg)
+        other.restore(self.state())
+        return other
+
+    def is_small(self) -> bool:
+        """Whether few factors and few columns leave small matrices alone, and nothing to sort."""
+        n_known = self._regressors.shape[1] + self._now.raters.shape[1]
+        n_columns = max(n_known, len(self._now.user_weights))
+        is_few = self._form.rank <= FEW_FACTORS and n_columns <= FEW_COLUMNS
+        return is_few and not self._form.n_levels
 
     def public(self) -> Public:
         """Means, what the priors need, and the hyperparameters."""
         now, blocks = self._now, self._form.blocks
         columns = {"mean": now.mean, "n_raters": now.n_raters[:, np.newaxis]}
-        parameters = blocks["parameters"].join(
-            tau=now.tau,
-            user_precision=now.user_precision,
-            item_precision=now.item_precision,
-            mean_user=now.mean_user,
-            curvature=pack(now.curvature),
-            base=pack(now.base),
-            user_weights=now.user_weights.ravel(),
-            profile_mean=now.profile_mean,
-            look=np.asarray(float(self._is_look)),
-            unrated=self._unrated,
-            cuts=now.cuts,
-            joint_mean=now.joint_mean,
-            joint_precision=now.joint_precision,
-        )
+        parameters = blocks["parameters"].join((), **self._parameters)
         rows = blocks["published"].join((len(now.mean),), **columns).astype(np.float32)
         return Public(self._form.rank, parameters, rows)
 
     @property
-    def _is_look(self) -> bool:
+    def _parameters(self) -> dict[str, Array]:
+        now = self._now
+        return {
+            "tau": now.tau,
+            "user_precision": now.user_precision,
+            "item_precision": now.item_precision,
+            "mean_user": now.mean_user,
+            "curvature": pack(now.curvature),
+            "base": pack(now.base),
+            "user_weights": now.user_weights.ravel(),
+            "profile_mean": now.profile_mean,
+            "look": np.asarray(float(self.is_look)),
+            "unrated": self.unrated,
+            "cuts": now.cuts,
+            "joint_mean": now.joint_mean,
+            "joint_precision": now.joint_precision,
+        }
+
+    def reading(self, design: Array) -> VbReading:
+        """What parties would work out of the publication, where the server's arrays are.
+
+        Args:
+            design: of the items that are summed, likewise. (n_items, m)
+        """
+        rows = (singles(self._now.mean), self._now.n_raters)
+        return VbReading.made(self._form, self._parameters, rows, design, self._spread)
+
+    @property
+    def is_look(self) -> bool:
         """Whether the coming round looks at who rated what."""
         return self._form.looks and int(self._now.n_done) in LOOKS
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """A step of every q_i from the parties' sums, then the hyperparameters."""
-        totals = self._form.blocks["totals"].split(np.asarray(sums.totals, np.float64))
-        rows, is_look = np.asarray(sums.rows, np.float64), self._is_look
-        n_raters = np.asarray(sums.n_raters, np.float64)
+        totals = self._form.blocks["totals"].split(doubles(sums.totals))
+        rows, n_raters, is_look = doubles(sums.rows), doubles(sums.n_raters), self.is_look
         self._now = replace(self._now, n_raters=n_raters, n_done=self._now.n_done + 1)
         if is_look and not totals["n_users"][0]:
             return  # everybody has been looked at as often as may be, in rounds that were lost
         # Raters who are counted and did not take part are taken for the mean of those who did.
-        share = float(np.clip(n_raters.sum() / max(totals["n_ratings"][0], 1.0), 1.0, 4.0))
+        share = (n_raters.sum() / totals["n_ratings"].clip(1.0)).clip(1.0, 4.0)  # (1,)
         if is_look:
             self._now = replace(self._now, raters=_standardised(share * rows, n_raters))
         else:
@@ -111,68 +158,89 @@ class VbServer:
             self._now = replace(self._now, cuts=moved)
         self._learn_items()
 
-    def _move_items(self, gradient: Array, totals: dict[str, Array], share: float) -> None:
+    def advance_in_place(self, sums: ItemSums, t: int) -> None:
+        """`advance`, and every array stays where it is: what was recorded finds it there again."""
+        before, spread = self._now, self._spread
+        self.advance(sums, t)
+        after = (self._now, self._spread)
+        self._now, self._spread = before, spread
+        self._put(*after)
+
+    def take(self, other: "VbServer") -> None:
+        """Be where another server is; every array stays where it is."""
+        self._put(other._now, other._spread)
+
+    def _put(self, now: Items, spread: Spread) -> None:
+        for part in fields(Items):
+            if part.name != "n_done":
+                getattr(self._now, part.name)[...] = getattr(now, part.name)
+        self._spread.basis[...], self._spread.spectrum[...] = spread.basis, spread.spectrum
+        self._now = replace(self._now, n_done=now.n_done)
+
+    def count_round(self) -> None:
+        """A round has been done, whose equations were played from a record."""
+        self._now = replace(self._now, n_done=self._now.n_done + 1)
+
+    def _move_items(self, gradient: Array, totals: dict[str, Array], share: Array) -> None:
         """E[q_i] <- E[q_i] + s T_i (sum g / tau - c (E[q_i] - prior_i)), T_i = (n_i A + B)^-1."""
-        now, k, tau = self._now, self._form.rank, float(self._now.tau)
+        now, k, tau, xp = self._now, self._form.rank, self._now.tau, space(gradient)
         curvature = unpack(totals["moment"], k) / totals["n_ratings"] / tau
-        base = np.diag(now.item_precision)
+        base = xp.diag(now.item_precision)
         if self._form.ranks:
-            weight, crowd = self._unrated[0], unpack(totals["all_moment"], k)
+            weight, crowd = float(self.unrated[0]), unpack(totals["all_moment"], k)
             line = totals["all_line"].reshape(k, self._form.n_design)
-            gradient = gradient + weight * (self._ground.design @ line.T - now.mean @ crowd)
+            gradient = gradient + weight * (self._design @ line.T - now.mean @ crowd)
             curvature, base = (1 - weight) * curvature, base + weight * share * crowd / tau
         slope = share * gradient / tau - now.item_precision * (now.mean - now.prior)
-        spread = Spread.of(curvature, base)
-        mean = now.mean + STEP * spread.apply(now.n_raters, slope)
-        most = MOST_SPANS * max(self._ground.span, 1.0)  # a bad party's rows lead no further
-        middle = self._ground.level * prior_mean(k)
-        mean = np.clip(mean, middle - most, middle + most)
+        self._spread = Spread.of(curvature, base, self._linalg)
+        mean = now.mean + STEP * self._spread.apply(now.n_raters, slope)
+        # A bad party's rows lead no further.
+        mean = mean.clip(self._middle - self._most, self._middle + self._most)
         is_summed = now.n_raters[:, np.newaxis] > 0
         self._now = replace(
-            now, mean=np.where(is_summed, mean, now.prior), curvature=curvature, base=base
+            now, mean=xp.where(is_summed, mean, now.prior), curvature=curvature, base=base
         )
 
     def _learn_users(self, totals: dict[str, Array]) -> None:
         """Maximise the bound in tau and a; weights of users' prior by ridge regression."""
-        now, n_users, form = self._now, totals["n_users"], self._form
+        now, n_users, form, xp = self._now, totals["n_users"], self._form, space(self._now.mean)
         precision = n_users / totals["deviation"]
-        precision[0] = PINNED
-        tau = totals["error"][0] / totals["weight"][0]
+        precision[:1] = PINNED
+        tau = xp.asarray(totals["error"][0] / totals["weight"][0])
         mean_user = totals["user_sum"] / n_users
-        self._now = replace(now, tau=np.asarray(tau), user_precision=precision, mean_user=mean_user)
+        self._now = replace(now, tau=tau, user_precision=precision, mean_user=mean_user)
         if len(now.user_weights):
             gram = unpack(totals["user_gram"], len(now.user_weights))
-            ridge = USER_RIDGE * np.ones(len(gram))
+            ridge = xp.full_like(gram[0], USER_RIDGE)
             if form.n_seen:
-                ridge[: form.n_seen] *= np.diag(gram)[: form.n_seen].mean() / n_users
+                ridge[: form.n_seen] *= xp.diag(gram)[: form.n_seen].mean() / n_users
             moments = totals["user_moments"].reshape(now.user_weights.shape)
-            normal = gram + np.diag(ridge)
-            np.linalg.cholesky(normal)  # raises where no users add up to it
-            weights = np.linalg.solve(normal, moments)
+            normal = gram + xp.diag(ridge)
+            self._linalg.cholesky(normal)  # raises where no users add up to it
+            weights = self._linalg.solve(normal, moments)
             self._now = replace(self._now, user_weights=weights)
         if form.n_joint:
             # Bounds that people do not reach: a bad party's totals lead no further.
-            span = max(self._ground.span, 1.0)
-            most, least = MOST_SPANS * span, 1e-6 * span**2
-            mean = np.clip(totals["joint_sum"] / n_users, -most, most)
-            spread = np.clip(totals["joint_deviation"] / n_users, least, most**2)
+            most, least = self._most, 1e-6 * max(self.ground.span, 1.0) ** 2
+            mean = (totals["joint_sum"] / n_users).clip(-most, most)
+            spread = (totals["joint_deviation"] / n_users).clip(least, most**2)
             self._now = replace(self._now, joint_mean=mean, joint_precision=1.0 / spread)
         if form.n_profile:
-            mean = totals["profile_sum"] / np.maximum(totals["n_profiled"], 1.0)
+            mean = totals["profile_sum"] / totals["n_profiled"].clip(1.0)
             self._now = replace(self._now, profile_mean=mean)
 
     def _learn_items(self) -> None:
         """Maximise the bound in the items' prior: W by ridge regression, then its precision c."""
-        now, known = self._now, self._now.n_raters > 0
-        x = np.hstack((self._regressors, now.raters))
-        ridge = np.full(x.shape[1], PRIOR_RIDGE)
-        ridge[0], ridge[self._regressors.shape[1] :] = 0.0, LOOK_RIDGE
-        normal = x[known].T @ x[known] + np.diag(ridge)
-        weights = np.linalg.solve(normal, x[known].T @ now.mean[known])  # W^T
+        now, xp = self._now, space(self._now.mean)
+        known = doubles(now.n_raters > 0)[:, np.newaxis]  # (n_items, 1) weights: 1 if rated
+        x = xp.hstack((self._regressors, now.raters))
+        ridge = xp.full_like(x[0], PRIOR_RIDGE)
+        ridge[:1], ridge[self._regressors.shape[1] :] = 0.0, LOOK_RIDGE
+        normal = x.T @ (known * x) + xp.diag(ridge)
+        weights = self._linalg.solve(normal, x.T @ (known * now.mean))  # W^T
         prior = x @ weights
-        variances = Spread.of(now.curvature, now.base).variances(now.n_raters)
-        spread = variances + np.square(now.mean - prior)
-        precision = 1.0 / spread[known].mean(axis=0)
+        spread = self._spread.variances(now.n_raters) + xp.square(now.mean - prior)
+        precision = known.sum() / (known * spread).sum(axis=0)
         self._now = replace(now, prior=prior, item_weights=weights, item_precision=precision)
 
     def check(self, public: Public) -> None:
@@ -192,7 +260,11 @@ class VbServer:
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-        self._now = Items(**{part.name: state[part.name] for part in fields(Items)})
+        placed: dict[str, Any] = {}
+        for part in fields(Items):
+            placed[part.name] = self._placed(state[part.name])
+        self._now = Items(**placed | {"n_done": state["n_done"]})  # which decides what a round is
+        self._spread = Spread.of(self._now.curvature, self._now.base, self._linalg)
 
 
 def _start(form: VbForm, ground: Ground) -> Items:
@@ -232,10 +304,12 @@ def _joint_shares(form: VbForm) -> int:
 
 def _standardised(rows: Array, n_raters: Array) -> Array:
     """n_i^-1/2 sum of p_u over raters, with mean 0 and deviation 1. (n_items, k)."""
-    known = n_raters > 0
-    told = rows / np.sqrt(np.maximum(n_raters, 1.0))[:, np.newaxis]
-    told = told - told[known].mean(axis=0)
-    return np.where(known[:, np.newaxis], told / np.maximum(told[known].std(axis=0), 1e-9), 0.0)
+    known, xp = doubles(n_raters > 0)[:, np.newaxis], space(rows)  # (n_items, 1)
+    told = rows / xp.sqrt(n_raters.clip(1.0))[:, np.newaxis]
+    told = known * (told - (known * told).sum(axis=0) / known.sum())
+    deviation = xp.sqrt((told * told).sum(axis=0) / known.sum())
+    scaled: Array = told / deviation.clip(1e-9)
+    return scaled
 
 
 def weight_of_unrated(settings: Any, ground: Ground) -> float:

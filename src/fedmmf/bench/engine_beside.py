@@ -1,0 +1,50 @@
+"""A prepared run as a case for the engine on torch, and the same run by another engine."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from fedmmf.bench.engine_cases import EngineCase, TestedPairs, to_file
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.model import FedMMF
+from fedmmf.simulation.prepared import Prepared, lists_of, prepare
+from fedmmf.solvers.vb.server import VbServer
+
+
+def packed(train: Ratings, test: Ratings, settings: Settings, path: Path) -> EngineCase:
+    """Write the case of a run: masks fitted, servers before their first rounds."""
+    run = prepare(train, settings)
+    halves = [_half(run, number) for number in range(run.settings.ensemble)]
+    group, rounds = run.groups[0], run.settings.max_rounds
+    case = EngineCase(
+        path.stem, run.crowd_input, halves, group.counts, rounds, tested_pairs(run, test)
+    )
+    to_file(path, case)
+    return case
+
+
+def _half(run: Prepared, number: int) -> VbServer:
+    half = run.coordinator(number).half
+    if not isinstance(half, VbServer):
+        raise TypeError("cases are of vb")
+    return half
+
+
+def tested_pairs(run: Prepared, test: Ratings) -> TestedPairs:
+    """The tested ratings of items that are summed."""
+    lists = lists_of(test)
+    places, is_summed = lists.within(run.layout.items, test.n_items)
+    mask = run.masks.predict(lists, run.features, run.engine.mask_runner())
+    scale = np.array((test.scale.min, test.scale.max))
+    ratings = test.values[is_summed]
+    return TestedPairs(places.users, places.items, ratings, mask[is_summed], scale)
+
+
+def trained_beside(train: Ratings, settings: Settings) -> float:
+    """Seconds of a whole fit with the settings' engine, warm."""
+    FedMMF(**settings.model_dump()).fit(train)
+    began = time.perf_counter()
+    FedMMF(**settings.model_dump()).fit(train)
+    return time.perf_counter() - began

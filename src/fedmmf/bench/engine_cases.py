@@ -1,0 +1,176 @@
+"""What the engine on torch is timed with: made on the card, or taken from a prepared run.
+
+Needs numpy and torch alone, so that a bare machine with a card can run it: a case that needs the
+rest of the package, real ratings with masks, is packed into a file elsewhere.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.lists import UserLists
+from fedmmf.solvers.contract import Ground, part_of
+from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.vb.server import VbServer
+
+_BLOCK = 1 << 27  # ratings that are made at once
+_FEWEST = 20  # ratings of a user
+_SPREAD = 1.1  # of the logarithm of users' activity
+
+
+@dataclass(frozen=True)
+class RatingsShape:
+    """How many of each."""
+
+    n_users: int
+    n_items: int
+    n_ratings: int
+
+
+ML_32M = RatingsShape(200_948, 84_432, 32_000_204)
+BILLION = RatingsShape(10_000_000, 1_000_000, 1_000_000_000)
+
+
+@dataclass(frozen=True, eq=False)
+class TestedPairs:
+    """Ratings that are predicted in the end."""
+
+    users: Array  # (n,)
+    items: Array  # (n,)
+    ratings: Array  # (n,)
+    mask: Array  # what is added to q.p (n,)
+    scale: Array  # lowest and highest rating (2,)
+
+
+@dataclass(frozen=True, eq=False)
+class EngineCase:
+    """A training: what users have, what the server starts from."""
+
+    name: str
+    given: CrowdInput
+    halves: list[VbServer]  # of the runs that are averaged
+    n_raters: Array  # (n_items,)
+    rounds: int
+    tested: TestedPairs | None = None
+
+    def summed(self, cohort: Cohort) -> "EngineCase":
+        """The same with other sums."""
+        return replace(self, given=replace(self.given, cohorts=(cohort,)))
+
+
+def made(
+    shape: RatingsShape, device: torch.device, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where users' ratings begin, items and masked ratings, of a shape; on the device.
+
+    Activity is log-normal, popularity falls with the rank of an item; ratings say nothing.
+    """
+    random = torch.Generator(device=device).manual_seed(seed)
+    like: dict[str, Any] = {"device": device, "generator": random}
+    activity = torch.exp(_SPREAD * torch.randn(shape.n_users, **like))
+    spare = shape.n_ratings - _FEWEST * shape.n_users
+    lengths = (activity / activity.sum() * spare).long() + _FEWEST
+    lengths[: shape.n_ratings - int(lengths.sum())] += 1
+    popularity = (torch.arange(shape.n_items, device=device, dtype=torch.float64) + 20) ** -0.9
+    cumulative = (popularity / popularity.sum()).cumsum(0).float()
+    order = torch.randperm(shape.n_items, **like).int()
+    n = int(lengths.sum())
+    items, masked = torch.empty(n, dtype=torch.int32, device=device), torch.empty(n, device=device)
+    for begin in range(0, n, _BLOCK):
+        some = slice(begin, min(begin + _BLOCK, n))
+        drawn = torch.searchsorted(cumulative, torch.rand(some.stop - begin, **like))
+        items[some] = order[drawn.clip(max=shape.n_items - 1)]
+        masked[some] = torch.randint(1, 6, (some.stop - begin,), **like).float() - 3.0
+    return torch.cat((lengths.new_zeros(1), lengths.cumsum(0))), items, masked
+
+
+def synthetic(
+    shape: RatingsShape,
+    factors: int,
+    device: torch.device,
+    implicit: str = "none",
+    rounds: int = 30,
+) -> EngineCase:
+    """Ratings of a shape, without features and masks."""
+    indptr, items, masked = (tensor.cpu().numpy() for tensor in made(shape, device))
+    form = VbForm.of(factors + 1, write_variant(implicit))
+    nothing = np.zeros((shape.n_items, 0))
+    lists, empty = UserLists(indptr, items), np.zeros((shape.n_users, 0))
+    given = CrowdInput("vb", form, nothing, lists, masked, empty, empty)
+    per_user = shape.n_ratings / shape.n_users
+    stream = np.random.default_rng(0)
+    ground = Ground(shape.n_items, 4.0, 1.0, 0.0, per_user, nothing, nothing, stream)
+    counts = lists.counts(shape.n_items)
+    return EngineCase("synthetic", given, [VbServer(form, ground)], counts, rounds)
+
+
+def to_file(path: Path, case: EngineCase) -> None:
+    """Write a case; its servers start where they are."""
+    given, (cohort,) = case.given, case.given.cohorts
+    ground, unrated = case.halves[0].ground, case.halves[0].unrated
+    arrays = {
+        "sizes": np.array((ground.n_items, case.rounds)),
+        "numbers": np.array((ground.span, ground.lowest, ground.level, ground.ratings_per_user)),
+        "regressors": ground.regressors,
+        "server_design": ground.design,
+        "unrated": unrated,
+        "form": np.array((str(given.form.rank), _variant(given.form))),
+        "design": given.design,
+        "indptr": given.lists.indptr,
+        "items": given.lists.items,
+        "masked": given.masked_ratings,
+        "profiles": given.profiles,
+        "lines": given.lines,
+        "cohort": np.array((cohort.bound, cohort.scale, cohort.total_bound, cohort.total_scale)),
+        "left_out": np.zeros(0, bool) if cohort.left_out is None else cohort.left_out,
+        "n_raters": case.n_raters,
+    }
+    for number, half in enumerate(case.halves):
+        arrays |= {f"half{number}/{name}": value for name, value in half.state().items()}
+    if case.tested is not None:
+        arrays |= {f"tested/{name}": value for name, value in vars(case.tested).items()}
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+def from_file(path: Path) -> EngineCase:
+    """Read what `to_file` wrote."""
+    with np.load(path) as file:
+        found = {name: file[name] for name in file.files}
+    rank, variant = found["form"].tolist()
+    form = VbForm.of(int(rank), variant)
+    n_items, rounds = found["sizes"].tolist()
+    left_out = found["left_out"] if found["left_out"].size else None
+    bound, scale, total_bound, total_scale = found["cohort"].tolist()
+    cohort = Cohort(None, left_out, bound, scale, np.inf, total_bound, total_scale)
+    lists = UserLists(found["indptr"], found["items"])
+    known = (found["profiles"], found["lines"])
+    given = CrowdInput(
+        "vb", form, found["design"], lists, found["masked"], *known, cohorts=(cohort,)
+    )
+    span, lowest, level, per_user = found["numbers"].tolist()
+    columns = (found["regressors"], found["server_design"])
+    stream = np.random.default_rng(0)
+    ground = Ground(n_items, span, lowest, level, per_user, *columns, stream)
+    halves = list(_halves(form, ground, found))
+    tested = TestedPairs(**part_of(found, "tested/")) if "tested/users" in found else None
+    return EngineCase(path.stem, given, halves, found["n_raters"], rounds, tested)
+
+
+def _halves(form: VbForm, ground: Ground, found: dict[str, Array]) -> Iterator[VbServer]:
+    number = 0
+    while f"half{number}/mean" in found:
+        half = VbServer(form, ground, tuple(found["unrated"].tolist()))
+        half.restore(part_of(found, f"half{number}/"))
+        yield half
+        number += 1
+
+
+def _variant(form: Any) -> str:
+    sizes = (form.n_profile, form.n_design, form.n_levels, form.n_joint)
+    return write_variant(form.implicit, *sizes)

@@ -1,0 +1,101 @@
+"""`fedmmf bench engines`: the engine on torch, on a card."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedmmf.cli.choices import JsonOption
+from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.output import Columns, errors, print_json, print_markdown, progress_bar, results
+from fedmmf.cli.output import shown as maybe
+from fedmmf.config import Settings
+from fedmmf.data import load
+from fedmmf.engines.torch.device import explained, found
+
+if TYPE_CHECKING:
+    from fedmmf.bench.engines import EngineRow
+
+EXAMPLE = "Example: fedmmf bench engines --data ml-1m --json"
+FIVE_RUNS = Settings(solver="vb", ensemble=5)
+_ROWS: Columns = {
+    "case": lambda row: row.case,
+    "k": lambda row: f"{row.factors}",
+    "sums": lambda row: row.sums,
+    "rounds": lambda row: f"{row.rounds}",
+    "s": lambda row: f"{row.seconds:.3f}",
+    "ms per round": lambda row: f"{row.round_ms:.2f}",
+    "first s": lambda row: f"{row.first_seconds:.1f}",
+    "GB": lambda row: f"{row.memory_gb:.1f}",
+    "ms at the limit": lambda row: f"{row.limit_ms:.2f}",
+    "limit by": lambda row: row.limited_by,
+    "share": lambda row: f"{row.share_of_limit:.0%}",
+    "RMSE": lambda row: maybe(row.rmse, ".4f"),
+}
+
+
+@expanded
+def engines(
+    data: Annotated[
+        str | None, typer.Option(help="Train this set too, tested on a tenth; and with numba.")
+    ] = None,
+    pack: Annotated[
+        Path | None,
+        typer.Option(help="Write the case of --data for a machine with torch alone, and stop."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Without a billion ratings.")] = False,
+    settings: Annotated[
+        Settings, Only("objective", "factors", "ensemble", "implicit_prior", "seed")
+    ] = FIVE_RUNS,
+    json: JsonOption = False,
+) -> None:
+    """Whole trainings on a card, cold and warm, against what it could do at best.
+
+    Ratings of the shapes of ML-32M and of a billion are made on the card. A machine that has
+    nothing but numpy and torch runs the same: python -m fedmmf.bench.engines FILE, with what
+    --pack wrote.
+    """
+    if pack is not None:
+        _pack(data or "ml-1m", settings, pack)
+        return
+    device = found("cuda")
+    from fedmmf.bench import engines as bench
+
+    with explained(1), progress_bar("engines") as progress:
+        progress("shapes", 0, 2)
+        card = bench.card_of(device)
+        rows = bench.synthetic_rows(device, card, is_quick=quick)
+        progress("shapes", 1, 2)
+        beside = {} if data is None else _real(data, settings, rows)
+        progress("shapes", 2, 2)
+    if json:
+        told = {"card": asdict(card), "rows": [asdict(row) for row in rows]}
+        print_json({**told, **beside})
+        return
+    print_markdown(_ROWS, rows)
+    results.print(f"{card}\n{beside or ''}", highlight=False)
+
+
+def _real(data: str, settings: Settings, rows: "list[EngineRow]") -> dict[str, Any]:
+    """Add a row of real ratings; what numba takes for the same."""
+    import tempfile
+
+    from fedmmf.bench import engines as bench
+    from fedmmf.bench.engine_beside import packed, trained_beside
+
+    device = found("cuda")
+    train, test = load(data).split(0.1, seed=settings.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        case = packed(train, test, settings, Path(folder) / f"{data}.npz")
+    rows.append(bench.whole(case, device, bench.card_of(device)))
+    return {"numba_seconds": trained_beside(train, settings)}
+
+
+def _pack(data: str, settings: Settings, path: Path) -> None:
+    found("cpu")  # which says how to get torch
+    from fedmmf.bench.engine_beside import packed
+
+    train, test = load(data).split(0.1, seed=settings.seed)
+    packed(train, test, settings, path)
+    errors.print(f"The case of {data} is in {path}.", highlight=False)

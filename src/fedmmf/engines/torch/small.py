@@ -1,0 +1,130 @@
+"""Linear algebra of one small matrix on a card, without a word to the host.
+
+torch's own functions ask the host whether they succeeded, so that a round that uses them cannot be
+recorded and played again. These never ask: what has no answer comes out as not a number, which is
+noticed at the end. Matrices are in float64.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+SWEEPS = 6  # of Jacobi's rotations, over all pairs: then float32 has no more to give
+
+
+@triton.jit
+def inverse_kernel(matrix, out, n, K: tl.constexpr):
+    """Sweep all rows (Goodnight 1979); no pivots, which positive matrices do not need."""
+    f = tl.arange(0, K)
+    row, column = f[:, None], f[None, :]
+    inside = (row < n) & (column < n)
+    a = tl.load(matrix + row * n + column, mask=inside, other=0.0)
+    for j in range(n):
+        here = tl.sum(tl.where(row == j, a, 0.0), 0)
+        there = tl.sum(tl.where(column == j, a, 0.0), 1)
+        pivot = 1.0 / tl.sum(tl.where(f == j, here, 0.0), 0)
+        moved = a - (there * pivot)[:, None] * here[None, :]
+        moved = tl.where(column == j, there[:, None] * pivot, moved)
+        a = tl.where(row == j, tl.where(column == j, -pivot, here[None, :] * pivot), moved)
+    tl.store(out + row * n + column, -a, mask=inside)
+
+
+@triton.jit
+def cholesky_kernel(matrix, out, n, K: tl.constexpr):
+    """Column after column, each taken out of the rest."""
+    f = tl.arange(0, K)
+    row, column = f[:, None], f[None, :]
+    inside = (row < n) & (column < n)
+    a = tl.load(matrix + row * n + column, mask=inside, other=0.0)
+    factor = tl.zeros((K, K), tl.float64)
+    for j in range(n):
+        there = tl.sum(tl.where(column == j, a, 0.0), 1)
+        pivot = tl.sqrt(tl.sum(tl.where(f == j, there, 0.0), 0))
+        there = tl.where(f >= j, there / pivot, 0.0)
+        factor = tl.where(column == j, there[:, None], factor)
+        a -= there[:, None] * there[None, :]
+    tl.store(out + row * n + column, factor, mask=inside)
+
+
+@triton.jit
+def jacobi_kernel(matrix, out, n, n_turns, K: tl.constexpr):
+    """Eigenvectors by rotations of pairs of rows, all rows at once, paired as in a tournament."""
+    f = tl.arange(0, K)
+    row, column = f[:, None], f[None, :]
+    inside = (row < n) & (column < n)
+    a = tl.load(matrix + row * n + column, mask=inside, other=0.0).to(tl.float32)
+    turned = tl.where(row == column, 1.0, 0.0)
+    last = n - 1 + n % 2  # an even number of players; one may be a row of zeros
+    for step in range(n_turns):
+        turn = step % last
+        other = (2 * turn - f + 2 * last) % last
+        other = tl.where(f == last, turn, tl.where(other == f, last, other))
+        other = tl.where(f > last, f, other)
+        is_pair = column == other[:, None]
+        own = tl.sum(tl.where(row == column, a, 0.0), 1)
+        theirs = tl.sum(tl.where(is_pair, own[None, :], 0.0), 1)
+        between = tl.sum(tl.where(is_pair, a, 0.0), 1)
+        is_first = f < other
+        is_done = (tl.abs(between) < 1e-30) | (other == f)
+        half = tl.where(is_first, theirs - own, own - theirs) / (
+            2.0 * tl.where(is_done, 1.0, between)
+        )
+        tangent = tl.where(half < 0, -1.0, 1.0) / (tl.abs(half) + tl.sqrt(half * half + 1.0))
+        tangent = tl.where(is_done, 0.0, tangent)
+        cosine = 1.0 / tl.sqrt(1.0 + tangent * tangent)
+        sine = tl.where(is_first, -1.0, 1.0) * tangent * cosine
+        rotation = tl.where(row == other[None, :], sine[None, :], 0.0)
+        rotation = tl.where(row == column, cosine[None, :], rotation)
+        a = tl.dot(a, rotation, input_precision="ieee")
+        a = tl.dot(tl.trans(rotation), a, input_precision="ieee")
+        turned = tl.dot(turned, rotation, input_precision="ieee")
+    tl.store(out + row * n + column, turned.to(tl.float64), mask=inside)
+
+
+class SmallLinalg:
+    """What the server's half asks of `numpy.linalg`, for matrices of `FEW_COLUMNS` rows at most."""
+
+    def inv(self, matrix: torch.Tensor) -> torch.Tensor:
+        """The inverse. (n, n)."""
+        return self._run(inverse_kernel, matrix)
+
+    def solve(self, matrix: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """X with A X = B, for a positive A. (n, m)."""
+        return self.inv(matrix) @ right
+
+    def cholesky(self, matrix: torch.Tensor) -> torch.Tensor:
+        """The lower factor. (n, n)."""
+        return self._run(cholesky_kernel, matrix)
+
+    def eigh(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Eigenvalues, in no order, and vectors of a symmetric matrix. (n,), (n, n)."""
+        vectors = self._run(jacobi_kernel, matrix, SWEEPS)
+        _, vectors = _refined(matrix, vectors)
+        return _refined(matrix, vectors)
+
+    @staticmethod
+    def _run(kernel: object, matrix: torch.Tensor, sweeps: int = 0) -> torch.Tensor:
+        n = len(matrix)
+        width = max(16, 1 << (n - 1).bit_length())
+        out = torch.empty_like(matrix, memory_format=torch.contiguous_format)
+        turns = (sweeps * (n - 1 + n % 2),) if sweeps else ()
+        kernel[(1,)](matrix.contiguous(), out, n, *turns, K=width, num_warps=4)  # type: ignore[index]
+        return out
+
+
+def _refined(matrix: torch.Tensor, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eigenvalues and vectors with twice the digits, by one step of Ogita and Aishima (2018).
+
+    Iterative refinement for symmetric eigenvalue decomposition, algorithm 1.
+    """
+    lack = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device) - vectors.T @ vectors
+    turned = vectors.T @ matrix @ vectors
+    values = torch.diagonal(turned) / (1.0 - torch.diagonal(lack))
+    gap = values[None, :] - values[:, None]
+    rest = turned - torch.diag(values)
+    near = 2.0 * (rest.norm() + matrix.norm() * lack.norm())
+    is_near = gap.abs() <= near
+    moved = torch.where(is_near, 0.5 * lack, (turned + values * lack) / gap.masked_fill(is_near, 1))
+    return values, vectors + vectors @ moved

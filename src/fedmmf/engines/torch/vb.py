@@ -1,0 +1,259 @@
+"""`vb` for every party at once, as tensors on one device.
+
+Users may be cut into pieces that are copied to the device in turn, where their ratings do not fit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import CrowdInput, CrowdUpdate
+from fedmmf.engines.torch.vb_job import SomeUsers, VbJob
+from fedmmf.engines.torch.vb_plain import Plain
+from fedmmf.engines.torch.vb_ratings import ordered, unrated_here
+from fedmmf.engines.torch.vb_totals import totals_of
+from fedmmf.errors import WireError
+from fedmmf.solvers.contract import Public
+from fedmmf.solvers.vb.form import VbForm
+from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
+from fedmmf.solvers.vb.party import SETTLING, looked, starting_user
+from fedmmf.solvers.vb.reading import Unrated, VbReading
+
+_SHARED: WeakKeyDictionary[CrowdInput, dict[Any, Any]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some of the users, and what the pass over them has worked out about them."""
+
+    users: SomeUsers
+    order: Any  # None where nothing has to be
+
+
+class TorchVbCrowd:
+    """The party's half of every user, who are all summed in one way.
+
+    Args:
+        given: what they train on.
+        device: where.
+        n_pieces: of users, which are on the device in turn; 1: all stay there.
+        kernels: makes what goes over users; None: what suits the device.
+    """
+
+    def __init__(
+        self,
+        given: CrowdInput,
+        device: torch.device,
+        n_pieces: int = 1,
+        kernels: Callable[[CrowdInput, torch.device], Any] | None = None,
+    ) -> None:
+        if not isinstance(given.form, VbForm):
+            raise TypeError("vb has forms of its own")
+        self._given, self._form, self._device = given, given.form, device
+        (self.cohort,) = given.cohorts
+        self.design = self.placed(given.design)
+        self._kernels, self._pieces = self._shared(n_pieces, kernels or _kernels_for)
+        start = np.tile(starting_user(given.form), (given.lists.n_users, 1))
+        self._p, self._n_looks = torch.as_tensor(start, device=device), 0
+        left_out = self.cohort.left_out
+        self._left_out = None if left_out is None else self.placed(left_out)
+        self._here: dict[tuple[Any, ...], Any] = {}  # ratings where unrated items count, as told
+
+    def _shared(
+        self, n_pieces: int, kernels: Callable[[CrowdInput, torch.device], Any]
+    ) -> tuple[Any, list[Piece]]:
+        """What runs over the same ratings share: an ensemble's are on the card once."""
+        given, device = self._given, self._device
+        known = _SHARED.setdefault(given, {})
+        about = (device, n_pieces, kernels)
+        if about not in known:
+            made = kernels(given, device)
+            pieces = [self._piece(made, users) for users in _cut(given, n_pieces)]
+            known[about] = made, pieces
+        return known[about]
+
+    def placed(self, array: Any) -> torch.Tensor:
+        """A copy on the device."""
+        return torch.tensor(np.asarray(array), device=self._device)
+
+    @property
+    def stays_on_card(self) -> bool:
+        """Whether all ratings do, so that a round needs nothing of the host."""
+        return self._device.type == "cuda" and len(self._pieces) == 1
+
+    def _piece(self, kernels: Any, users: SomeUsers) -> Piece:
+        here = moved(users, self._device)
+        piece = Piece(here, kernels.order(here, self._given.n_items))
+        return piece if len(here.indptr) > self._given.lists.n_users else _kept(piece)
+
+    @property
+    def user_factors(self) -> Array:
+        """Posterior means of p_u of everybody. (n_users, n_own)."""
+        return self._p.cpu().numpy().copy()
+
+    @user_factors.setter
+    def user_factors(self, value: Array) -> None:
+        self._p[...] = self.placed(np.asarray(value, np.float32))
+
+    def update(self, public: Public, t: int) -> CrowdUpdate:
+        """Posteriors, and the sums of what everybody sends."""
+        reading = moved(VbReading.of(self._form, public, self._given.design), self._device)
+        rows, totals, is_sound = self.sums(reading, t)
+        if not bool(is_sound):
+            raise WireError("the server's numbers lead to an update that is not finite")
+        return CrowdUpdate([rows.cpu().numpy()], [totals.cpu().numpy()])
+
+    def sums(self, reading: VbReading, t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rows and totals of round t, and whether they are finite; all on the device."""
+        self._n_looks = looked(self._n_looks, reading)
+        is_ordered = self._form.n_levels > 0 and t > BEGINS_AFTER
+        found = [self._pass(piece, reading, is_ordered) for piece in self._in_turn()]
+        rows, totals, is_sound = found[0]
+        for more_rows, more_totals, is_also in found[1:]:
+            rows, totals, is_sound = rows + more_rows, totals + more_totals, is_sound & is_also
+        if self._left_out is not None:
+            rows = rows.masked_fill(self._left_out[:, None], 0)
+        return rows, totals, is_sound
+
+    def _pass(
+        self, piece: Piece, reading: VbReading, is_ordered: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A round of some users."""
+        job, levels = self._job(piece.users, reading, is_ordered)
+        found = self._kernels.run(job, piece.order)
+        totals, is_finite = totals_of(job, found, levels, self._kernels.outer)
+        return found.rows, totals, found.is_sound & is_finite
+
+    def _job(
+        self, users: SomeUsers, reading: VbReading, is_ordered: bool
+    ) -> tuple[VbJob, torch.Tensor | None]:
+        """What a pass is given, and what ordered ratings add to the totals."""
+        middle, p = reading.user_middle[None], self._p[users.first : users.first + users.n_users]
+        job = VbJob(users, reading, users.masked, None, middle, None, self.cohort, p)
+        if self._form.n_profile:
+            known = job.profiles @ reading.user_weights[self._form.n_seen :]
+            job = replace(job, base=middle + known)
+        if reading.unrated is not None:
+            ratings, extra = self._unrated(users, reading.unrated)
+            offset = job.weight * job.lines @ reading.unrated.line.T
+            return replace(job, ratings=ratings, extra=extra, offset=offset), None
+        if not is_ordered:
+            return job, None
+        ratings, extra, levels = ordered(users, reading, p)
+        return replace(job, ratings=ratings, extra=extra), levels
+
+    def _unrated(self, users: SomeUsers, unrated: Unrated) -> tuple[torch.Tensor, torch.Tensor]:
+        """`unrated_here`, which is the same in every round; kept where users stay."""
+        about = (users.first, unrated.weight, unrated.value)
+        found = self._here.get(about)
+        if found is None:
+            found = unrated_here(users, unrated)
+            self._here = {about: found} if len(self._pieces) == 1 else {}
+        return found
+
+    def settle(self, public: Public, users: Array) -> None:
+        """Let some users find p_u for finished item factors: the same posterior."""
+        reading = moved(VbReading.of(self._form, public, self._given.design), self._device)
+        before, chosen = self._p.clone(), self.placed(users).long()
+        for turn in range(1 + SETTLING * bool(self._form.n_levels)):
+            for piece in self._in_turn():
+                job, _ = self._job(piece.users, reading, is_ordered=turn > 0)
+                self._kernels.run(replace(job, with_rows=False), piece.order)
+        before[chosen] = self._p[chosen]
+        self._p[...] = before
+
+    def _in_turn(self) -> Iterator[Piece]:
+        """Each piece on the device; the next is copied while one is worked on."""
+        if self._device.type != "cuda" or len(self._pieces) == 1:
+            yield from self._pieces
+            return
+        aside, here = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
+        coming = self._fetched(0, aside)
+        for number in range(len(self._pieces)):
+            here.wait_stream(aside)
+            piece = coming
+            if number + 1 < len(self._pieces):
+                coming = self._fetched(number + 1, aside)
+            yield piece
+
+    def _fetched(self, number: int, aside: torch.cuda.Stream) -> Piece:
+        with torch.cuda.stream(aside):
+            piece = moved(self._pieces[number], self._device)
+        here = torch.cuda.current_stream(self._device)
+        _each(piece, lambda tensor: tensor.record_stream(here))
+        return piece
+
+    def state(self) -> dict[str, Array]:
+        """The means, and how often others looked at who rated what."""
+        looks = np.full(len(self._p), self._n_looks)
+        return {"value": self.user_factors, "looks": looks}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Continue from a state."""
+        self.user_factors = state["value"]
+        self._n_looks = int(state["looks"].max(initial=0))
+
+
+def _kernels_for(given: CrowdInput, device: torch.device) -> Any:
+    """What goes over users, as it suits the device."""
+    if device.type != "cuda":
+        return Plain()
+    from fedmmf.engines.torch.vb_fused import Fused  # needs triton, which cards alone have
+
+    return Fused.of(given, device)
+
+
+def _cut(given: CrowdInput, n_pieces: int) -> Iterator[SomeUsers]:
+    """Users in turn, of about as many ratings each, as tensors on the host."""
+    lists, n_users = given.lists, given.lists.n_users
+    indptr = np.asarray(lists.indptr, np.int64)
+    targets = np.arange(1, n_pieces) * indptr[-1] // n_pieces
+    cuts = np.unique(np.concatenate(([0], np.searchsorted(indptr, targets), [n_users])))
+    members = given.cohorts[0].members
+    members = np.ones(n_users, bool) if members is None else members
+    profiles = given.profiles if given.profiles.size else np.zeros((1, given.form.n_profile))
+    profiles = np.broadcast_to(profiles, (n_users, given.form.n_profile))
+    for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        entries, some = slice(indptr[first], indptr[last]), slice(first, last)
+        yield SomeUsers(
+            first,
+            torch.tensor(indptr[first : last + 1] - indptr[first]),
+            torch.tensor(np.asarray(lists.items[entries], np.int32)),
+            torch.tensor(np.asarray(given.masked_ratings[entries], np.float32)),
+            torch.tensor(np.asarray(given.levels[entries], np.int32)),
+            torch.tensor(np.asarray(given.mask[entries], np.float32)),
+            torch.tensor(np.asarray(profiles[some], np.float64)),
+            torch.tensor(np.asarray(given.lines[some], np.float64)),
+            torch.tensor(members[some]),
+        )
+
+
+def _each(thing: Any, act: Callable[[Any], Any]) -> Any:
+    """The same thing with what `act` makes of each of its tensors and arrays."""
+    if isinstance(thing, (torch.Tensor, np.ndarray, np.floating)):
+        return act(thing)
+    if is_dataclass(thing) and not isinstance(thing, type):
+        parts = {part.name: _each(getattr(thing, part.name), act) for part in fields(thing)}
+        return replace(thing, **parts)
+    return thing
+
+
+def moved(thing: Any, device: torch.device) -> Any:
+    """The same thing on a device."""
+
+    def to(value: Any) -> torch.Tensor:
+        if isinstance(value, torch.Tensor):
+            return value.to(device, non_blocking=True)
+        return torch.tensor(np.asarray(value), device=device)
+
+    return _each(thing, to)
+
+
+def _kept(piece: Piece) -> Any:
+    """On the host, in memory that a card can copy from on its own."""
+    return _each(piece, lambda tensor: tensor.cpu().pin_memory() if tensor.is_cuda else tensor)

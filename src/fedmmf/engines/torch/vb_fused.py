@@ -1,0 +1,390 @@
+"""The pass over users by the kernels: what they read, where they write, how they are launched."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.torch import vb_kernels as kernels
+from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob, in_units
+
+HEAVY = 8192  # ratings of a user that one program works through, at most
+HEAVY_PIECE = 512  # ratings of one with more that a program takes
+PIECE = 1024  # ratings of an item that one program adds up
+BLOCK = 32  # ratings of a tile
+USER_COST = 24  # ratings' worth of time that a user takes besides its ratings
+PER = 64  # users whose products one program adds up
+SQUARE = 32  # rows and columns of these sums that it takes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel of some width is started: found by trying on an H200."""
+
+    programs: int  # per multiprocessor
+    warps: int
+    stages: int = 3
+
+
+LAUNCHES = {
+    16: Launch(12, 1),
+    32: Launch(8, 1),
+    64: Launch(4, 4),
+    128: Launch(2, 8),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Where things are, for the kernels; worked out once.
+
+    Attributes:
+        places: of each rating in the order of items. (n,)
+        chunks: where each program's users begin. (n_programs + 1,)
+        piece_begins: in the order of items. (n_pieces,)
+        piece_ends: likewise.
+        item_pieces: where the pieces of each item begin. (n_items + 1,)
+        heavy: users with more ratings than one program takes. (n_heavy,)
+        heavy_pieces: where the pieces of each begin. (n_heavy + 1,)
+        part_owners: place in `heavy` of each of these pieces. (n_parts,)
+        part_begins: its ratings. (n_parts,)
+        part_counts: how many there are. (n_parts,) int32
+    """
+
+    places: torch.Tensor
+    chunks: torch.Tensor
+    piece_begins: torch.Tensor
+    piece_ends: torch.Tensor
+    item_pieces: torch.Tensor
+    heavy: torch.Tensor
+    heavy_pieces: torch.Tensor
+    part_owners: torch.Tensor
+    part_begins: torch.Tensor
+    part_counts: torch.Tensor
+
+    @classmethod
+    def of(cls, users: SomeUsers, n_items: int, n_programs: int) -> "Order":
+        """Sort the ratings by item, and cut users and items into pieces."""
+        heavy = torch.nonzero(users.lengths > HEAVY)[:, 0]
+        counts = torch.bincount(users.items, minlength=n_items)
+        item_begins = _begins(counts)
+        owners, begins, ends, item_pieces = _cut(item_begins[:-1], counts, PIECE)
+        del owners
+        sizes = users.lengths[heavy]
+        parts, part_begins, part_ends, heavy_pieces = _cut(users.indptr[heavy], sizes, HEAVY_PIECE)
+        return cls(
+            places=_places(users.items),
+            chunks=_chunks(users.lengths, n_programs),
+            piece_begins=begins,
+            piece_ends=ends,
+            item_pieces=item_pieces,
+            heavy=heavy,
+            heavy_pieces=heavy_pieces,
+            part_owners=parts,
+            part_begins=part_begins,
+            part_counts=(part_ends - part_begins).int(),
+        )
+
+
+def _begins(counts: torch.Tensor) -> torch.Tensor:
+    """Where each begins, and where the last ends. (n + 1,)."""
+    return torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+
+
+def _cut(begins: torch.Tensor, counts: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+    """Ranges in pieces: whose each is, where it begins and ends; where each one's pieces begin."""
+    n_pieces = (counts + size - 1) // size
+    first = _begins(n_pieces)
+    everybody = torch.arange(len(counts), device=counts.device)
+    owners = torch.repeat_interleave(everybody, n_pieces)
+    number = torch.arange(len(owners), device=counts.device) - first[owners]
+    piece_begins = begins[owners] + size * number
+    ends = torch.minimum(piece_begins + size, (begins + counts)[owners])
+    return owners, piece_begins, ends, first
+
+
+def _places(items: torch.Tensor) -> torch.Tensor:
+    """Of each rating, in the order of items. (n,)."""
+    kind = torch.int32 if len(items) < 2**31 else torch.int64
+    order = torch.sort(items, stable=True).indices
+    places = torch.empty(len(items), dtype=kind, device=items.device)
+    places[order] = torch.arange(len(items), dtype=kind, device=items.device)
+    return places
+
+
+def _chunks(lengths: torch.Tensor, n_programs: int) -> torch.Tensor:
+    """Users in turn, cut so that programs take about the same time. (n_programs + 1,)."""
+    costs = (torch.where(lengths > HEAVY, 0, lengths) + USER_COST).cumsum(0)
+    cuts = torch.arange(1, n_programs, device=lengths.device) * costs[-1] // n_programs
+    ends = torch.searchsorted(costs, cuts)
+    zero, last = ends.new_zeros(1), ends.new_full((1,), len(lengths))
+    return torch.cat((zero, ends, last))
+
+
+def width_of(n_own: int) -> int:
+    """Columns of a tile: p_u, the rating and 1. A power of two."""
+    return int(max(16, 1 << (n_own + 1).bit_length()))
+
+
+class Fused:
+    """Runs jobs over the same users again and again.
+
+    Args:
+        unit: what ratings are divided by inside, a power of two: float16 has a narrow range.
+        n_programs: of the pass over users.
+    """
+
+    def __init__(self, unit: float, n_programs: int) -> None:
+        self._unit, self._n_programs = unit, n_programs
+        self._buffer = torch.empty(0)
+
+    @classmethod
+    def of(cls, given: CrowdInput, device: torch.device) -> "Fused":
+        """For what users train on."""
+        return cls(unit_of(given.masked_ratings), programs_on(device, given.form.n_own))
+
+    def order(self, users: SomeUsers, n_items: int) -> Order:
+        """Where things are."""
+        return Order.of(users, n_items, self._n_programs)
+
+    def run(self, job: VbJob, order: Order) -> Outcome:
+        """All users of the job."""
+        return _FusedPass(job, order, self._unit, self._rows(job)).run()
+
+    def outer(self, job: VbJob, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Sum of the products of two vectors of each user that is counted. (x, y)."""
+        n_users, fixed = len(left), job.cohort.is_fixed
+        shape = (-(-n_users // PER), left.shape[1], right.shape[1])
+        kind = torch.int64 if fixed else torch.float32
+        sums = torch.zeros(shape, dtype=kind, device=left.device)
+        vectors = (left.float(), right.float())
+        sizes = (n_users, *shape[1:], vectors[0].stride(0), vectors[1].stride(0))
+        limits = _limits(job.cohort, 1.0)[2:]
+        grid = (shape[0], -(-shape[1] // SQUARE), -(-shape[2] // SQUARE))
+        arguments = (*vectors, job.users.is_counted.int(), sums, *sizes, *limits)
+        options = {"PER": PER, "WIDTH": SQUARE, "FIXED": fixed}
+        kernels.launch(kernels.outer_kernel, grid, arguments, **options)
+        return sums.sum(0) if fixed else sums.sum(0, dtype=torch.float64)
+
+    def _rows(self, job: VbJob) -> torch.Tensor:
+        """Room for a row of each rating. (n, stride)."""
+        stride = -(-job.reading.form.rank // 8) * 8  # whole sectors of 32 bytes
+        n = len(job.users.items) * stride if job.with_rows else 0
+        if self._buffer.numel() < n or self._buffer.device != job.ratings.device:
+            self._buffer = torch.empty(0)  # the old one goes first
+            self._buffer = torch.empty(n, dtype=torch.float32, device=job.ratings.device)
+        rows = self._buffer[:n].view(-1, stride)
+        return rows.view(torch.int32) if job.cohort.is_fixed else rows
+
+
+def _limits(cohort: Cohort, unit: float) -> tuple[float, float, float, float]:
+    """Bounds in steps, and steps per unit, of rows and of totals."""
+    if not cohort.is_fixed:
+        return 0.0, 0.0, 0.0, 0.0
+    rows = (cohort.bound * cohort.scale, cohort.scale * unit)
+    return *rows, cohort.total_bound * cohort.total_scale, cohort.total_scale
+
+
+class _FusedPass:
+    def __init__(self, job: VbJob, order: Order, unit: float, rows: torch.Tensor) -> None:
+        self._job, self._order, self._unit, self._rows = job, order, unit, rows
+        form, device = job.reading.form, job.ratings.device
+        self._k, self._n, self._width = form.rank, form.n_own, width_of(form.n_own)
+        self._told = job.reading if unit == 1.0 else in_units(job.reading, unit)
+        # Gradients have the unit of ratings; rows of a look are p_u, which has none.
+        self._row_unit = 1.0 if job.reading.is_look else unit
+        seen = torch.zeros((job.users.n_users, form.n_seen), device=device)
+        self._known = torch.hstack((seen, job.profiles.float()))
+        self._doubts = torch.zeros(1, device=device)
+        kind = torch.int64 if job.cohort.is_fixed else torch.float32
+        n_sums = len(order.chunks) - 1 + len(order.heavy)
+        n_squares = 1 + (job.reading.unrated is not None)
+        size = (n_squares * self._width + 3) * self._width
+        self._sums = torch.zeros((n_sums, size), dtype=kind, device=device)
+
+    def run(self) -> Outcome:
+        """Launch, and read what is there."""
+        self._light()
+        if len(self._order.heavy):
+            self._heavy()
+        return self._outcome()
+
+    @cached_property
+    def _table(self) -> torch.Tensor:
+        """High and low parts of E[q_i] and of what is known, and 1. (n_items, 2, width)."""
+        mean = self._told.mean.float()
+        table = torch.zeros((len(mean), 2, self._width), dtype=torch.float16, device=mean.device)
+        high = mean.half()
+        table[:, 0, : self._n], table[:, 1, : self._n] = high, (mean - high.float()).half()
+        table[:, 0, self._n + 1] = 1.0
+        return table
+
+    @cached_property
+    def _wide(self) -> torch.Tensor:
+        """1 for p_u, the unit for weights of known columns, which are in ratings' units. (n,)."""
+        wide = torch.ones(self._n, device=self._doubts.device)
+        wide[self._k :] = self._unit
+        return wide
+
+    @cached_property
+    def _numbers(self) -> tuple[torch.Tensor, ...]:
+        """What is the same for all users: numbers, vectors, basis, weights, crowd."""
+        told, width = self._told, self._width
+        weight, unit = (torch.full_like(told.tau, x) for x in (self._job.weight, self._unit))
+        crowd = told.tau[None, None] if told.unrated is None else told.unrated.moment
+        vectors = torch.ones((2, width), device=told.mean.device)
+        vectors[0, : self._n], vectors[1, : self._n] = told.user_precision, self._wide
+        return (
+            torch.stack((told.tau, weight, unit)).float(),
+            vectors,
+            _square(told.spread.basis, width),
+            _square(told.user_weights[: told.form.n_seen], width),
+            _square(crowd, width),
+        )
+
+    @cached_property
+    def _of_users(self) -> tuple[Any, ...]:
+        """Prior means, what squares and first moments gain, and the stride of the first."""
+        job, unit = self._job, self._unit
+        base = _padded(job.base / self._wide, self._width)
+        extra = self._doubts if job.extra is None else (job.extra / unit**2).float()
+        offset = self._doubts if job.offset is None else _padded(job.offset / unit**2, self._width)
+        return base, extra, offset, self._width if len(base) > 1 else 0
+
+    @cached_property
+    def _lists(self) -> tuple[torch.Tensor, ...]:
+        """Items and ratings."""
+        ratings = self._job.ratings if self._unit == 1.0 else self._job.ratings / self._unit
+        return self._job.users.items, ratings
+
+    @cached_property
+    def _items(self) -> tuple[torch.Tensor, ...]:
+        """The table, numbers of raters, and the spectrum."""
+        told = self._told
+        return self._table, told.n_raters.float(), told.spread.spectrum.float()
+
+    @property
+    def _out(self) -> tuple[torch.Tensor, ...]:
+        return self._job.p, self._known, self._doubts
+
+    @cached_property
+    def _options(self) -> dict[str, Any]:
+        """Everything that kernels are compiled for."""
+        job, form = self._job, self._job.reading.form
+        return {
+            "n": self._n,
+            "k": self._k,
+            "e": self._known.shape[1],
+            "K": self._width,
+            "S": self._rows.shape[1],
+            "BN": BLOCK,
+            "SIZE": self._sums.shape[1],
+            "SEEN": form.n_seen > 0,
+            "RANKS": job.reading.unrated is not None,
+            "EXTRA": job.extra is not None,
+            "FIXED": job.cohort.is_fixed,
+            "LOOK": job.reading.is_look,
+            "ROWS": job.with_rows,
+            "HEAVY": HEAVY,
+            "WIDE": 2 * self._width * len(job.reading.mean) >= 2**31,
+            "FAST": job.ratings.is_cuda,
+        }
+
+    def _run(self, kernel: Any, n_programs: int, *arguments: Any) -> None:
+        """Launch with those of the options that the kernel has."""
+        known, launch = set(kernel.arg_names), LAUNCHES[self._width]
+        options = {name: value for name, value in self._options.items() if name in known}
+        options |= {"num_warps": launch.warps, "num_stages": launch.stages}
+        kernels.launch(kernel, (n_programs,), arguments, **options)
+
+    def _light(self) -> None:
+        """Users whom one program can work through."""
+        job, order, limits = self._job, self._order, _limits(self._job.cohort, self._row_unit)
+        lists = (order.chunks, job.users.indptr, job.users.is_counted.int(), *self._lists)
+        about = (*lists, order.places, *self._items, *self._numbers, *self._of_users)
+        n_programs = len(order.chunks) - 1
+        out = (*self._out, self._sums, self._rows, *limits)
+        self._run(kernels.users_kernel, n_programs, *about, *out)
+
+    def _heavy(self) -> None:
+        """The others, in pieces: sums, posteriors, rows."""
+        job, order, width = self._job, self._order, self._width
+        n_pieces, n_heavy, device = len(order.part_begins), len(order.heavy), job.ratings.device
+        grams = torch.empty((n_pieces, width, width), device=device)
+        shrunk = torch.empty((n_pieces, width), device=device)
+        moments = torch.empty((n_heavy, width + 1, width), device=device)
+        ranges, limits = (order.part_begins, order.part_counts), _limits(job.cohort, self._row_unit)
+        about = (*ranges, *self._lists, *self._items)
+        self._run(kernels.heavy_gram_kernel, n_pieces, *about, grams, shrunk)
+        users = (order.heavy, order.heavy_pieces, job.users.indptr, job.users.is_counted.int())
+        about = (*users, grams, shrunk, *self._numbers, *self._of_users)
+        own = self._sums[len(order.chunks) - 1 :]
+        out = (*self._out, own, moments, *limits[2:])
+        self._run(kernels.heavy_users_kernel, n_heavy, *about, *out)
+        if job.with_rows:
+            lists = (order.part_owners, *ranges, *self._lists, order.places, self._table)
+            out = (moments, self._rows, self._numbers[0], *limits[:2])
+            self._run(kernels.heavy_rows_kernel, n_pieces, *lists, *out)
+
+    def _outcome(self) -> Outcome:
+        """Sums over all programs."""
+        k, n, width = self._k, self._n, self._width
+        kind = None if self._job.cohort.is_fixed else torch.float64
+        sums = self._sums.sum(0, dtype=kind)
+        moment, rest = sums[: width**2].view(width, width), sums[width**2 :].view(-1, width)
+        crowd = rest[3:, :k][:k]
+        is_sound = torch.isfinite(self._table).all() & (self._doubts[0] == 0)
+        vectors = (rest[0, :n], rest[1, :n], rest[2, 0])
+        return Outcome(self._summed(), moment[:k, :k], crowd, *vectors, self._known, is_sound)
+
+    def _summed(self) -> torch.Tensor:
+        """Rows of each item, added in pieces, and pieces added. (n_items, k) float32 or int64."""
+        order, stride, fixed = self._order, self._rows.shape[1], self._job.cohort.is_fixed
+        kind = torch.int64 if fixed else torch.float32
+        sizes = (len(order.piece_begins), len(order.item_pieces) - 1)
+        made = [torch.zeros((n, stride), dtype=kind, device=self._rows.device) for n in sizes]
+        if self._job.with_rows:
+            options = {"S": stride, "WIDTH": 1 << (stride - 1).bit_length(), "FIXED": fixed}
+            options |= {"BN": BLOCK, "num_warps": 2}
+            steps = (
+                (order.piece_begins, order.piece_ends, self._rows, made[0]),
+                (order.item_pieces[:-1], order.item_pieces[1:], *made),
+            )
+            for n, arguments in zip(sizes, steps, strict=True):
+                kernels.launch(kernels.pieces_kernel, (n,), arguments, **options)
+        rows = made[1][:, : self._k]
+        return rows if fixed or self._row_unit == 1.0 else rows * self._row_unit
+
+
+def _padded(values: torch.Tensor, width: int) -> torch.Tensor:
+    """With columns of zeros behind. (n, width) float32."""
+    room = torch.zeros((len(values), width), device=values.device)
+    room[:, : values.shape[1]] = values
+    return room
+
+
+def _square(values: torch.Tensor, width: int) -> torch.Tensor:
+    """With rows and columns of zeros behind. (width, width) float32."""
+    room = torch.zeros((width, width), device=values.device)
+    room[: values.shape[0], : values.shape[1]] = values
+    return room
+
+
+def unit_of(masked: Array) -> float:
+    """1, or, of ratings that float16 would not hold well, a power of two near the largest."""
+    largest = max(float(masked.max(initial=0.0)), -float(masked.min(initial=0.0)))
+    if largest == 0.0 or 2.0**-5 < largest < 2.0**7 or not math.isfinite(largest):
+        return 1.0
+    return float(2.0 ** math.frexp(largest)[1])
+
+
+def programs_on(device: torch.device, n_own: int) -> int:
+    """How many programs go over users at once."""
+    if device.type != "cuda":
+        return 3  # where kernels are interpreted
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    return int(multiprocessors * LAUNCHES[width_of(n_own)].programs)

@@ -1,0 +1,136 @@
+"""What a pass over users is given, and what it gives: tensors, all on one device."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from fedmmf.engines.contract import Cohort
+from fedmmf.solvers.vb.reading import Spread, Unrated
+
+
+@dataclass(frozen=True, eq=False)
+class SomeUsers:
+    """Some users in turn, and their ratings, ordered by user."""
+
+    first: int  # number of the first of them
+    indptr: torch.Tensor  # where each one's ratings begin (n_users + 1,) int64
+    items: torch.Tensor  # (n,) int32
+    masked: torch.Tensor  # (n,) float32
+    levels: torch.Tensor  # (n or 0,) int32
+    mask: torch.Tensor  # (n or 0,) float32
+    profiles: torch.Tensor  # (n_users, d) float64
+    lines: torch.Tensor  # (n_users, m) float64
+    is_member: torch.Tensor  # (n_users,) bool
+
+    @property
+    def n_users(self) -> int:
+        """How many there are."""
+        return len(self.indptr) - 1
+
+    @cached_property
+    def lengths(self) -> torch.Tensor:
+        """How many items each has rated. (n_users,) int64."""
+        return self.indptr[1:] - self.indptr[:-1]
+
+    @cached_property
+    def is_counted(self) -> torch.Tensor:
+        """Who takes part in sums: members with ratings. (n_users,) bool."""
+        return self.is_member & (self.lengths > 0)
+
+    @cached_property
+    def owners(self) -> torch.Tensor:
+        """Whose each rating is. (n,) int64."""
+        everybody = torch.arange(self.n_users, device=self.indptr.device)
+        return torch.repeat_interleave(everybody, self.lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class VbJob:
+    """A pass over some users.
+
+    Attributes:
+        users: of the pass.
+        reading: what was published, a `VbReading` of tensors.
+        ratings: in the place of the masked ratings. (n,) float32
+        extra: what the squares of a user gain besides those of `ratings`; None: nothing.
+            (n_users,) float64
+        base: prior mean of p_u, but for what rated items say. (1 or n_users, n_own) float64
+        offset: what the first moments gain; None: nothing. (n_users, n_own) float64
+        cohort: how rows and totals are bounded and rounded.
+        p: of these users; it is moved in place. (n_users, n_own) float32
+        with_rows: whether there are any; else p alone moves, of everybody.
+    """
+
+    users: SomeUsers
+    reading: Any
+    ratings: torch.Tensor
+    extra: torch.Tensor | None
+    base: torch.Tensor
+    offset: torch.Tensor | None
+    cohort: Cohort
+    p: torch.Tensor
+    with_rows: bool = True
+
+    @property
+    def weight(self) -> float:
+        """Of an unrated item beside a rated one."""
+        return 0.0 if self.reading.unrated is None else self.reading.unrated.weight
+
+    @property
+    def profiles(self) -> torch.Tensor:
+        """Of everybody; who has none is taken for the mean one. (n_users, d)."""
+        own = self.users.profiles
+        return torch.where(own.any(1, keepdim=True), own, self.reading.profile_mean)
+
+    @property
+    def lines(self) -> torch.Tensor:
+        """r_m - f_u(i), the masked rating of an unrated item, as weights of the design. (n, m)."""
+        unrated = self.reading.unrated
+        return self.users.lines if unrated is None else unrated_lines(self.users, unrated)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a pass found: sums over those who are counted, in whole steps where sums are fixed."""
+
+    rows: torch.Tensor  # (n_items, k) float32 or int64
+    moment: torch.Tensor  # of n E[p p^T] (k, k)
+    crowd: torch.Tensor  # of E[p p^T], where unrated items count (k, k)
+    mean: torch.Tensor  # (n_own,)
+    deviation: torch.Tensor  # of E[(p - prior)^2] (n_own,)
+    error: torch.Tensor  # of E[(r - q.p)^2] ()
+    known: torch.Tensor  # what is known of each user (n_users, e)
+    is_sound: torch.Tensor  # whether numbers stayed finite () bool
+
+
+def unrated_lines(users: SomeUsers, unrated: Unrated) -> torch.Tensor:
+    """What an unrated item counts as, less the mask, as weights of the design. (n_users, m)."""
+    lines = -users.lines
+    lines[:, 0] += unrated.value
+    return lines
+
+
+def in_units(reading: Any, unit: float) -> Any:
+    """What was published, as if ratings were divided by `unit`; p_u stays, masks are divided."""
+    k, unrated = reading.form.rank, reading.unrated
+    wide = torch.ones_like(reading.user_precision)
+    wide[k:] = unit  # weights of known columns are in ratings' units, p_u has none
+    mean = reading.mean.clone()
+    mean[:, :k] /= unit
+    weights = reading.user_weights.clone()
+    weights[: reading.form.n_seen] *= unit
+    if unrated is not None:
+        sums = {"moment": unrated.moment / unit**2, "line": unrated.line / unit}
+        unrated = replace(unrated, **sums)
+    return replace(
+        reading,
+        tau=reading.tau / unit**2,
+        user_precision=reading.user_precision * wide**2,
+        user_middle=reading.user_middle / wide,
+        spread=Spread(reading.spread.basis / unit, reading.spread.spectrum),
+        mean=mean,
+        user_weights=weights,
+        unrated=unrated,
+    )

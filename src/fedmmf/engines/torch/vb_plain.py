@@ -1,0 +1,172 @@
+"""The pass over users in plain torch: `VbParty`, for batches of users of like activity.
+
+For devices without kernels of our own. All in float64, since what is slow may as well be exact.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob
+from fedmmf.engines.torch.vb_totals import StepRounding, known_seen
+
+BATCH = 1 << 16  # ratings of a batch, with what it is padded by
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Users of about the same number of ratings."""
+
+    users: torch.Tensor  # (b,)
+    places: torch.Tensor  # of their ratings; 0 where there is none (b, longest)
+    inside: torch.Tensor  # 1 where there is one, else 0 (b, longest) float64
+
+
+def _batches(users: SomeUsers) -> Iterator[_Batch]:
+    lengths, order = users.lengths.sort(stable=True)
+    begin = 0
+    while begin < len(order):
+        longest = lengths[begin:]
+        n = torch.arange(1, len(longest) + 1, device=order.device)
+        n_users = max(int((longest * n <= BATCH).sum()), 1)
+        some = order[begin : begin + n_users]
+        offsets = torch.arange(int(longest[n_users - 1]), device=order.device)
+        inside = offsets < users.lengths[some, None]
+        places = torch.where(inside, users.indptr[some, None] + offsets, 0)
+        yield _Batch(some, places, inside.double())
+        begin += n_users
+
+
+class Plain:
+    """Runs jobs; there is nothing to be worked out before."""
+
+    def order(self, users: SomeUsers, n_items: int) -> None:
+        """Nothing."""
+
+    def run(self, job: VbJob, order: None) -> Outcome:
+        """All users of the job."""
+        return _PlainPass(job).run()
+
+    def outer(self, job: VbJob, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Sum of the products of two vectors of each user that is counted. (x, y)."""
+        steps = StepRounding(job.cohort.total_bound, job.cohort.total_scale)
+        counted = job.users.is_counted[:, None]
+        found = steps.outer((left * counted).double(), right.double())
+        # Whole numbers of what is none are found out, as floating-point sums are by themselves.
+        return torch.where(torch.isfinite(torch.as_tensor(steps.doubt)), found.double(), torch.nan)
+
+
+class _PlainPass:
+    """Works through a job in batches."""
+
+    def __init__(self, job: VbJob) -> None:
+        self._job, self._k = job, job.reading.form.rank
+        form, device = job.reading.form, job.ratings.device
+        like = {"dtype": torch.float64, "device": device}
+        self._steps = StepRounding(job.cohort.total_bound, job.cohort.total_scale)
+        self._known = torch.hstack(
+            (torch.zeros((job.users.n_users, form.n_seen), **like), job.profiles)
+        )
+        kind = torch.int64 if job.cohort.is_fixed else torch.float64
+        self._rows = torch.zeros((len(job.reading.mean), self._k), dtype=kind, device=device)
+        self._moments = torch.zeros((2, self._k, self._k), **like)
+        self._vectors = torch.zeros((2, form.n_own), **like)  # of means, of deviations
+        self._error = torch.zeros((), **like)
+        self._doubt = torch.zeros((), **like)
+
+    def run(self) -> Outcome:
+        """All users."""
+        for batch in _batches(self._job.users):
+            self._one(batch)
+        rows = self._rows if self._job.cohort.is_fixed else self._rows.float()
+        is_sound = torch.isfinite(self._doubt + self._steps.doubt)
+        (moment, crowd), (mean, deviation) = self._moments, self._vectors
+        sums = (moment, crowd, mean, deviation, self._error)
+        return Outcome(rows, *sums, self._known, is_sound)
+
+    def _one(self, batch: _Batch) -> None:
+        """One batch."""
+        job, items = self._job, self._job.users.items[batch.places].long()
+        q = job.reading.mean[items].double() * batch.inside[..., None]  # (b, l, n_own)
+        ratings = job.ratings[batch.places].double() * batch.inside  # (b, l)
+        prior = self._prior(batch, q)
+        first, second, squares = self._evidence(batch, items, q, ratings)
+        precision = job.reading.user_precision
+        spread = _inverse(torch.diag(precision) + second / job.reading.tau)
+        right = precision * prior + first / job.reading.tau
+        mean = (spread @ right[..., None])[..., 0]
+        self._doubt += (mean * 0).sum()
+        is_moved = (job.users.lengths[batch.users] > 0) | (not job.with_rows)
+        job.p[batch.users[is_moved]] = mean[is_moved].float()
+        if job.with_rows:
+            moment = spread + mean[:, :, None] * mean[:, None, :]
+            agreed = 2 * (mean * first).sum(1) - (moment * second).sum((1, 2))
+            self._add_rows(batch, items, self._told(q, ratings, mean, moment))
+            self._add_totals(batch, (mean, prior), moment, squares - agreed)
+
+    def _prior(self, batch: _Batch, q: torch.Tensor) -> torch.Tensor:
+        """Prior means of p_u; what is known is kept. (b, n_own)."""
+        job, some, n_seen = self._job, batch.users, self._job.reading.form.n_seen
+        seen = known_seen(job, q.sum(1), some)
+        self._known[some, :n_seen] = seen
+        base = job.base if len(job.base) == 1 else job.base[some]
+        return base + seen @ job.reading.user_weights[:n_seen]
+
+    def _evidence(
+        self, batch: _Batch, items: torch.Tensor, q: torch.Tensor, ratings: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Sums that decide p_u: first and second moments, and squares."""
+        job, reading, some, weight = self._job, self._job.reading, batch.users, self._job.weight
+        first = (q.mT @ ratings[..., None])[..., 0]
+        raters = reading.n_raters[items][..., None]
+        shrunk = (batch.inside[..., None] / (1.0 + raters * reading.spread.spectrum)).sum(1)
+        second = q.mT @ q + (reading.spread.basis * shrunk[:, None]) @ reading.spread.basis.T
+        squares = ratings.square().sum(1) + (0.0 if job.extra is None else job.extra[some])
+        if reading.unrated is not None and job.offset is not None:
+            first = first + job.offset[some]
+            second = (1 - weight) * second + weight * reading.unrated.moment
+        return first, second, squares
+
+    def _told(
+        self, q: torch.Tensor, ratings: torch.Tensor, mean: torch.Tensor, moment: torch.Tensor
+    ) -> torch.Tensor:
+        """Rows of all ratings of a batch. (b, l, k)."""
+        k = self._k
+        if self._job.reading.is_look:
+            return mean[:, None, :k].expand(-1, ratings.shape[1], -1)
+        left = (1 - self._job.weight) * (q @ moment[:, :, :k])
+        return ratings[..., None] * mean[:, None, :k] - left
+
+    def _add_rows(self, batch: _Batch, items: torch.Tensor, told: torch.Tensor) -> None:
+        cohort = self._job.cohort
+        is_summed = (batch.inside > 0) & self._job.users.is_counted[batch.users, None]
+        told = told[is_summed].float().double()  # as a party would send it
+        self._doubt += (told * 0).sum()
+        if cohort.is_fixed:
+            told = StepRounding(cohort.bound, cohort.scale).of(told)
+        self._rows.index_add_(0, items[is_summed], told)
+
+    def _add_totals(
+        self,
+        batch: _Batch,
+        vectors: tuple[torch.Tensor, torch.Tensor],
+        moment: torch.Tensor,
+        error: torch.Tensor,
+    ) -> None:
+        (mean, prior), k, users = vectors, self._k, self._job.users
+        counted = users.is_counted[batch.users].double()
+        each = counted[:, None, None] * moment[:, :k, :k]
+        told = (users.lengths[batch.users, None, None] * each, each)
+        for place, values in enumerate(told):
+            self._moments[place] += self._steps.of(values).sum(0)
+        deviation = torch.diagonal(moment, dim1=1, dim2=2) - 2 * mean * prior + prior.square()
+        for place, values in enumerate((mean, deviation)):
+            self._vectors[place] += self._steps.of(counted[:, None] * values).sum(0)
+        self._error += self._steps.of(counted * error).sum(0)
+
+
+def _inverse(matrices: torch.Tensor) -> torch.Tensor:
+    """Inverses; not numbers where there are none, which is noticed."""
+    found, failed = torch.linalg.inv_ex(matrices)
+    return torch.where((failed > 0)[:, None, None], torch.nan, found)

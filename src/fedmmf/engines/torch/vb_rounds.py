@@ -1,0 +1,111 @@
+"""Whole rounds of `vb` on one device: everybody's half and the server's, nothing to be copied."""
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import CrowdInput
+from fedmmf.engines.torch.vb import TorchVbCrowd
+from fedmmf.errors import WireError
+from fedmmf.solvers.contract import ItemSums
+from fedmmf.solvers.vb.server import VbServer
+
+_KNOWN: WeakKeyDictionary[CrowdInput, dict[Any, "VbRounds"]] = WeakKeyDictionary()
+
+
+class VbRounds:
+    """Rounds over the same ratings, again and again.
+
+    On a card, a round is recorded after the first one and played from then on, where all of its
+    linear algebra is small; the rounds that look at who rated what are done as they come. Arrays
+    stay where they are, so that another run plays the same record.
+
+    Args:
+        crowd: of all users; its state is that of these rounds.
+    """
+
+    def __init__(self, crowd: TorchVbCrowd) -> None:
+        self._crowd, self._device = crowd, crowd.design.device
+        self._server: VbServer | None = None
+        self._is_sound = crowd.placed(True)
+        self._n_raters = crowd.placed(np.zeros(0))
+        self._is_recorded = self._is_warm = False
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @classmethod
+    def of(cls, given: CrowdInput, device: torch.device, n_pieces: int) -> "VbRounds":
+        """Those of this crowd; the same for every run of an ensemble."""
+        known = _KNOWN.setdefault(given, {})
+        about = (device, n_pieces)
+        if about not in known:
+            known[about] = cls(TorchVbCrowd(given, device, n_pieces))
+        return known[about]
+
+    def begin(self, half: VbServer, n_raters: Array, parties: Mapping[str, Array]) -> "VbRounds":
+        """Start, or go on, from a server's half, which stays as it is, and a crowd's state."""
+        self._crowd.restore(parties)
+        self._is_sound.fill_(True)
+        is_small = self._crowd.stays_on_card and half.is_small()
+        placed = half.on(self._crowd.placed, _linalg(is_small=is_small))
+        counts = self._crowd.placed(np.asarray(n_raters, np.float64))
+        if self._server is None:
+            self._server, self._n_raters, self._is_recorded = placed, counts, is_small
+        else:
+            self._server.take(placed)
+            self._n_raters.copy_(counts)
+        return self
+
+    def one_round(self, t: int) -> None:
+        """Round t, of which nothing is waited for."""
+        server = self._begun()
+        if not self._is_recorded or not self._is_warm or server.is_look:
+            self._is_warm |= not server.is_look
+            self._round(t)
+        elif self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._round(t)
+            self._graph.replay()
+        else:
+            server.count_round()
+            self._graph.replay()
+
+    def _round(self, t: int) -> None:
+        server, cohort = self._begun(), self._crowd.cohort
+        rows, totals, is_sound = self._crowd.sums(server.reading(self._crowd.design), t)
+        if cohort.is_fixed:
+            rows = (rows / cohort.scale).float()
+        sums: Any = (rows, self._n_raters, totals / (cohort.total_scale or 1.0))
+        self._is_sound &= is_sound
+        server.advance_in_place(ItemSums(*sums), t)
+
+    def _begun(self) -> VbServer:
+        if self._server is None:
+            raise RuntimeError("rounds need a beginning")
+        return self._server
+
+    def state(self) -> dict[str, Array]:
+        """The server's; `WireError` where numbers are no longer finite."""
+        if not bool(self._is_sound):
+            raise WireError("the server's numbers lead to an update that is not finite")
+        return {
+            name: np.array(value.cpu().numpy() if isinstance(value, torch.Tensor) else value)
+            for name, value in self._begun().state().items()
+        }
+
+    def parties(self) -> dict[str, Array]:
+        """The crowd's."""
+        return self._crowd.state()
+
+
+def _linalg(*, is_small: bool) -> Any:
+    """Functions that ask nothing of the host, or torch's own."""
+    if not is_small:
+        return torch.linalg
+    from fedmmf.engines.torch.small import SmallLinalg  # needs triton, which cards alone have
+
+    return SmallLinalg()

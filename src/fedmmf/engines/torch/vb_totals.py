@@ -1,0 +1,105 @@
+"""What users' posteriors add to the totals of `vb`."""
+
+from collections.abc import Callable
+
+import torch
+
+from fedmmf.engines.torch.vb_job import Outcome, VbJob
+from fedmmf.solvers.vb.form import pack
+
+BLOCK = 1 << 24  # numbers that are rounded at once
+
+
+class StepRounding:
+    """Bounds and rounds; remembers whether anything was not finite.
+
+    Args:
+        bound: largest absolute number.
+        scale: steps per unit; 0: numbers stay as they are.
+    """
+
+    def __init__(self, bound: float, scale: float) -> None:
+        self._bound, self._scale = bound, scale
+        self.doubt: torch.Tensor | float = 0.0  # or not a number
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """Whole steps, or the values. (...) int64 or float64."""
+        self.doubt = self.doubt + (values * 0).sum()
+        if not self._scale:
+            return values
+        bounded = values.nan_to_num().clip(-self._bound, self._bound)
+        return (bounded * self._scale).round().long()
+
+    def outer(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Sum over users of the steps of a_u b_u^T. (n, x), (n, y) -> (x, y)."""
+        if not self._scale:
+            product = left.T @ right
+            self.doubt = self.doubt + (product * 0).sum()
+            return product
+        shape = (left.shape[1], right.shape[1])
+        total = torch.zeros(shape, dtype=torch.int64, device=left.device)
+        size = max(BLOCK // max(total.numel(), 1), 1)
+        for begin in range(0, len(left), size):
+            some = slice(begin, begin + size)
+            total += self.of(left[some, :, None] * right[some, None, :]).sum(0)
+        return total
+
+
+Outer = Callable[[VbJob, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def totals_of(
+    job: VbJob, found: Outcome, levels: torch.Tensor | None, outer: Outer
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Totals of those who are counted, and whether all of it is finite. (n_totals,), ().
+
+    Args:
+        job: what was worked on.
+        found: in it.
+        levels: what ordered ratings add. (n_users, 3 (n_levels - 1))
+        outer: sums products of two vectors of each user that is counted.
+    """
+    form, cohort, k = job.reading.form, job.cohort, job.reading.form.rank
+    steps = StepRounding(cohort.total_bound, cohort.total_scale)
+    parts = _constant(job) | ({} if levels is None else {"levels": levels})
+    counted = job.users.is_counted.double()[:, None]
+    summed = {name: steps.of(values * counted).sum(0) for name, values in parts.items()}
+    summed |= {
+        "error": found.error,
+        "user_sum": found.mean[:k],
+        "deviation": found.deviation[:k],
+        "joint_sum": found.mean[k:],
+        "joint_deviation": found.deviation[k:],
+        "moment": pack(found.moment),
+    }
+    if len(job.reading.user_weights):
+        moments = outer(job, found.known, job.p[:, :k])
+        moments[:, :1] = 0  # the coordinate that is always 1
+        summed["user_gram"] = pack(outer(job, found.known, found.known))
+        summed["user_moments"] = moments.ravel()
+    if job.reading.unrated is not None:
+        summed["all_moment"] = pack(found.crowd)
+        summed["all_line"] = outer(job, job.p[:, :k], job.lines).ravel()
+    whole = torch.zeros(form.n_totals, dtype=torch.float64, device=counted.device)
+    for name, values in summed.items():
+        whole[form.blocks["totals"].place(name)] = values.double()
+    return whole, torch.isfinite(whole.sum() + steps.doubt)
+
+
+def _constant(job: VbJob) -> dict[str, torch.Tensor]:
+    """What is the same in every round, of each user. (n_users, size) each."""
+    users, unrated = job.users, job.reading.unrated
+    weight = lengths = users.lengths.double()[:, None]
+    if unrated is not None:
+        weight = (1 - unrated.weight) * lengths + unrated.weight * len(job.reading.mean)
+    parts = {"weight": weight, "n_users": torch.ones_like(lengths), "n_ratings": lengths}
+    if job.reading.form.n_profile:
+        has_any = users.profiles.any(1, keepdim=True).double()
+        parts |= {"n_profiled": has_any, "profile_sum": users.profiles}
+    return parts
+
+
+def known_seen(job: VbJob, seen: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
+    """What rated items say of some users: a share of the sum of E[q]. (n, n_seen)."""
+    form, share = job.reading.form, 1.0 / job.users.lengths[some].clip(min=1).double()
+    return (share if form.ranks else share.sqrt())[:, None] * seen[:, : form.n_seen]
