@@ -39,7 +39,7 @@ FLAGS = {
         --item-prior/--no-item-prior=True --profile-prior/--no-profile-prior=True
         --implicit-prior=both --held-out=auto --patience=50
         --objective=rating --likelihood=gaussian --unrated-weight=auto --unrated-value=auto
-        --engine=numba --real=False --checkpoint=None --save=None --report=None""",
+        --engine=numba --device=cuda --pieces=1 --real=False --checkpoint=None --save=None --report=None""",
     "recommend": """
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
         --candidates=None --exclude=None --seen=False --mask=auto --out=None
@@ -94,11 +94,12 @@ FLAGS = {
     "bench session": "--parties=943 --length=33642",
     "bench rounds": """
         --data=ml-100k,ml-1m,lastfm,synthetic:ml-10m --solver=sgd --factors=20 --engine=numba
-        --repeats=50""",
+        --device=cuda --repeats=50""",
     "bench growth": """
         --ratings=1000000,2000000,4000000,8000000,10000054 --items=10000 --per-user=150
-        --solver=sgd,vb --sharing=plain --factors=10 --engine=numba""",
-    "bench strict": "--data=ml-1m --solver=sgd,vb --factors=20 --engine=numba --repeats=15",
+        --solver=sgd,vb --sharing=plain --factors=10 --engine=numba --device=cuda""",
+    "bench strict": """
+        --data=ml-1m --solver=sgd,vb --factors=20 --engine=numba --device=cuda --repeats=15""",
     "bench federation": """
         --data=ml-100k --solver=sgd --factors=20 --signed/--no-signed=False --rounds=3""",
     "bench costs": "--write=False",

@@ -1,0 +1,39 @@
+"""What people are told who ask for a device, with and without torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fedmmf.config import Settings
+from fedmmf.errors import SettingsError
+
+TRAIN = ("train", "--data", "synthetic", "--rounds", "2", "--json")
+
+
+def without_torch(*words):
+    code = "import sys; sys.modules['torch'] = None; from fedmmf.cli import main; main()"
+    order = [sys.executable, "-c", code, *words]
+    return subprocess.run(order, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("words", [(*TRAIN, "--engine", "torch"), ("bench", "engines")])
+def test_without_torch_its_engine_says_how_to_get_it(words):
+    done = without_torch(*words)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "the engine 'torch' needs the package torch" in said
+    assert "pip install 'fedmmf[gpu]'" in said
+    assert "Traceback" not in done.stderr
+
+
+def test_other_engines_need_no_torch():
+    assert without_torch(*TRAIN, "--engine", "numba").returncode == 0
+
+
+@pytest.mark.parametrize("chosen", [{"device": "cpu"}, {"pieces": 2}], ids=str)
+@pytest.mark.parametrize("engine", ["numba", "numpy", "ray"])
+def test_an_engine_without_a_device_takes_none(engine, chosen):
+    with pytest.raises(SettingsError, match=f"needs engine 'torch'; got engine '{engine}'"):
+        Settings.checked(engine=engine, **chosen)
+    assert Settings.checked(engine="torch", **chosen).engine == "torch"
