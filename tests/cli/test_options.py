@@ -39,7 +39,8 @@ FLAGS = {
         --item-prior/--no-item-prior=True --profile-prior/--no-profile-prior=True
         --implicit-prior=both --held-out=auto --patience=50
         --objective=rating --likelihood=gaussian --unrated-weight=auto --unrated-value=auto
-        --engine=numba --device=cuda --pieces=1 --real=False --checkpoint=None --save=None --report=None""",
+        --engine=numba --device=cuda --pieces=1 --real=False --checkpoint=None --save=None
+        --report=None""",
     "recommend": """
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
         --candidates=None --exclude=None --seen=False --mask=auto --out=None

@@ -9,11 +9,23 @@ from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
 
 TRAIN = ("train", "--data", "synthetic", "--rounds", "2", "--json")
+# Not `sys.modules['torch'] = None`: libraries look there for what is loaded.
+WITHOUT = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NoTorch())
+from fedmmf.cli import main
+main()
+"""
 
 
 def without_torch(*words):
-    code = "import sys; sys.modules['torch'] = None; from fedmmf.cli import main; main()"
-    order = [sys.executable, "-c", code, *words]
+    order = [sys.executable, "-c", WITHOUT, *words]
     return subprocess.run(order, capture_output=True, text=True, check=False)
 
 
