@@ -17,9 +17,10 @@ federation-demo: $(INSTALLED)
 test: lint
 	$(BIN)/python -m pytest
 
-# The engine on torch, on the processor and, where there is one, on a card.
+# The engine on torch, on the processor and, where there is one, on a card. Triton's interpreter runs
+# the kernels where there is none.
 test-torch: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch triton
 	$(BIN)/python -m pytest tests/engines tests/bench/test_engines.py
 
 lint: $(INSTALLED)

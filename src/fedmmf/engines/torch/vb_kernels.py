@@ -105,7 +105,7 @@ def _inverse(matrix, n: tl.constexpr, K: tl.constexpr):
     if K <= 32:  # one warp does that faster
         return -_swept(matrix, n, K)
     row, column = tl.arange(0, K)[:, None], tl.arange(0, K)[None, :]
-    for j in tl.static_range(0, (n + 15) // 16):
+    for j in range((n + 15) // 16):
         chosen = (column == 16 * j + tl.arange(0, 16)[:, None]).to(tl.float32)  # (16, K)
         panel = tl.dot(chosen, matrix, input_precision="tf32x3")
         block = tl.dot(panel, tl.trans(chosen), input_precision="tf32x3")
@@ -369,19 +369,19 @@ def outer_kernel(
     j = tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
     total = tl.zeros((WIDTH, WIDTH), tl.int64 if FIXED else tl.float32)
     for step in range(PER):
-        user = program * PER + step
-        is_one = user < n_users
-        counted = tl.load(is_counted + user, mask=is_one, other=0).to(tl.float32)
-        a = tl.load(left + user * left_stride + i, mask=(i < n_left) & is_one, other=0.0)
-        b = tl.load(right + user * right_stride + j, mask=(j < n_right) & is_one, other=0.0)
+        place = program * PER + step
+        user = tl.minimum(place, n_users - 1)  # behind the last one, again and not counted
+        counted = (place < n_users).to(tl.float32) * tl.load(is_counted + user).to(tl.float32)
+        a = tl.load(left + user * left_stride + i, mask=i < n_left, other=0.0)
+        b = tl.load(right + user * right_stride + j, mask=j < n_right, other=0.0)
         product = (counted * a)[:, None] * b[None, :]
         if FIXED:
             total += _rounded(product, total_limit, total_scale).to(tl.int64)
         else:
             total += product
     inside = (i < n_left)[:, None] & (j < n_right)[None, :]
-    place = program * n_left * n_right + i[:, None] * n_right + j[None, :]
-    tl.store(sums + place, total, mask=inside)
+    square = program * n_left * n_right + i[:, None] * n_right + j[None, :]
+    tl.store(sums + square, total, mask=inside)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], **chosen: Any) -> None:

@@ -1,0 +1,106 @@
+"""What `test_torch_kernels` runs where Triton interprets its kernels."""
+
+import sys
+
+import numpy as np
+import torch
+
+from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.torch import vb_fused
+from fedmmf.engines.torch.small import SmallLinalg
+from fedmmf.engines.torch.vb import TorchVbCrowd
+from fedmmf.lists import UserLists
+from fedmmf.solvers.contract import Ground, ItemSums
+from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.vb.server import VbServer
+
+N_USERS, N_ITEMS = 9, 40
+CPU = torch.device("cpu")
+FIXED = Cohort(
+    left_out=np.arange(N_ITEMS) % 7 == 3,
+    members=np.arange(N_USERS) != 4,
+    bound=32.0,
+    scale=2.0**12,
+    total_bound=2.0**16,
+    total_scale=2.0**12,
+)
+PARTS = {  # factors, variant, cohort
+    "plain": (4, write_variant("both", profile=2), Cohort()),
+    "fixed": (4, write_variant("both"), FIXED),
+    "ranking": (4, write_variant("users", design=3), FIXED),
+    "joint": (4, write_variant("both", joint=3), Cohort()),
+    "wide": (33, write_variant("none"), Cohort()),
+    "heavy": (14, write_variant("users"), Cohort()),
+}
+
+
+def given_for(part):
+    factors, variant, cohort = PARTS[part]
+    random, form = np.random.default_rng(0), VbForm.of(factors + 1, variant)
+    lists = [np.flatnonzero(random.random(N_ITEMS) < 0.5) for _ in range(N_USERS)]
+    lists[2] = lists[2][:0]
+    indptr = np.concatenate(([0], np.cumsum([len(items) for items in lists])))
+    items = np.concatenate(lists).astype(np.int32)
+    masked = random.standard_normal(len(items)).astype(np.float32)
+    design = np.column_stack((np.ones(N_ITEMS), random.standard_normal((N_ITEMS, 2))))
+    profiles = random.standard_normal((N_USERS, 2))[:, : form.n_profile]
+    lines = 0.2 * random.standard_normal((N_USERS, 3))[:, : form.n_design]
+    about = (design[:, : form.n_columns], UserLists(indptr, items), masked, profiles, lines)
+    return CrowdInput("vb", form, *about, cohorts=(cohort,))
+
+
+def compare(part):
+    given = given_for(part)
+    (cohort,), design = given.cohorts, given.design[:, : given.form.n_design]
+    stream, none = np.random.default_rng(1), np.zeros((N_ITEMS, 0))
+    ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 20.0, none, design, stream)
+    server = VbServer(given.form, ground, (0.3, 1.0) if given.form.n_design else ())
+    plain = TorchVbCrowd(given, CPU)
+    fused = TorchVbCrowd(given, CPU, 1, vb_fused.Fused.of)
+    for t in (1, 2):
+        public = server.public()
+        expected, found = plain.update(public, t), fused.update(public, t)
+        rows, wanted = found.rows[0], expected.rows[0]
+        if cohort.is_fixed:
+            assert rows.dtype == np.int64
+            assert np.abs(rows - wanted).max() <= 2
+            assert np.mean(rows == wanted) > 0.9
+        else:
+            np.testing.assert_allclose(rows, wanted, rtol=1e-4, atol=2e-5)
+        steps = 2.0 if cohort.is_fixed else 1e-4
+        np.testing.assert_allclose(found.totals[0], expected.totals[0], rtol=1e-4, atol=steps)
+        np.testing.assert_allclose(fused.user_factors, plain.user_factors, rtol=1e-4, atol=1e-5)
+        scale, total_scale = cohort.scale or 1.0, cohort.total_scale or 1.0
+        counts, totals = given.lists.counts(N_ITEMS), expected.totals[0] / total_scale
+        server.advance(ItemSums(wanted / scale, counts, totals), t)
+    plain.settle(server.public(), np.arange(N_USERS))
+    fused.settle(server.public(), np.arange(N_USERS))
+    np.testing.assert_allclose(fused.user_factors, plain.user_factors, rtol=1e-4, atol=1e-5)
+
+
+def compare_small():
+    random, linalg = np.random.default_rng(0), SmallLinalg()
+    for n in (1, 3, 10, 21):
+        x = random.standard_normal((n, 3 * n)) * np.logspace(0, -2, n)[:, None]
+        matrix = torch.tensor(x @ x.T + 1e-3 * np.eye(n))
+        values, vectors = linalg.eigh(matrix)
+        np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), rtol=1e-6)
+        np.testing.assert_allclose(vectors @ torch.diag(values) @ vectors.T, matrix, atol=1e-8)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(n), atol=1e-8)
+        np.testing.assert_allclose(linalg.inv(matrix) @ matrix, np.eye(n), atol=1e-8)
+        factor = linalg.cholesky(matrix)
+        np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), atol=1e-10)
+        right = torch.tensor(random.standard_normal((n, 2)))
+        np.testing.assert_allclose(
+            linalg.solve(matrix, right), np.linalg.solve(matrix, right), rtol=1e-6
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "heavy":
+        vb_fused.HEAVY, vb_fused.HEAVY_PIECE, vb_fused.PIECE = 8, 5, 3
+    if sys.argv[1] == "small matrices":
+        compare_small()
+    else:
+        compare(sys.argv[1])
+    sys.stdout.write("equal\n")
