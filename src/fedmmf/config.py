@@ -162,6 +162,8 @@ class Settings(
         if self.engine in _WITHOUT_DEVICE and (self.device != "cuda" or self.pieces > 1):
             what = f"device {self.device!r}" if self.pieces == 1 else f"pieces {self.pieces}"
             yield f"{what} needs engine 'torch'; got engine {self.engine!r}"
+        if self.pieces > 1 and self.solver != "vb":
+            yield f"pieces needs solver 'vb'; got pieces {self.pieces} and solver {self.solver!r}"
 
     @classmethod
     def checked(cls, **values: Any) -> Self:

@@ -48,4 +48,11 @@ def test_other_engines_need_no_torch():
 def test_an_engine_without_a_device_takes_none(engine, chosen):
     with pytest.raises(SettingsError, match=f"needs engine 'torch'; got engine '{engine}'"):
         Settings.checked(engine=engine, **chosen)
-    assert Settings.checked(engine="torch", **chosen).engine == "torch"
+    assert Settings.checked(engine="torch", solver="vb", **chosen).engine == "torch"
+
+
+def test_pieces_are_of_vb():
+    with pytest.raises(
+        SettingsError, match="pieces needs solver 'vb'; got pieces 2 and solver 'sgd'"
+    ):
+        Settings.checked(engine="torch", pieces=2)

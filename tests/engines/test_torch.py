@@ -1,5 +1,6 @@
 """The engine on torch, where it differs from others: devices, pieces, records, kernels."""
 
+import gc
 import subprocess
 import sys
 from dataclasses import replace
@@ -254,8 +255,22 @@ def test_a_model_is_used_without_torch(small, tmp_path):
     assert done.stdout.strip() == "5"
 
 
+def test_what_is_on_the_device_goes_with_the_run(small):
+    """Nothing of a run stays behind when nobody has it any more."""
+    from fedmmf.engines.torch import vb, vb_rounds
+
+    gc.collect()
+    before = (len(vb._SHARED), len(vb_rounds._KNOWN))
+    run = prepare(small, Settings(solver="vb", engine="torch", device="cpu", factors=3))
+    rounds = run.crowd().rounds(run.coordinator().half)
+    assert (len(vb._SHARED), len(vb_rounds._KNOWN)) == (before[0] + 1, before[1] + 1)
+    del run, rounds
+    gc.collect()
+    assert (len(vb._SHARED), len(vb_rounds._KNOWN)) == before
+
+
 def test_where_it_computes_is_a_setting():
-    engine = engine_of(Settings(engine="torch", device="cpu", pieces=3))
+    engine = engine_of(Settings(engine="torch", device="cpu", solver="vb", pieces=3))
     assert isinstance(engine, DeviceEngine)
     assert (engine.device, engine.n_pieces) == ("cpu", 3)
     assert not isinstance(ENGINES["numba"], DeviceEngine)

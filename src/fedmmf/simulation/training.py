@@ -120,16 +120,17 @@ def _on_device(
     n_new, looked = 0, time.monotonic()
     while rounds is not None and not coordinator.is_finished:
         n_new += 1
-        rounds.one_round(coordinator.round + n_new)
         is_last = coordinator.n_done + n_new == coordinator.rounds
-        if is_last or time.monotonic() - looked >= HOLD_SECONDS:
-            try:
-                coordinator.skip_ahead(n_new, rounds.state())
-            except (WireError, np.linalg.LinAlgError) as error:
-                raise divergence(run.settings, coordinator.round + n_new) from error
-            crowd.take(rounds)
-            after_round(coordinator)
-            n_new, looked = 0, time.monotonic()
+        try:
+            rounds.one_round(coordinator.round + n_new)
+            if not is_last and time.monotonic() - looked < HOLD_SECONDS:
+                continue
+            coordinator.skip_ahead(n_new, rounds.state())
+        except (WireError, np.linalg.LinAlgError) as error:
+            raise divergence(run.settings, coordinator.round + n_new) from error
+        crowd.take(rounds)
+        after_round(coordinator)
+        n_new, looked = 0, time.monotonic()
 
 
 def members_to_arrays(members: Iterable[Member]) -> dict[str, Array]:

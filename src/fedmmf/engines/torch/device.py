@@ -54,16 +54,21 @@ def _complaint(torch: Any) -> str:
 
 
 @contextmanager
-def explained(n_pieces: int) -> Iterator[None]:
-    """Say what to do where the device's memory is too small."""
+def explained(n_pieces: int | None = None) -> Iterator[None]:
+    """Say what to do where the device's memory is too small.
+
+    Args:
+        n_pieces: of users, where there may be more of them.
+    """
     torch = _torch()
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
         free, total = (number / 2**30 for number in torch.cuda.mem_get_info())
         torch.cuda.empty_cache()
-        raise SettingsError(
-            f"the card has {total:.0f} GiB of memory, of which {free:.1f} are free: too little for "
-            f"users in {n_pieces} pieces. Give --pieces {2 * n_pieces} or more, which are on the "
-            "card in turn, or take --engine numba"
-        ) from error
+        said = f"the card has {total:.0f} GiB of memory, of which {free:.1f} are free: too little"
+        more = "Take --engine numba"
+        if n_pieces is not None:
+            said += f" for users in {n_pieces} pieces"
+            more = f"Give --pieces {2 * n_pieces} or more, which are there in turn"
+        raise SettingsError(f"{said}. {more}, or end what else is on the card") from error

@@ -9,7 +9,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Crowd, CrowdInput, Rounds
 from fedmmf.engines.reference import ReferenceCrowd
-from fedmmf.engines.torch.device import explained, found
+from fedmmf.engines.torch.device import found
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,10 @@ class TorchEngine:
         from fedmmf.engines.torch.sgd import TorchSgdCrowd
         from fedmmf.engines.torch.vb import TorchVbCrowd
 
-        with explained(self.n_pieces):
-            if given.solver == "sgd":
-                return TorchSgdCrowd(given, device)
-            if given.solver == "vb" and _is_simple(given):
-                return TorchVbCrowd(given, device, self.n_pieces)
+        if given.solver == "sgd":
+            return TorchSgdCrowd(given, device)
+        if given.solver == "vb" and _is_simple(given):
+            return TorchVbCrowd(given, device, self.n_pieces)
         return ReferenceCrowd(given)
 
     def rounds(
@@ -50,10 +49,8 @@ class TorchEngine:
             return None
         from fedmmf.engines.torch.vb_rounds import VbRounds
 
-        with explained(self.n_pieces):
-            return VbRounds.of(given, found(self.device), self.n_pieces).begin(
-                half, n_raters, parties
-            )
+        rounds = VbRounds.of(given, found(self.device), self.n_pieces)
+        return rounds.begin(half, n_raters, parties)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> Any:
         """Masks in batches of users."""

@@ -15,6 +15,7 @@ import torch
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, require_finite
+from fedmmf.engines.torch.device import explained
 from fedmmf.lists import UserLists
 from fedmmf.solvers import sgd
 from fedmmf.solvers.contract import Public
@@ -286,6 +287,10 @@ class TorchSgdCrowd:
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
         """Both passes of round t; the totals are for the mean of all p_u."""
+        with explained():
+            return self._updated(public, t)
+
+    def _updated(self, public: Public, t: int) -> CrowdUpdate:
         plan, q = sgd.SgdPlan.of(public), self._tensor(public.item_factors)
         self._move(q, plan, t)
         errors = torch.empty_like(self._masked)

@@ -13,6 +13,7 @@ import torch
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import CrowdInput, CrowdUpdate
+from fedmmf.engines.torch.device import explained
 from fedmmf.engines.torch.vb_job import SomeUsers, VbJob
 from fedmmf.engines.torch.vb_plain import Plain
 from fedmmf.engines.torch.vb_ratings import ordered, unrated_here
@@ -54,10 +55,11 @@ class TorchVbCrowd:
     ) -> None:
         if not isinstance(given.form, VbForm):
             raise TypeError("vb has forms of its own")
-        self._given, self._form, self._device = given, given.form, device
+        # Not all that was given: what is shared lives as long as that does.
+        self._form, self._device, self._host_design = given.form, device, given.design
         (self.cohort,) = given.cohorts
         self.design = self.placed(given.design)
-        self._kernels, self._pieces = self._shared(n_pieces, kernels or _kernels_for)
+        self._kernels, self._pieces = self._shared(given, n_pieces, kernels or _kernels_for)
         start = np.tile(starting_user(given.form), (given.lists.n_users, 1))
         self._p, self._n_looks = torch.as_tensor(start, device=device), 0
         left_out = self.cohort.left_out
@@ -65,17 +67,22 @@ class TorchVbCrowd:
         self._here: dict[tuple[Any, ...], Any] = {}  # ratings where unrated items count, as told
 
     def _shared(
-        self, n_pieces: int, kernels: Callable[[CrowdInput, torch.device], Any]
+        self, given: CrowdInput, n_pieces: int, kernels: Callable[[CrowdInput, torch.device], Any]
     ) -> tuple[Any, list[Piece]]:
         """What runs over the same ratings share: an ensemble's are on the card once."""
-        given, device = self._given, self._device
-        known = _SHARED.setdefault(given, {})
-        about = (device, n_pieces, kernels)
+        known, about = _SHARED.setdefault(given, {}), (self._device, n_pieces, kernels)
         if about not in known:
-            made = kernels(given, device)
-            pieces = [self._piece(made, users) for users in _cut(given, n_pieces)]
-            known[about] = made, pieces
+            made = kernels(given, self._device)
+            with explained(n_pieces):
+                known[about] = made, list(self._made_pieces(given, n_pieces, made))
         return known[about]
+
+    def _made_pieces(self, given: CrowdInput, n_pieces: int, kernels: Any) -> Iterator[Piece]:
+        """One after the other, so that several are never on the device together."""
+        for users in _cut(given, n_pieces):
+            here = moved(users, self._device)
+            piece = Piece(here, kernels.order(here, given.n_items))
+            yield piece if users.n_users == given.lists.n_users else _kept(piece)
 
     def placed(self, array: Any) -> torch.Tensor:
         """A copy on the device."""
@@ -85,11 +92,6 @@ class TorchVbCrowd:
     def stays_on_card(self) -> bool:
         """Whether all ratings do, so that a round needs nothing of the host."""
         return self._device.type == "cuda" and len(self._pieces) == 1
-
-    def _piece(self, kernels: Any, users: SomeUsers) -> Piece:
-        here = moved(users, self._device)
-        piece = Piece(here, kernels.order(here, self._given.n_items))
-        return piece if len(here.indptr) > self._given.lists.n_users else _kept(piece)
 
     @property
     def user_factors(self) -> Array:
@@ -102,7 +104,7 @@ class TorchVbCrowd:
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
         """Posteriors, and the sums of what everybody sends."""
-        reading = moved(VbReading.of(self._form, public, self._given.design), self._device)
+        reading = moved(VbReading.of(self._form, public, self._host_design), self._device)
         rows, totals, is_sound = self.sums(reading, t)
         if not bool(is_sound):
             raise WireError("the server's numbers lead to an update that is not finite")
@@ -112,7 +114,8 @@ class TorchVbCrowd:
         """Rows and totals of round t, and whether they are finite; all on the device."""
         self._n_looks = looked(self._n_looks, reading)
         is_ordered = self._form.n_levels > 0 and t > BEGINS_AFTER
-        found = [self._pass(piece, reading, is_ordered) for piece in self._in_turn()]
+        with explained(len(self._pieces)):
+            found = [self._pass(piece, reading, is_ordered) for piece in self._in_turn()]
         rows, totals, is_sound = found[0]
         for more_rows, more_totals, is_also in found[1:]:
             rows, totals, is_sound = rows + more_rows, totals + more_totals, is_sound & is_also
@@ -158,12 +161,13 @@ class TorchVbCrowd:
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors: the same posterior."""
-        reading = moved(VbReading.of(self._form, public, self._given.design), self._device)
+        reading = moved(VbReading.of(self._form, public, self._host_design), self._device)
         before, chosen = self._p.clone(), self.placed(users).long()
-        for turn in range(1 + SETTLING * bool(self._form.n_levels)):
-            for piece in self._in_turn():
-                job, _ = self._job(piece.users, reading, is_ordered=turn > 0)
-                self._kernels.run(replace(job, with_rows=False), piece.order)
+        with explained(len(self._pieces)):
+            for turn in range(1 + SETTLING * bool(self._form.n_levels)):
+                for piece in self._in_turn():
+                    job, _ = self._job(piece.users, reading, is_ordered=turn > 0)
+                    self._kernels.run(replace(job, with_rows=False), piece.order)
         before[chosen] = self._p[chosen]
         self._p[...] = before
 

@@ -81,7 +81,10 @@ class VbRounds:
             rows = (rows / cohort.scale).float()
         sums: Any = (rows, self._n_raters, totals / (cohort.total_scale or 1.0))
         self._is_sound &= is_sound
-        server.advance_in_place(ItemSums(*sums), t)
+        try:
+            server.advance_in_place(ItemSums(*sums), t)
+        except torch.linalg.LinAlgError as error:  # numpy's has another name
+            raise np.linalg.LinAlgError(str(error)) from None
 
     def _begun(self) -> VbServer:
         if self._server is None:
