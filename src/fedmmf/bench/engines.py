@@ -17,9 +17,8 @@ import numpy as np
 import torch
 
 from fedmmf.arrays import Array
-from fedmmf.bench.engine_cases import BILLION, ML_32M, EngineCase, from_file, synthetic
+from fedmmf.bench.engine_cases import BILLION, ML_32M, EngineCase, TestedPairs, from_file, synthetic
 from fedmmf.engines.contract import Cohort
-from fedmmf.engines.torch.scores import pair_scores
 from fedmmf.engines.torch.vb_fused import width_of
 from fedmmf.engines.torch.vb_rounds import VbRounds
 from fedmmf.solvers.vb.form import VbForm
@@ -58,6 +57,7 @@ class EngineRow:
     share_of_limit: float
     limited_by: str
     rmse: float | None = None
+    ndcg_at_10: float | None = None  # where items are ranked
 
 
 def card_of(device: torch.device) -> CardFacts:
@@ -128,41 +128,68 @@ def measured(
 
     seconds = _seconds(again, device, 3)
     rounds.state()  # which looks whether numbers stayed finite
-    return _row(case, card, sums, (case.rounds, seconds, first))
+    return told(_row(case, card, sums, (case.rounds, seconds, first)))
+
+
+def told(row: EngineRow) -> EngineRow:
+    """The same row; people who wait see it."""
+    sys.stderr.write(f"{row.case}, k={row.factors}, {row.sums}: {row.round_ms:.2f} ms a round\n")
+    return row
 
 
 def whole(case: EngineCase, device: torch.device, card: CardFacts) -> EngineRow:
     """All runs of a packed case, averaged, from ratings on the host to predictions."""
     torch.cuda.reset_peak_memory_stats(device)
-    times, predicted = [], np.zeros(0)
+    times = []
     for _ in range(4):  # the first compiles
         fresh = replace(case, given=replace(case.given))  # nothing is known of it
         began = time.perf_counter()
-        predicted = _predicted(fresh, device)
+        runs = _trained(fresh, device)
         times.append(time.perf_counter() - began)
-    rmse = None
-    if case.tested is not None:
-        rmse = float(np.sqrt(np.mean(np.square(case.tested.ratings - predicted))))
     rounds = case.rounds * len(case.halves)
     sums = "fixed" if case.given.cohorts[0].is_fixed else "plain"
     row = _row(case, card, sums, (rounds, sorted(times[1:])[1], times[0]))
-    return replace(row, rmse=rmse)
+    return told(row if case.tested is None else _tested(case, case.tested, runs, row))
 
 
-def _predicted(case: EngineCase, device: torch.device) -> Array:
-    """Train all runs; the mean of what they say of tested ratings. (n,)."""
-    tested, total = case.tested, np.zeros(0 if case.tested is None else len(case.tested.users))
+Run = tuple[Array, Array]  # q_i and what is known of items, p_u (n_items, n_own), (n_users, n_own)
+
+
+def _trained(case: EngineCase, device: torch.device) -> list[Run]:
+    """Train all runs, and copy what they found to the host."""
+    known, runs = case.given.design[:, : case.given.form.n_joint], []
     for number in range(len(case.halves)):
         rounds = _rounds(case, device, number)
         for t in range(1, case.rounds + 1):
             rounds.one_round(t)
-        found, p = rounds.state()["mean"], rounds.parties()["value"]
-        if tested is not None:
-            q = np.hstack((found, case.given.design[:, : case.given.form.n_joint]))
-            total += pair_scores(tested.users, tested.items, p, q, device)
-    if tested is None:
-        return total
-    return np.clip(total / len(case.halves) + tested.mask, *tested.scale)
+        found = rounds.state()["mean"]
+        runs.append((np.hstack((found, known)), rounds.parties()["value"]))
+    return runs
+
+
+def _tested(case: EngineCase, tested: TestedPairs, runs: list[Run], row: EngineRow) -> EngineRow:
+    """The row with what the runs' mean is worth."""
+    if case.given.form.n_design:
+        return replace(row, ndcg_at_10=ndcg_at_10(case, tested, runs))
+    pairs = [np.einsum("nk,nk->n", q[tested.items], p[tested.users]) for q, p in runs]
+    predicted = np.clip(np.mean(pairs, axis=0) + tested.mask, *tested.scale)
+    return replace(row, rmse=float(np.sqrt(np.mean(np.square(tested.ratings - predicted)))))
+
+
+def ndcg_at_10(case: EngineCase, tested: TestedPairs, runs: list[Run]) -> float:
+    """Of users with relevant items, ratings in the upper quarter of the scale, in the test part."""
+    given, (low, high) = case.given, tested.scale.tolist()
+    scores = given.lines @ given.design.T + np.mean([p @ q.T for q, p in runs], axis=0)
+    scores[given.lists.users, given.lists.items] = -np.inf
+    is_relevant = np.zeros(scores.shape, bool)
+    is_good = tested.ratings >= low + 0.75 * (high - low)
+    is_relevant[tested.users[is_good], tested.items[is_good]] = True
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+    gains = 1.0 / np.log2(np.arange(2, 12))
+    found = (np.take_along_axis(is_relevant, best, axis=1) * gains).sum(axis=1)
+    n_relevant = is_relevant.sum(axis=1)
+    ideal = np.concatenate(([0.0], np.cumsum(gains)))[np.minimum(n_relevant, 10)]
+    return float(np.mean(found[n_relevant > 0] / ideal[n_relevant > 0]))
 
 
 def _row(
@@ -224,8 +251,8 @@ def main(arguments: list[str]) -> None:
     rows = [whole(from_file(Path(name)), device, card) for name in arguments if name[:2] != "--"]
     if "--only-files" not in arguments:
         rows += synthetic_rows(device, card, is_quick="--quick" in arguments)
-    told = {"card": asdict(card), "rows": [asdict(row) for row in rows]}
-    sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    found = {"card": asdict(card), "rows": [asdict(row) for row in rows]}
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

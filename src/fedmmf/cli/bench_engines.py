@@ -32,6 +32,7 @@ _ROWS: Columns = {
     "limit by": lambda row: row.limited_by,
     "share": lambda row: f"{row.share_of_limit:.0%}",
     "RMSE": lambda row: maybe(row.rmse, ".4f"),
+    "nDCG@10": lambda row: maybe(row.ndcg_at_10, ".4f"),
 }
 
 
