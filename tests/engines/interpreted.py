@@ -94,6 +94,27 @@ def compare_small():
         np.testing.assert_allclose(
             linalg.solve(matrix, right), np.linalg.solve(matrix, right), rtol=1e-6
         )
+    compare_spectra(random, linalg)
+
+
+def compare_spectra(random, linalg):
+    """Values that are far apart, near to each other, or the same: (n A + 1)^-1 is what counts."""
+    spectra = (
+        np.array([5.0] + 10 * [1e-4]),
+        np.logspace(1, -6, 11),
+        1 + 1e-6 * np.arange(21),
+        np.ones(12),
+        np.concatenate((np.ones(3), np.zeros(18))),
+    )
+    for spectrum in spectra:
+        turn = np.linalg.qr(random.standard_normal((len(spectrum), len(spectrum))))[0]
+        matrix = (turn * spectrum) @ turn.T
+        values, vectors = linalg.eigh(torch.tensor(0.5 * (matrix + matrix.T)))
+        values, vectors = values.numpy(), vectors.numpy()
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(spectrum)), atol=1e-8)
+        for n in (1, 100, 1e5):
+            found = (vectors / (1 + n * values.clip(0))) @ vectors.T
+            np.testing.assert_allclose(found, (turn / (1 + n * spectrum)) @ turn.T, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def _packages() -> tuple[Facts, Facts]:
         elif name != "fedmmf" and extra[1] in extras:
             extras[extra[1]]["packages"][name] = _version(name)
     for about in extras.values():
-        about["installed"] = all(about["packages"].values())
+        about["installed"] = bool(about["packages"]) and all(about["packages"].values())
     return needed, extras
 
 

@@ -175,8 +175,8 @@ class Coordinator:
     def skip_ahead(self, n_rounds: int, half: Mapping[str, Array]) -> None:
         """Take over what so many rounds have made of the half elsewhere; nothing was held out."""
         before = self._half.state()
-        self._half.restore(half)
         try:
+            self._half.restore(half)
             public = self._half.public()
             self._require_sound(public)
         except (ArithmeticError, np.linalg.LinAlgError, WireError):

@@ -26,6 +26,7 @@ from fedmmf.sums.costs import Cost
 from fedmmf.wire import Layout
 
 CHECKPOINT_SECONDS = 10.0  # between two files
+_WHERE = {"device", "pieces"}  # settings that change where a run computes, and not what
 HOLD_SECONDS = 0.5  # between two copies in memory: how much work an interrupt may cost
 
 
@@ -116,7 +117,10 @@ def _on_device(
     after_round: Callable[[Coordinator], None],
 ) -> None:
     """Do all rounds where the engine can do them by itself, and look at them now and then."""
-    rounds = crowd.rounds(coordinator.half)
+    try:
+        rounds = crowd.rounds(coordinator.half)
+    except np.linalg.LinAlgError as error:
+        raise divergence(run.settings, coordinator.round + 1) from error
     n_new, looked = 0, time.monotonic()
     while rounds is not None and not coordinator.is_finished:
         n_new += 1
@@ -171,7 +175,7 @@ class _Keeper:
         self._kept = kept
         self._meta = {
             "kind": "checkpoint",
-            "settings": settings.model_dump(),
+            "settings": settings.model_dump(exclude=_WHERE),
             "ratings": ratings.fingerprint,
         }
         self._written, self._held = time.monotonic(), -math.inf

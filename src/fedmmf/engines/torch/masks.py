@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fedmmf.arrays import Array
+from fedmmf.engines.torch.device import explained
 from fedmmf.lists import UserLists
 from fedmmf.masks.models import (
     MaskFamily,
@@ -192,13 +193,15 @@ class TorchRunner:
             self._progress(len(indptr) - 1)
             return
         lengths = np.diff(indptr)
-        trainer = _Trainer(family, tuple(given), theta.shape[1], self._device)
+        with explained():
+            trainer = _Trainer(family, tuple(given), theta.shape[1], self._device)
         self._progress(int(np.count_nonzero(lengths == 0)))
         for users in _batches(lengths, trainer.entries_of):
-            batch = trainer.batch(indptr, users)
-            rows = torch.tensor(chosen[users], device=self._device)
-            predicted = torch.zeros_like(batch.y)
-            parameters = trainer.fit(batch, rows, predicted)
+            with explained():
+                batch = trainer.batch(indptr, users)
+                rows = torch.tensor(chosen[users], device=self._device)
+                predicted = torch.zeros_like(batch.y)
+                parameters = trainer.fit(batch, rows, predicted)
             theta[users], chosen[users] = parameters[..., 0].cpu().numpy(), rows.cpu().numpy()
             batch.write(batch.x @ parameters[:, None], fitted)
             batch.write(predicted, held_out)

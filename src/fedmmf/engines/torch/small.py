@@ -11,6 +11,7 @@ import triton.language as tl
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
+CLEAR = 0.01  # of a gap between eigenvalues, what is left between their vectors at most
 SWEEPS = 6  # of Jacobi's rotations, over all pairs: then float32 has no more to give
 
 
@@ -79,6 +80,7 @@ def jacobi_kernel(matrix, out, n, n_turns, K: tl.constexpr):
         rotation = tl.where(row == column, cosine[None, :], rotation)
         a = tl.dot(a, rotation, input_precision="ieee")
         a = tl.dot(tl.trans(rotation), a, input_precision="ieee")
+        a = 0.5 * (a + tl.trans(a))  # or both rows of a pair would turn by other angles
         turned = tl.dot(turned, rotation, input_precision="ieee")
     tl.store(out + row * n + column, turned.to(tl.float64), mask=inside)
 
@@ -100,9 +102,7 @@ class SmallLinalg:
 
     def eigh(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Eigenvalues, in no order, and vectors of a symmetric matrix. (n,), (n, n)."""
-        vectors = self._run(jacobi_kernel, matrix, SWEEPS)
-        _, vectors = _refined(matrix, vectors)
-        return _refined(matrix, vectors)
+        return _refined(matrix, self._run(jacobi_kernel, matrix, SWEEPS))
 
     @staticmethod
     def _run(kernel: object, matrix: torch.Tensor, sweeps: int = 0) -> torch.Tensor:
@@ -115,16 +115,24 @@ class SmallLinalg:
 
 
 def _refined(matrix: torch.Tensor, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eigenvalues and vectors with twice the digits, by one step of Ogita and Aishima (2018).
+    """Eigenvalues and vectors from what float32 knows of the latter.
 
-    Iterative refinement for symmetric eigenvalue decomposition, algorithm 1.
+    They are made orthonormal, and turned twice more as perturbation theory has it, but for pairs
+    whose values are so near to each other that any turn of these will do.
     """
-    lack = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device) - vectors.T @ vectors
-    turned = vectors.T @ matrix @ vectors
-    values = torch.diagonal(turned) / (1.0 - torch.diagonal(lack))
-    gap = values[None, :] - values[:, None]
-    rest = turned - torch.diag(values)
-    near = 2.0 * (rest.norm() + matrix.norm() * lack.norm())
-    is_near = gap.abs() <= near
-    moved = torch.where(is_near, 0.5 * lack, (turned + values * lack) / gap.masked_fill(is_near, 1))
-    return values, vectors + vectors @ moved
+    vectors = _orthonormal(_orthonormal(vectors))
+    for _ in range(2):
+        turned = vectors.T @ matrix @ vectors
+        values = torch.diagonal(turned)
+        gap = values[None, :] - values[:, None]
+        is_clear = turned.abs() < CLEAR * gap.abs()
+        turn = torch.where(is_clear, turned / torch.where(is_clear, gap, 1.0), 0.0)
+        vectors = _orthonormal(_orthonormal(vectors + vectors @ turn))
+    return torch.diagonal(vectors.T @ matrix @ vectors), vectors
+
+
+def _orthonormal(vectors: torch.Tensor) -> torch.Tensor:
+    """Half as far from orthonormal in digits: a step of Newton and Schulz."""
+    lack = -vectors.T @ vectors
+    torch.diagonal(lack).add_(1.0)
+    return vectors + 0.5 * vectors @ lack

@@ -1,16 +1,15 @@
 """The pass over users by the kernels: what they read, where they write, how they are launched."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.engines.torch import vb_kernels as kernels
 from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob, in_units
+from fedmmf.errors import SettingsError
 
 HEAVY = 8192  # ratings of a user that one program works through, at most
 HEAVY_PIECE = 512  # ratings of one with more that a program takes
@@ -72,8 +71,7 @@ class Order:
         heavy = torch.nonzero(users.lengths > HEAVY)[:, 0]
         counts = torch.bincount(users.items, minlength=n_items)
         item_begins = _begins(counts)
-        owners, begins, ends, item_pieces = _cut(item_begins[:-1], counts, PIECE)
-        del owners
+        _, begins, ends, item_pieces = _cut(item_begins[:-1], counts, PIECE)
         sizes = users.lengths[heavy]
         parts, part_begins, part_ends, heavy_pieces = _cut(users.indptr[heavy], sizes, HEAVY_PIECE)
         return cls(
@@ -134,18 +132,17 @@ class Fused:
     """Runs jobs over the same users again and again.
 
     Args:
-        unit: what ratings are divided by inside, a power of two: float16 has a narrow range.
         n_programs: of the pass over users.
     """
 
-    def __init__(self, unit: float, n_programs: int) -> None:
-        self._unit, self._n_programs = unit, n_programs
+    def __init__(self, n_programs: int) -> None:
+        self._n_programs = n_programs
         self._buffer = torch.empty(0)
 
     @classmethod
     def of(cls, given: CrowdInput, device: torch.device) -> "Fused":
         """For what users train on."""
-        return cls(unit_of(given.masked_ratings), programs_on(device, given.form.n_own))
+        return cls(programs_on(device, given.form.n_own))
 
     def order(self, users: SomeUsers, n_items: int) -> Order:
         """Where things are."""
@@ -153,7 +150,7 @@ class Fused:
 
     def run(self, job: VbJob, order: Order) -> Outcome:
         """All users of the job."""
-        return _FusedPass(job, order, self._unit, self._rows(job)).run()
+        return _FusedPass(job, order, self._rows(job)).run()
 
     def outer(self, job: VbJob, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Sum of the products of two vectors of each user that is counted. (x, y)."""
@@ -163,7 +160,7 @@ class Fused:
         sums = torch.zeros(shape, dtype=kind, device=left.device)
         vectors = (left.float(), right.float())
         sizes = (n_users, *shape[1:], vectors[0].stride(0), vectors[1].stride(0))
-        limits = _limits(job.cohort, 1.0)[2:]
+        limits = _limits(job.cohort)[1:]
         grid = (shape[0], -(-shape[1] // SQUARE), -(-shape[2] // SQUARE))
         arguments = (*vectors, job.users.is_counted.int(), sums, *sizes, *limits)
         options = {"PER": PER, "WIDTH": SQUARE, "FIXED": fixed}
@@ -181,22 +178,23 @@ class Fused:
         return rows.view(torch.int32) if job.cohort.is_fixed else rows
 
 
-def _limits(cohort: Cohort, unit: float) -> tuple[float, float, float, float]:
-    """Bounds in steps, and steps per unit, of rows and of totals."""
+def _limits(cohort: Cohort) -> tuple[float, float, float]:
+    """Bounds of rows and of totals in steps, and steps per unit of the latter."""
     if not cohort.is_fixed:
-        return 0.0, 0.0, 0.0, 0.0
-    rows = (cohort.bound * cohort.scale, cohort.scale * unit)
-    return *rows, cohort.total_bound * cohort.total_scale, cohort.total_scale
+        return 0.0, 0.0, 0.0
+    rows, totals = cohort.bound * cohort.scale, cohort.total_bound * cohort.total_scale
+    return rows, totals, cohort.total_scale
 
 
 class _FusedPass:
-    def __init__(self, job: VbJob, order: Order, unit: float, rows: torch.Tensor) -> None:
-        self._job, self._order, self._unit, self._rows = job, order, unit, rows
+    def __init__(self, job: VbJob, order: Order, rows: torch.Tensor) -> None:
+        self._job, self._order, self._rows = job, order, rows
         form, device = job.reading.form, job.ratings.device
         self._k, self._n, self._width = form.rank, form.n_own, width_of(form.n_own)
-        self._told = job.reading if unit == 1.0 else in_units(job.reading, unit)
+        self._unit = unit_of(job.reading.mean[:, : self._k])
+        self._told = in_units(job.reading, self._unit)
         # Gradients have the unit of ratings; rows of a look are p_u, which has none.
-        self._row_unit = 1.0 if job.reading.is_look else unit
+        self._row_unit = torch.ones_like(self._unit) if job.reading.is_look else self._unit
         seen = torch.zeros((job.users.n_users, form.n_seen), device=device)
         self._known = torch.hstack((seen, job.profiles.float()))
         self._doubts = torch.zeros(1, device=device)
@@ -234,12 +232,13 @@ class _FusedPass:
     def _numbers(self) -> tuple[torch.Tensor, ...]:
         """What is the same for all users: numbers, vectors, basis, weights, crowd."""
         told, width = self._told, self._width
-        weight, unit = (torch.full_like(told.tau, x) for x in (self._job.weight, self._unit))
+        weight = torch.full_like(told.tau, self._job.weight)
+        steps = self._row_unit * self._job.cohort.scale
         crowd = told.tau[None, None] if told.unrated is None else told.unrated.moment
         vectors = torch.ones((2, width), device=told.mean.device)
         vectors[0, : self._n], vectors[1, : self._n] = told.user_precision, self._wide
         return (
-            torch.stack((told.tau, weight, unit)).float(),
+            torch.stack((told.tau, weight, self._unit, steps, 1.0 / self._unit)).float(),
             vectors,
             _square(told.spread.basis, width),
             _square(told.user_weights[: told.form.n_seen], width),
@@ -255,11 +254,10 @@ class _FusedPass:
         offset = self._doubts if job.offset is None else _padded(job.offset / unit**2, self._width)
         return base, extra, offset, self._width if len(base) > 1 else 0
 
-    @cached_property
+    @property
     def _lists(self) -> tuple[torch.Tensor, ...]:
         """Items and ratings."""
-        ratings = self._job.ratings if self._unit == 1.0 else self._job.ratings / self._unit
-        return self._job.users.items, ratings
+        return self._job.users.items, self._job.ratings
 
     @cached_property
     def _items(self) -> tuple[torch.Tensor, ...]:
@@ -303,7 +301,7 @@ class _FusedPass:
 
     def _light(self) -> None:
         """Users whom one program can work through."""
-        job, order, limits = self._job, self._order, _limits(self._job.cohort, self._row_unit)
+        job, order, limits = self._job, self._order, _limits(self._job.cohort)
         lists = (order.chunks, job.users.indptr, job.users.is_counted.int(), *self._lists)
         about = (*lists, order.places, *self._items, *self._numbers, *self._of_users)
         n_programs = len(order.chunks) - 1
@@ -317,17 +315,17 @@ class _FusedPass:
         grams = torch.empty((n_pieces, width, width), device=device)
         shrunk = torch.empty((n_pieces, width), device=device)
         moments = torch.empty((n_heavy, width + 1, width), device=device)
-        ranges, limits = (order.part_begins, order.part_counts), _limits(job.cohort, self._row_unit)
-        about = (*ranges, *self._lists, *self._items)
+        ranges, limits = (order.part_begins, order.part_counts), _limits(job.cohort)
+        about = (*ranges, *self._lists, *self._items, self._numbers[0])
         self._run(kernels.heavy_gram_kernel, n_pieces, *about, grams, shrunk)
         users = (order.heavy, order.heavy_pieces, job.users.indptr, job.users.is_counted.int())
         about = (*users, grams, shrunk, *self._numbers, *self._of_users)
         own = self._sums[len(order.chunks) - 1 :]
-        out = (*self._out, own, moments, *limits[2:])
+        out = (*self._out, own, moments, *limits[1:])
         self._run(kernels.heavy_users_kernel, n_heavy, *about, *out)
         if job.with_rows:
             lists = (order.part_owners, *ranges, *self._lists, order.places, self._table)
-            out = (moments, self._rows, self._numbers[0], *limits[:2])
+            out = (moments, self._rows, self._numbers[0], limits[0])
             self._run(kernels.heavy_rows_kernel, n_pieces, *lists, *out)
 
     def _outcome(self) -> Outcome:
@@ -357,7 +355,7 @@ class _FusedPass:
             for n, arguments in zip(sizes, steps, strict=True):
                 kernels.launch(kernels.pieces_kernel, (n,), arguments, **options)
         rows = made[1][:, : self._k]
-        return rows if fixed or self._row_unit == 1.0 else rows * self._row_unit
+        return rows if fixed else rows * self._row_unit.float()
 
 
 def _padded(values: torch.Tensor, width: int) -> torch.Tensor:
@@ -374,16 +372,21 @@ def _square(values: torch.Tensor, width: int) -> torch.Tensor:
     return room
 
 
-def unit_of(masked: Array) -> float:
-    """1, or, of ratings that float16 would not hold well, a power of two near the largest."""
-    largest = max(float(masked.max(initial=0.0)), -float(masked.min(initial=0.0)))
-    if largest == 0.0 or 2.0**-5 < largest < 2.0**7 or not math.isfinite(largest):
-        return 1.0
-    return float(2.0 ** math.frexp(largest)[1])
+def unit_of(mean: torch.Tensor) -> torch.Tensor:
+    """1, or a power of two near the largest factor, where float16 would not hold it well. ()."""
+    largest = mean.abs().amax().double()
+    near = torch.exp2(torch.frexp(largest)[1].double())
+    is_usual = (largest > 2.0**-5) & (largest < 2.0**7) | (largest == 0) | ~largest.isfinite()
+    return torch.where(is_usual, torch.ones_like(near), near)
 
 
 def programs_on(device: torch.device, n_own: int) -> int:
     """How many programs go over users at once."""
+    if width_of(n_own) not in LAUNCHES:
+        raise SettingsError(
+            f"kernels for a card have room for {max(LAUNCHES) - 2} factors and columns of masks "
+            f"together; got {n_own}. Take fewer --factors, --mask-fit alone or --device cpu"
+        )
     if device.type != "cuda":
         return 3  # where kernels are interpreted
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count

@@ -112,7 +112,7 @@ def unrated_lines(users: SomeUsers, unrated: Unrated) -> torch.Tensor:
     return lines
 
 
-def in_units(reading: Any, unit: float) -> Any:
+def in_units(reading: Any, unit: torch.Tensor) -> Any:
     """What was published, as if ratings were divided by `unit`; p_u stays, masks are divided."""
     k, unrated = reading.form.rank, reading.unrated
     wide = torch.ones_like(reading.user_precision)

@@ -32,8 +32,10 @@ def _rounded(x, limit, scale):
     """Whole steps, bounded; halves to the even one, as IEEE 754 rounds."""
     x = tl.minimum(tl.maximum(x * scale, -limit), limit)
     near = (x + 12582912.0) - 12582912.0  # 1.5 * 2^23: the sum has no bits for a fraction
-    far = tl.where(tl.abs(x) < 8388608.0, tl.floor(x + 0.5), x)  # beyond 2^23 there is none
-    return tl.where(tl.abs(x) < 4194304.0, near, far)
+    below = tl.floor(x)
+    is_odd = below - 2.0 * tl.floor(0.5 * below) > 0.5
+    is_up = (x - below > 0.5) | ((x - below == 0.5) & is_odd)
+    return tl.where(tl.abs(x) < 4194304.0, near, below + is_up.to(tl.float32))
 
 
 @triton.jit
@@ -47,10 +49,14 @@ def _reciprocal(x, FAST: tl.constexpr):
 
 
 @triton.jit
-def _tile(items, ratings, table, at, inside, n: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr):
+def _tile(
+    items, ratings, table, numbers, at, inside,
+    n: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """A block of ratings: items, and both parts of their rows. (BN,), (BN, K), (BN, K)."""
     item = tl.load(items + at, mask=inside, other=0)
-    rating_high, rating_low = _split(tl.load(ratings + at, mask=inside, other=0.0))
+    rating = tl.load(ratings + at, mask=inside, other=0.0) * tl.load(numbers + 4)
+    rating_high, rating_low = _split(rating)
     column = tl.arange(0, K)[None, :]
     row = item.to(tl.int64) if WIDE else item
     place = table + row[:, None] * (2 * K) + column
@@ -63,7 +69,7 @@ def _tile(items, ratings, table, at, inside, n: tl.constexpr, K: tl.constexpr, W
 
 @triton.jit
 def _add_gram(
-    gram, shrunk, items, ratings, table, n_raters, spectrum, begin, count,
+    gram, shrunk, items, ratings, table, n_raters, spectrum, numbers, begin, count,
     n: tl.constexpr, k: tl.constexpr, K: tl.constexpr, BN: tl.constexpr,
     WIDE: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -73,7 +79,7 @@ def _add_gram(
     for block in range(0, count, BN):
         offset = block + tl.arange(0, BN)
         inside = offset < count
-        item, high, low = _tile(items, ratings, table, begin + offset, inside, n, K, WIDE)
+        item, high, low = _tile(items, ratings, table, numbers, begin + offset, inside, n, K, WIDE)
         turned = tl.trans(high)
         gram = tl.dot(turned, high, gram)
         gram = tl.dot(turned, low + low, gram)
@@ -202,13 +208,13 @@ def _add_totals(
 
 @triton.jit
 def _write_rows(
-    moment, mean, items, ratings, places, table, rows, begin, count, numbers, limit, scale,
+    moment, mean, items, ratings, places, table, rows, begin, count, numbers, limit,
     n: tl.constexpr, K: tl.constexpr, S: tl.constexpr, BN: tl.constexpr,
     FIXED: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Write each rating's row to its place in the order of items."""
     row, column = tl.arange(0, K)[:, None], tl.arange(0, K)[None, :]
-    weight = tl.load(numbers + 1)
+    weight, scale = tl.load(numbers + 1), tl.load(numbers + 3)
     factor = tl.where(row == n, -mean[None, :], (1.0 - weight) * moment)
     factor = tl.where(row > n, 0.0, factor)  # the column of ones
     high_factor, low_factor = _split(factor)
@@ -219,7 +225,7 @@ def _write_rows(
         if LOOK:
             told = mean[None, :] + tl.zeros((BN, K), tl.float32)
         else:
-            _, high, low = _tile(items, ratings, table, begin + offset, inside, n, K, WIDE)
+            _, high, low = _tile(items, ratings, table, numbers, begin + offset, inside, n, K, WIDE)
             told = tl.dot(high, high_factor)
             told = tl.dot(high, low_factor, told)
             told = -tl.dot(low, high_factor, told)
@@ -236,7 +242,7 @@ def _write_rows(
 def users_kernel(
     chunks, indptr, is_counted, items, ratings, places, table, n_raters, spectrum,
     numbers, vectors, basis, weights, crowd, base, extra, offset, base_stride,
-    p, known, doubts, sums, rows, limit, scale, total_limit, total_scale,
+    p, known, doubts, sums, rows, limit, total_limit, total_scale,
     n: tl.constexpr, k: tl.constexpr, e: tl.constexpr, K: tl.constexpr, S: tl.constexpr,
     BN: tl.constexpr, SIZE: tl.constexpr,
     SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr,
@@ -251,7 +257,7 @@ def users_kernel(
         if (count <= HEAVY) & ((count > 0) | (not ROWS)):
             gram, shrunk = tl.zeros((K, K), tl.float32), tl.zeros((K,), tl.float32)
             gram, shrunk = _add_gram(
-                gram, shrunk, items, ratings, table, n_raters, spectrum, begin, count,
+                gram, shrunk, items, ratings, table, n_raters, spectrum, numbers, begin, count,
                 n, k, K, BN, WIDE, FAST,
             )  # fmt: skip
             moment, mean, deviation, error = _posterior(
@@ -268,13 +274,13 @@ def users_kernel(
                     )  # fmt: skip
                 _write_rows(
                     moment, mean, items, ratings, places, table, rows, begin, count, numbers,
-                    limit, scale, n, K, S, BN, FIXED, LOOK, WIDE,
+                    limit, n, K, S, BN, FIXED, LOOK, WIDE,
                 )  # fmt: skip
 
 
 @triton.jit
 def heavy_gram_kernel(
-    begins, counts, items, ratings, table, n_raters, spectrum, grams, shrunks,
+    begins, counts, items, ratings, table, n_raters, spectrum, numbers, grams, shrunks,
     n: tl.constexpr, k: tl.constexpr, K: tl.constexpr, BN: tl.constexpr,
     WIDE: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -283,7 +289,8 @@ def heavy_gram_kernel(
     f = tl.arange(0, K)
     gram, shrunk = _add_gram(
         tl.zeros((K, K), tl.float32), tl.zeros((K,), tl.float32), items, ratings, table, n_raters,
-        spectrum, tl.load(begins + piece), tl.load(counts + piece), n, k, K, BN, WIDE, FAST,
+        spectrum, numbers, tl.load(begins + piece), tl.load(counts + piece),
+        n, k, K, BN, WIDE, FAST,
     )  # fmt: skip
     tl.store(grams + piece * K * K + f[:, None] * K + f[None, :], gram)
     tl.store(shrunks + piece * K + f, shrunk)
@@ -325,7 +332,7 @@ def heavy_users_kernel(
 
 @triton.jit
 def heavy_rows_kernel(
-    owners, begins, counts, items, ratings, places, table, moments, rows, numbers, limit, scale,
+    owners, begins, counts, items, ratings, places, table, moments, rows, numbers, limit,
     n: tl.constexpr, K: tl.constexpr, S: tl.constexpr, BN: tl.constexpr,
     FIXED: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -336,7 +343,7 @@ def heavy_rows_kernel(
     moment, mean = tl.load(mine + f[:, None] * K + f[None, :]), tl.load(mine + K * K + f)
     _write_rows(
         moment, mean, items, ratings, places, table, rows, tl.load(begins + piece),
-        tl.load(counts + piece), numbers, limit, scale, n, K, S, BN, FIXED, LOOK, WIDE,
+        tl.load(counts + piece), numbers, limit, n, K, S, BN, FIXED, LOOK, WIDE,
     )  # fmt: skip
 
 
@@ -374,7 +381,7 @@ def outer_kernel(
         counted = (place < n_users).to(tl.float32) * tl.load(is_counted + user).to(tl.float32)
         a = tl.load(left + user * left_stride + i, mask=i < n_left, other=0.0)
         b = tl.load(right + user * right_stride + j, mask=j < n_right, other=0.0)
-        product = (counted * a)[:, None] * b[None, :]
+        product = tl.where(counted > 0, a[:, None] * b[None, :], 0.0)  # not 0 times what is none
         if FIXED:
             total += _rounded(product, total_limit, total_scale).to(tl.int64)
         else:

@@ -23,13 +23,14 @@ class _Batch:
     inside: torch.Tensor  # 1 where there is one, else 0 (b, longest) float64
 
 
-def _batches(users: SomeUsers) -> Iterator[_Batch]:
+def _batches(users: SomeUsers, n_own: int) -> Iterator[_Batch]:
+    """Users by their numbers of ratings; a matrix takes as much room as `n_own` ratings."""
     lengths, order = users.lengths.sort(stable=True)
     begin = 0
     while begin < len(order):
-        longest = lengths[begin:]
+        longest = lengths[begin : begin + BATCH]
         n = torch.arange(1, len(longest) + 1, device=order.device)
-        n_users = max(int((longest * n <= BATCH).sum()), 1)
+        n_users = max(int((longest.clip(min=n_own) * n <= BATCH).sum()), 1)
         some = order[begin : begin + n_users]
         offsets = torch.arange(int(longest[n_users - 1]), device=order.device)
         inside = offsets < users.lengths[some, None]
@@ -51,8 +52,8 @@ class Plain:
     def outer(self, job: VbJob, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Sum of the products of two vectors of each user that is counted. (x, y)."""
         steps = StepRounding(job.cohort.total_bound, job.cohort.total_scale)
-        counted = job.users.is_counted[:, None]
-        found = steps.outer((left * counted).double(), right.double())
+        counted = job.users.is_counted
+        found = steps.outer(left[counted].double(), right[counted].double())
         # Whole numbers of what is none are found out, as floating-point sums are by themselves.
         return torch.where(torch.isfinite(torch.as_tensor(steps.doubt)), found.double(), torch.nan)
 
@@ -77,7 +78,7 @@ class _PlainPass:
 
     def run(self) -> Outcome:
         """All users."""
-        for batch in _batches(self._job.users):
+        for batch in _batches(self._job.users, self._job.reading.form.n_own):
             self._one(batch)
         rows = self._rows if self._job.cohort.is_fixed else self._rows.float()
         is_sound = torch.isfinite(self._doubt + self._steps.doubt)

@@ -1,6 +1,7 @@
 """Whole rounds of `vb` on one device: everybody's half and the server's, nothing to be copied."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -50,13 +51,15 @@ class VbRounds:
         self._crowd.restore(parties)
         self._is_sound.fill_(True)
         is_small = self._crowd.stays_on_card and half.is_small()
-        placed = half.on(self._crowd.placed, _linalg(is_small=is_small))
+        with _named_as_numpy_does():
+            placed = half.on(self._crowd.placed, _linalg(is_small=is_small))
         counts = self._crowd.placed(np.asarray(n_raters, np.float64))
-        if self._server is None:
-            self._server, self._n_raters, self._is_recorded = placed, counts, is_small
-        else:
+        if self._server is not None and self._server.is_like(half):
             self._server.take(placed)
             self._n_raters.copy_(counts)
+        else:  # what was recorded has other arrays
+            self._server, self._n_raters, self._is_recorded = placed, counts, is_small
+            self._is_warm, self._graph = False, None
         return self
 
     def one_round(self, t: int) -> None:
@@ -80,11 +83,9 @@ class VbRounds:
         if cohort.is_fixed:
             rows = (rows / cohort.scale).float()
         sums: Any = (rows, self._n_raters, totals / (cohort.total_scale or 1.0))
-        self._is_sound &= is_sound
-        try:
+        with _named_as_numpy_does():
             server.advance_in_place(ItemSums(*sums), t)
-        except torch.linalg.LinAlgError as error:  # numpy's has another name
-            raise np.linalg.LinAlgError(str(error)) from None
+        self._is_sound &= is_sound & server.is_usual()
 
     def _begun(self) -> VbServer:
         if self._server is None:
@@ -103,6 +104,15 @@ class VbRounds:
     def parties(self) -> dict[str, Array]:
         """The crowd's."""
         return self._crowd.state()
+
+
+@contextmanager
+def _named_as_numpy_does() -> Iterator[None]:
+    """Where there is no answer, torch has an error of its own."""
+    try:
+        yield
+    except torch.linalg.LinAlgError as error:
+        raise np.linalg.LinAlgError(str(error)) from None
 
 
 def _linalg(*, is_small: bool) -> Any:

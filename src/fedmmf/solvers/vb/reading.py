@@ -11,6 +11,8 @@ from fedmmf.arrays import Array, doubles, space
 from fedmmf.solvers.contract import Public, require_published
 from fedmmf.solvers.vb.form import VbForm, unpack
 
+LEAST, MOST = 1e-30, 1e30  # variances and precisions that a party computes with
+
 
 def prior_mean(k: int) -> Array:
     """m: the pinned coordinate is 1, the others 0. (k,)."""
@@ -174,7 +176,7 @@ def check_publication(form: VbForm, public: Public) -> None:
     parts = form.blocks["parameters"].split(public.parameters)
     names = ("tau", "user_precision", "item_precision", "joint_precision")
     positive = np.concatenate([parts[name] for name in names])
-    is_usual = bool(((positive > 1e-30) & (positive < 1e30)).all())
+    is_usual = bool(((positive > LEAST) & (positive < MOST)).all())
     require_published(is_usual, "tau and precisions are in (1e-30, 1e30)")
     for name, least in (("curvature", -1e-6), ("base", 1e-30)):
         matrix = unpack(parts[name], form.rank)

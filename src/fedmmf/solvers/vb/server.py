@@ -11,7 +11,7 @@ from fedmmf.solvers.contract import Ground, ItemSums, Public
 from fedmmf.solvers.vb.form import VbForm, pack, unpack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts, starting_cuts
 from fedmmf.solvers.vb.party import PINNED
-from fedmmf.solvers.vb.reading import Spread, VbReading, check_publication, prior_mean
+from fedmmf.solvers.vb.reading import LEAST, MOST, Spread, VbReading, check_publication, prior_mean
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
@@ -165,6 +165,28 @@ class VbServer:
         after = (self._now, self._spread)
         self._now, self._spread = before, spread
         self._put(*after)
+
+    def is_like(self, other: "VbServer") -> bool:
+        """Whether another server differs by where it is alone."""
+        mine, theirs = self.ground, other.ground
+        same = (self._form, mine.n_items, mine.span, mine.level) == (
+            other._form,
+            theirs.n_items,
+            theirs.span,
+            theirs.level,
+        )
+        arrays = ((mine.regressors, theirs.regressors), (mine.design, theirs.design))
+        return same and all(
+            np.array_equal(a, b) for a, b in (*arrays, (self.unrated, other.unrated))
+        )
+
+    def is_usual(self) -> Array:
+        """Whether variances and precisions are such as parties compute with. ()."""
+        now, xp = self._now, space(self._now.mean)
+        parts = (now.user_precision, now.item_precision, now.joint_precision)
+        numbers = xp.hstack((now.tau.reshape(1), *parts))
+        usual: Array = ((numbers > LEAST) & (numbers < MOST)).all()
+        return usual
 
     def take(self, other: "VbServer") -> None:
         """Be where another server is; every array stays where it is."""
