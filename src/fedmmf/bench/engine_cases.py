@@ -4,6 +4,7 @@ Needs numpy and torch alone, so that a bare machine with a card can run it: a ca
 rest of the package, real ratings with masks, is packed into a file elsewhere.
 """
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.errors import DataError
 from fedmmf.lists import UserLists
 from fedmmf.solvers.contract import Ground, part_of
 from fedmmf.solvers.vb.form import VbForm, write_variant
@@ -139,10 +141,16 @@ def to_file(path: Path, case: EngineCase) -> None:
 
 
 def from_file(path: Path) -> EngineCase:
-    """Read what `to_file` wrote."""
-    with np.load(path) as file:
-        found = {name: file[name] for name in file.files}
-    rank, variant = found["form"].tolist()
+    """Read what `to_file` wrote; `DataError` where it did not."""
+    try:
+        with np.load(path) as file:
+            found = {name: file[name] for name in file.files}
+        rank, variant = found["form"].tolist()
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path} must be a case that fedmmf bench engines --pack wrote; it cannot be read "
+            f"({error}). Pack it again"
+        ) from None
     form = VbForm.of(int(rank), variant)
     n_items, rounds = found["sizes"].tolist()
     left_out = found["left_out"] if found["left_out"].size else None

@@ -3,6 +3,7 @@
 Needs numpy and torch alone: `python -m fedmmf.bench.engines` runs on a bare machine with a card.
 """
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -19,8 +20,10 @@ import torch
 from fedmmf.arrays import Array
 from fedmmf.bench.engine_cases import BILLION, ML_32M, EngineCase, TestedPairs, from_file, synthetic
 from fedmmf.engines.contract import Cohort
+from fedmmf.engines.torch.device import found
 from fedmmf.engines.torch.vb_fused import width_of
 from fedmmf.engines.torch.vb_rounds import VbRounds
+from fedmmf.errors import FedMMFError
 from fedmmf.solvers.vb.form import VbForm
 from fedmmf.solvers.vb.party import starting_user
 
@@ -162,8 +165,8 @@ def _trained(case: EngineCase, device: torch.device) -> list[Run]:
         rounds = _rounds(case, device, number)
         for t in range(1, case.rounds + 1):
             rounds.one_round(t)
-        found = rounds.state()["mean"]
-        runs.append((np.hstack((found, known)), rounds.parties()["value"]))
+        mean = rounds.state()["mean"]
+        runs.append((np.hstack((mean, known)), rounds.parties()["value"]))
     return runs
 
 
@@ -244,16 +247,28 @@ def synthetic_rows(device: torch.device, card: CardFacts, *, is_quick: bool) -> 
     return rows
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Measure synthetic shapes and packed cases, and print JSON."""
-    device = torch.device("cuda")
-    card = card_of(device)
-    rows = [whole(from_file(Path(name)), device, card) for name in arguments if name[:2] != "--"]
-    if "--only-files" not in arguments:
-        rows += synthetic_rows(device, card, is_quick="--quick" in arguments)
-    found = {"card": asdict(card), "rows": [asdict(row) for row in rows]}
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m fedmmf.bench.engines", description=main.__doc__
+    )
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="what fedmmf bench engines --pack wrote"
+    )
+    parser.add_argument("--quick", action="store_true", help="without a billion ratings")
+    parser.add_argument("--only-files", action="store_true", help="without synthetic shapes")
+    asked = parser.parse_args()
+    try:
+        cases, device = [from_file(path) for path in asked.files], found("cuda")
+        card = card_of(device)
+        rows = [whole(case, device, card) for case in cases]
+        if not asked.only_files:
+            rows += synthetic_rows(device, card, is_quick=asked.quick)
+    except FedMMFError as error:
+        sys.exit(f"error: {error}")
+    told_all = {"card": asdict(card), "rows": [asdict(row) for row in rows]}
+    sys.stdout.write(json.dumps(told_all, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -11,8 +11,7 @@ import triton.language as tl
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-CLEAR = 0.01  # of a gap between eigenvalues, what is left between their vectors at most
-SWEEPS = 6  # of Jacobi's rotations, over all pairs: then float32 has no more to give
+SWEEPS = 8  # of Jacobi's rotations, over all pairs; the last ones are quadratic
 
 
 @triton.jit
@@ -55,8 +54,8 @@ def jacobi_kernel(matrix, out, n, n_turns, K: tl.constexpr):
     f = tl.arange(0, K)
     row, column = f[:, None], f[None, :]
     inside = (row < n) & (column < n)
-    a = tl.load(matrix + row * n + column, mask=inside, other=0.0).to(tl.float32)
-    turned = tl.where(row == column, 1.0, 0.0)
+    a = tl.load(matrix + row * n + column, mask=inside, other=0.0)
+    turned = tl.where(row == column, 1.0, 0.0).to(tl.float64)
     last = n - 1 + n % 2  # an even number of players; one may be a row of zeros
     for step in range(n_turns):
         turn = step % last
@@ -68,7 +67,7 @@ def jacobi_kernel(matrix, out, n, n_turns, K: tl.constexpr):
         theirs = tl.sum(tl.where(is_pair, own[None, :], 0.0), 1)
         between = tl.sum(tl.where(is_pair, a, 0.0), 1)
         is_first = f < other
-        is_done = (tl.abs(between) < 1e-30) | (other == f)
+        is_done = (between == 0.0) | (other == f)
         half = tl.where(is_first, theirs - own, own - theirs) / (
             2.0 * tl.where(is_done, 1.0, between)
         )
@@ -76,13 +75,12 @@ def jacobi_kernel(matrix, out, n, n_turns, K: tl.constexpr):
         tangent = tl.where(is_done, 0.0, tangent)
         cosine = 1.0 / tl.sqrt(1.0 + tangent * tangent)
         sine = tl.where(is_first, -1.0, 1.0) * tangent * cosine
-        rotation = tl.where(row == other[None, :], sine[None, :], 0.0)
-        rotation = tl.where(row == column, cosine[None, :], rotation)
-        a = tl.dot(a, rotation, input_precision="ieee")
-        a = tl.dot(tl.trans(rotation), a, input_precision="ieee")
+        across, down = other[None, :] + 0 * row, other[:, None] + 0 * column
+        a = a * cosine[None, :] + tl.gather(a, across, 1) * sine[None, :]
+        a = a * cosine[:, None] + tl.gather(a, down, 0) * sine[:, None]
         a = 0.5 * (a + tl.trans(a))  # or both rows of a pair would turn by other angles
-        turned = tl.dot(turned, rotation, input_precision="ieee")
-    tl.store(out + row * n + column, turned.to(tl.float64), mask=inside)
+        turned = turned * cosine[None, :] + tl.gather(turned, across, 1) * sine[None, :]
+    tl.store(out + row * n + column, turned, mask=inside)
 
 
 class SmallLinalg:
@@ -102,7 +100,8 @@ class SmallLinalg:
 
     def eigh(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Eigenvalues, in no order, and vectors of a symmetric matrix. (n,), (n, n)."""
-        return _refined(matrix, self._run(jacobi_kernel, matrix, SWEEPS))
+        vectors = self._run(jacobi_kernel, matrix, SWEEPS)
+        return torch.diagonal(vectors.T @ matrix @ vectors), vectors
 
     @staticmethod
     def _run(kernel: object, matrix: torch.Tensor, sweeps: int = 0) -> torch.Tensor:
@@ -112,27 +111,3 @@ class SmallLinalg:
         turns = (sweeps * (n - 1 + n % 2),) if sweeps else ()
         kernel[(1,)](matrix.contiguous(), out, n, *turns, K=width, num_warps=4)  # type: ignore[index]
         return out
-
-
-def _refined(matrix: torch.Tensor, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eigenvalues and vectors from what float32 knows of the latter.
-
-    They are made orthonormal, and turned twice more as perturbation theory has it, but for pairs
-    whose values are so near to each other that any turn of these will do.
-    """
-    vectors = _orthonormal(_orthonormal(vectors))
-    for _ in range(2):
-        turned = vectors.T @ matrix @ vectors
-        values = torch.diagonal(turned)
-        gap = values[None, :] - values[:, None]
-        is_clear = turned.abs() < CLEAR * gap.abs()
-        turn = torch.where(is_clear, turned / torch.where(is_clear, gap, 1.0), 0.0)
-        vectors = _orthonormal(_orthonormal(vectors + vectors @ turn))
-    return torch.diagonal(vectors.T @ matrix @ vectors), vectors
-
-
-def _orthonormal(vectors: torch.Tensor) -> torch.Tensor:
-    """Half as far from orthonormal in digits: a step of Newton and Schulz."""
-    lack = -vectors.T @ vectors
-    torch.diagonal(lack).add_(1.0)
-    return vectors + 0.5 * vectors @ lack
