@@ -290,6 +290,7 @@ class _FusedPass:
             "HEAVY": HEAVY,
             "WIDE": 2 * self._width * len(job.reading.mean) >= 2**31,
             "FAST": job.ratings.is_cuda,
+            "NEAR": _limits(job.cohort)[0] < 2**22,
         }
 
     def _run(self, kernel: Any, n_programs: int, *arguments: Any) -> None:

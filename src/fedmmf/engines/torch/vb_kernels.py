@@ -28,10 +28,12 @@ def _split(x):
 
 
 @triton.jit
-def _rounded(x, limit, scale):
+def _rounded(x, limit, scale, NEAR: tl.constexpr):
     """Whole steps, bounded; halves to the even one, as IEEE 754 rounds."""
     x = tl.minimum(tl.maximum(x * scale, -limit), limit)
     near = (x + 12582912.0) - 12582912.0  # 1.5 * 2^23: the sum has no bits for a fraction
+    if NEAR:
+        return near
     below = tl.floor(x)
     is_odd = below - 2.0 * tl.floor(0.5 * below) > 0.5
     is_up = (x - below > 0.5) | ((x - below == 0.5) & is_odd)
@@ -180,7 +182,7 @@ def _posterior(
 def _add(place, values, limit, scale, FIXED: tl.constexpr):
     """Add to a program's own sums, in whole steps where sums are."""
     if FIXED:
-        tl.store(place, tl.load(place) + _rounded(values, limit, scale).to(tl.int64))
+        tl.store(place, tl.load(place) + _rounded(values, limit, scale, False).to(tl.int64))
     else:
         tl.store(place, tl.load(place) + values)
 
@@ -210,7 +212,7 @@ def _add_totals(
 def _write_rows(
     moment, mean, items, ratings, places, table, rows, begin, count, numbers, limit,
     n: tl.constexpr, K: tl.constexpr, S: tl.constexpr, BN: tl.constexpr,
-    FIXED: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr,
+    FIXED: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """Write each rating's row to its place in the order of items."""
     row, column = tl.arange(0, K)[:, None], tl.arange(0, K)[None, :]
@@ -232,7 +234,9 @@ def _write_rows(
         at = rows + to[:, None] * S + column
         if FIXED:
             tl.store(
-                at, _rounded(told, limit, scale).to(tl.int32), mask=inside[:, None] & (column < S)
+                at,
+                _rounded(told, limit, scale, NEAR).to(tl.int32),
+                mask=inside[:, None] & (column < S),
             )
         else:
             tl.store(at, told, mask=inside[:, None] & (column < S))
@@ -247,7 +251,7 @@ def users_kernel(
     BN: tl.constexpr, SIZE: tl.constexpr,
     SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr,
     FIXED: tl.constexpr, LOOK: tl.constexpr, ROWS: tl.constexpr, HEAVY: tl.constexpr,
-    WIDE: tl.constexpr, FAST: tl.constexpr,
+    WIDE: tl.constexpr, FAST: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """Users of a chunk, who have at most HEAVY ratings; the others are left to other kernels."""
     program = tl.program_id(0)
@@ -274,7 +278,7 @@ def users_kernel(
                     )  # fmt: skip
                 _write_rows(
                     moment, mean, items, ratings, places, table, rows, begin, count, numbers,
-                    limit, n, K, S, BN, FIXED, LOOK, WIDE,
+                    limit, n, K, S, BN, FIXED, LOOK, WIDE, NEAR,
                 )  # fmt: skip
 
 
@@ -334,7 +338,7 @@ def heavy_users_kernel(
 def heavy_rows_kernel(
     owners, begins, counts, items, ratings, places, table, moments, rows, numbers, limit,
     n: tl.constexpr, K: tl.constexpr, S: tl.constexpr, BN: tl.constexpr,
-    FIXED: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr,
+    FIXED: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """Rows of a piece of a user's ratings."""
     piece = tl.program_id(0)
@@ -343,7 +347,7 @@ def heavy_rows_kernel(
     moment, mean = tl.load(mine + f[:, None] * K + f[None, :]), tl.load(mine + K * K + f)
     _write_rows(
         moment, mean, items, ratings, places, table, rows, tl.load(begins + piece),
-        tl.load(counts + piece), numbers, limit, n, K, S, BN, FIXED, LOOK, WIDE,
+        tl.load(counts + piece), numbers, limit, n, K, S, BN, FIXED, LOOK, WIDE, NEAR,
     )  # fmt: skip
 
 
@@ -383,7 +387,7 @@ def outer_kernel(
         b = tl.load(right + user * right_stride + j, mask=j < n_right, other=0.0)
         product = tl.where(counted > 0, a[:, None] * b[None, :], 0.0)  # not 0 times what is none
         if FIXED:
-            total += _rounded(product, total_limit, total_scale).to(tl.int64)
+            total += _rounded(product, total_limit, total_scale, False).to(tl.int64)
         else:
             total += product
     inside = (i < n_left)[:, None] & (j < n_right)[None, :]
