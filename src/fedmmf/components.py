@@ -229,6 +229,7 @@ class RunSettings(SettingsPart):
         1,
         ge=1,
         le=10_000,
-        description="torch: users are on the card in so many turns, where all do not fit",
+        description="torch: split users into so many pieces that take turns on the card; more need "
+        "less of its memory",
     )
     seed: int = Field(0, ge=0, description="seed of every random stream")

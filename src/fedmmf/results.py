@@ -1,10 +1,8 @@
-"""What commands print, what models summarise and what reports show: one schema of typed results.
-
-What version 0.1 did not print has a default. `typed` has how results are made, printed and read.
-"""
+"""What commands print, models summarise and reports show: one schema of `typed` results."""
 
 import platform
 import re
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Self
@@ -396,5 +394,5 @@ class AuditResult(_RunFacts):
 
 def versions() -> dict[str, str]:
     """What makes a result, for whoever wants to make it again."""
-    packages = ("fedmmf", "numpy", "numba", "cryptography")
+    packages = ("fedmmf", "numpy", "numba", "cryptography", *({"torch"} & sys.modules.keys()))
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -278,7 +278,7 @@ def test_where_it_computes_is_a_setting():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
 def test_no_card_is_said_with_the_fix(small):
-    with pytest.raises(SettingsError, match=r"device 'cuda' needs .*--device cpu"):
+    with pytest.raises(SettingsError, match=r"device 'cuda' needs .*device 'cpu'"):
         train(small, Settings(engine="torch", solver="vb"))
 
 
@@ -290,7 +290,7 @@ def test_no_card_is_said_with_the_fix(small):
             "2.13.0+cpu",
             r"needs a PyTorch that is built for it; this one, 2.13.0\+cpu",
         ),
-        ("13.0", "2.13.0", r"a driver for CUDA 13.0; .*update the driver, or take --device cpu"),
+        ("13.0", "2.13.0", r"a driver for CUDA 13.0; .*update the driver, or take the device"),
     ],
 )
 def test_a_torch_or_a_driver_that_will_not_do(monkeypatch, cuda, version, said):
@@ -308,7 +308,7 @@ def test_full_memory_is_said_with_the_option(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**30, 80 * 2**30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    said = r"80 GiB .* 1.0 are free.*--pieces 6 or more"
+    said = r"80 GiB .* 1.0 are free.*Take 6 pieces or more"
     with pytest.raises(SettingsError, match=said), explained(3):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 

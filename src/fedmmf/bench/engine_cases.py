@@ -137,7 +137,8 @@ def to_file(path: Path, case: EngineCase) -> None:
         arrays |= {f"half{number}/{name}": value for name, value in half.state().items()}
     if case.tested is not None:
         arrays |= {f"tested/{name}": value for name, value in vars(case.tested).items()}
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    with path.open("wb") as file:  # as it is called, without another ending
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def from_file(path: Path) -> EngineCase:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedmmf.cli.choices import JsonOption
+from fedmmf.cli.files import confirm
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import Columns, errors, print_json, print_markdown, progress_bar, results
+from fedmmf.cli.output import Columns, print_json, print_markdown, progress_bar, results
 from fedmmf.cli.output import shown as maybe
 from fedmmf.config import Settings
 from fedmmf.data import load
 from fedmmf.engines.torch.device import explained, found
+from fedmmf.errors import SettingsError
+from fedmmf.whole import OWNER_ONLY, replacing
 
 if TYPE_CHECKING:
     from fedmmf.bench.engines import EngineRow
@@ -63,7 +66,7 @@ def engines(
     device = found("cuda")
     from fedmmf.bench import engines as bench
 
-    with explained(1), progress_bar("engines") as progress:
+    with explained(), progress_bar("engines") as progress:
         progress("shapes", 0, 2)
         card = bench.card_of(device)
         rows = bench.synthetic_rows(device, card, is_quick=quick)
@@ -75,7 +78,12 @@ def engines(
         print_json({**told, **beside})
         return
     print_markdown(_ROWS, rows)
-    results.print(f"{card}\n{beside or ''}", highlight=False)
+    about = f"{card.name}, torch {card.torch}; {card.clocks_and_power}. Copies "
+    about += f"{card.copied_gb_per_s:,.0f} GB/s, multiplies {card.float16_tflops:.0f} TFLOP/s in "
+    about += f"float16 and {card.float32_tflops:.0f} in float32."
+    seconds = beside.get("numba_seconds")
+    about += "" if seconds is None else f" numba takes {seconds:.1f} s for {data}."
+    results.print(about, highlight=False)
 
 
 def _real(data: str, settings: Settings, rows: "list[EngineRow]") -> dict[str, Any]:
@@ -94,9 +102,12 @@ def _real(data: str, settings: Settings, rows: "list[EngineRow]") -> dict[str, A
 
 
 def _pack(data: str, settings: Settings, path: Path) -> None:
+    if path.suffix != ".npz":
+        raise SettingsError(f"--pack needs a file that ends in .npz; got {path}")
     found("cpu")  # which says how to get torch
     from fedmmf.bench.engine_beside import packed
 
     train, test = load(data).split(0.1, seed=settings.seed)
-    packed(train, test, settings, path)
-    errors.print(f"The case of {data} is in {path}.", highlight=False)
+    with replacing(path, OWNER_ONLY) as file:
+        packed(train, test, settings, file)
+    confirm(path, is_private=True)

@@ -64,6 +64,8 @@ _RULES: dict[str, Callable[[Chosen], bool]] = {
     **dict.fromkeys(("signed", "batch"), _SECURE),
     **dict.fromkeys(("dp_epsilon", "dp_delta", "dp_clip", "dp_noise"), _NOISY),
     **dict.fromkeys(("grouping", "collect_masked"), _ADAPTIVE),
+    "device": _is("engine", "torch"),
+    "pieces": _both(_is("engine", "torch"), _is_not("pieces", 1)),
     "audit_limit": _both(_ADAPTIVE, _is("grouping", "audit")),
     **dict.fromkeys(
         ("step", "learning_rate", "regularization", "user_prior", "biases"),

@@ -386,7 +386,8 @@ def programs_on(device: torch.device, n_own: int) -> int:
     if width_of(n_own) not in LAUNCHES:
         raise SettingsError(
             f"kernels for a card have room for {max(LAUNCHES) - 2} factors and columns of masks "
-            f"together; got {n_own}. Take fewer --factors, --mask-fit alone or --device cpu"
+            f"together; got {n_own}. Take fewer factors, mask_fit 'alone' or the device 'cpu'",
+            flags="--factors, --mask-fit alone, --device cpu",
         )
     if device.type != "cuda":
         return 3  # where kernels are interpreted
