@@ -7,7 +7,7 @@ import samples
 from fedmmf import FedMMF
 from fedmmf.config import Settings
 from fedmmf.data import load
-from fedmmf.reports.applied import _NOT_OF_AUDITS, _OF_AUDITS, _RULES, applied
+from fedmmf.reports.applied import _NOT_OF_AUDITS, _OF_AUDITS, _OF_ENGINES, _RULES, applied
 
 OTHER = {  # for each setting that may have no say, another value
     "mask_strength": 3.0,
@@ -39,6 +39,8 @@ OTHER = {  # for each setting that may have no say, another value
     "unrated_weight": 0.4,
     "unrated_value": 2.0,
     "patience": 1,
+    "device": "cuda",
+    "pieces": 1,
 }
 RUNS = [
     {},
@@ -77,7 +79,7 @@ def test_what_is_not_listed_had_no_say(ratings, run):
 
 
 def test_every_rule_is_about_a_setting():
-    assert {*_RULES, *_NOT_OF_AUDITS, *_OF_AUDITS} <= Settings.model_fields.keys()
+    assert {*_RULES, *_NOT_OF_AUDITS, *_OF_ENGINES, *_OF_AUDITS} <= Settings.model_fields.keys()
     assert _RULES.keys() == OTHER.keys()
 
 

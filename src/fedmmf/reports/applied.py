@@ -8,7 +8,8 @@ from fedmmf.results import AuditResult, TrainResult
 Chosen = Mapping[str, Any]  # settings by name
 
 # Of training alone: an audit fits masks and looks at the first rounds.
-_NOT_OF_AUDITS = ("rounds", "ensemble", "patience", "objective", "collect_masked", "engine")
+_NOT_OF_AUDITS = ("rounds", "ensemble", "patience", "objective", "collect_masked")
+_OF_ENGINES = ("engine", "device", "pieces")
 _OF_AUDITS = ("grouping", "audit_limit")  # an audit says whom either rule would let share
 
 
@@ -17,7 +18,7 @@ def applied(result: TrainResult | AuditResult) -> dict[str, Any]:
     chosen, is_audit = result.settings, isinstance(result, AuditResult)
     found = {}
     for name, value in chosen.items():
-        if is_audit and name in (*_NOT_OF_AUDITS, *_OF_AUDITS):
+        if is_audit and name in (*_NOT_OF_AUDITS, *_OF_ENGINES, *_OF_AUDITS):
             has_say = name in _OF_AUDITS
         elif name == "engine":
             has_say = result.simulated  # real parties work for themselves

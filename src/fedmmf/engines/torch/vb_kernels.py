@@ -7,9 +7,8 @@ item's other gradients are. A second kernel adds these up, in pieces of the most
 
 Factors are pairs of float16, high and low parts, whose products tensor cores add up in float32:
 that keeps 22 bits. The columns of a tile are E[q_i], what is known of the item, the masked rating
-and 1, so that one product gives all sums over a user's ratings.
-
-The precision is inverted by the sweep operator (Goodnight 1979, A tutorial on the SWEEP operator).
+and 1, so that one product gives all sums over a user's ratings. The precision is inverted by the
+sweep operator (Goodnight 1979, A tutorial on the SWEEP operator).
 """
 
 from typing import Any
