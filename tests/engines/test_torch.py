@@ -206,7 +206,7 @@ def test_rounds_are_kept_on_the_device_only_where_nobody_looks_in_between(small)
 
 
 def test_an_interrupted_training_goes_on(small, tmp_path, monkeypatch):
-    """Looked at after every round, and stopped after some; the rest is done by another."""
+    """Looked at after every round, stopped after some, and gone on with in pieces."""
     from fedmmf.simulation import training
 
     monkeypatch.setattr(training, "HOLD_SECONDS", 0.0)
@@ -221,7 +221,7 @@ def test_an_interrupted_training_goes_on(small, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train(small, settings, progress=stopping, checkpoint_file=file)
     assert file.exists()
-    again = train(small, settings, checkpoint_file=file)
+    again = train(small, settings.changed(pieces=2), checkpoint_file=file)
     mine, theirs = again.members[0], whole.members[0]
     np.testing.assert_allclose(mine.public.item_rows, theirs.public.item_rows, atol=1e-6)
     np.testing.assert_allclose(mine.user_factors, theirs.user_factors, atol=1e-6)

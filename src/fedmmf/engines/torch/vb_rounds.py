@@ -30,7 +30,7 @@ class VbRounds:
     """
 
     def __init__(self, crowd: TorchVbCrowd) -> None:
-        self._crowd, self._device = crowd, crowd.design.device
+        self._crowd = crowd
         self._server: VbServer | None = None
         self._is_sound = crowd.placed(True)
         self._n_raters = crowd.placed(np.zeros(0))
@@ -68,14 +68,15 @@ class VbRounds:
         if not self._is_recorded or not self._is_warm or server.is_look:
             self._is_warm |= not server.is_look
             self._round(t)
-        elif self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            return
+        if self._graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
                 self._round(t)
-            self._graph.replay()
+            self._graph = graph
         else:
             server.count_round()
-            self._graph.replay()
+        self._graph.replay()
 
     def _round(self, t: int) -> None:
         server, cohort = self._begun(), self._crowd.cohort
