@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from fedmmf.config import Settings
+from fedmmf.model import FedMMF
 from fedmmf.simulation.training import train as train_simulated
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
 from fedmmf.bench import engine_cases as cases  # noqa: E402
-from fedmmf.bench.engine_beside import packed  # noqa: E402
+from fedmmf.bench.engine_beside import packed, trained_beside  # noqa: E402
 from fedmmf.bench.engine_host import host_round_seconds  # noqa: E402
 from fedmmf.engines import ENGINES  # noqa: E402
 from fedmmf.solvers.vb.party import starting_user  # noqa: E402
@@ -53,18 +54,37 @@ def test_a_packed_case_trains_as_the_run_does(small, tmp_path, chosen):
     file = tmp_path / "case.npz"
     written = packed(train, test, settings, file)
     read = cases.from_file(file)
-    (member,) = train_simulated(train, settings).members
+    found = train_simulated(train, settings)
+    (member,) = found.members
     for case in (written, read):
         mean, p = trained(case)
         np.testing.assert_allclose(p, member.user_factors, rtol=1e-3, atol=1e-4)
-        summed = mean[:, : settings.factors + 1]
-        assert all(np.abs(member.public.item_factors - row).max(axis=1).min() < 1e-3
-                   for row in summed)  # fmt: skip
+        wanted = member.public.item_factors[found.layout.items]
+        np.testing.assert_allclose(mean, wanted, rtol=1e-3, atol=1e-4)
     assert np.array_equal(read.tested.users, written.tested.users)
     assert len(read.tested.ratings) > 50
     assert read.given.form == written.given.form
     cohorts = (read.given.cohorts[0], written.given.cohorts[0])
     assert cohorts[0].is_like(cohorts[1])
+
+
+def test_scores_are_those_of_the_model(small, tmp_path):
+    """On ratings of items that are summed."""
+    train, test = small.split(0.3, seed=1)
+    for chosen in ({}, {"objective": "ranking", "sharing": "plain"}):
+        settings = Settings(solver="vb", factors=3, rounds=7, **chosen)
+        case = packed(train, test, settings, tmp_path / "case.npz")
+        beside = trained_beside(train, settings, case)
+        model = FedMMF(**settings.model_dump()).fit(train)
+        if chosen:
+            assert len(case.n_raters) == small.n_items
+            expected = model.evaluate(test, top=10)["ranking"].metrics()["ndcg_at_10"]
+            assert beside["ndcg_at_10"] == pytest.approx(expected, abs=1e-6)
+        else:
+            is_summed = np.isin(test.item_codes, train_simulated(train, settings).layout.items)
+            users, items = test.user_codes[is_summed], test.item_codes[is_summed]
+            errors = model.learned.predict(users, items) - test.values[is_summed]
+            assert beside["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), abs=1e-6)
 
 
 def test_the_limit_is_the_slower_of_memory_and_arithmetic():

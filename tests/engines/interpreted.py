@@ -4,9 +4,11 @@ import sys
 
 import numpy as np
 import torch
+import triton
+import triton.language as tl
 
 from fedmmf.engines.contract import Cohort, CrowdInput
-from fedmmf.engines.torch import vb_fused
+from fedmmf.engines.torch import vb_fused, vb_kernels
 from fedmmf.engines.torch.small import SmallLinalg
 from fedmmf.engines.torch.vb import TorchVbCrowd
 from fedmmf.lists import UserLists
@@ -34,6 +36,9 @@ PARTS = {  # factors, variant, cohort
 }
 
 
+LAST = {"plain": 7}  # the sixth round looks at who rated what
+
+
 def given_for(part):
     factors, variant, cohort = PARTS[part]
     random, form = np.random.default_rng(0), VbForm.of(factors + 1, variant)
@@ -57,7 +62,7 @@ def compare(part):
     server = VbServer(given.form, ground, (0.3, 1.0) if given.form.n_design else ())
     plain = TorchVbCrowd(given, CPU)
     fused = TorchVbCrowd(given, CPU, 1, vb_fused.Fused.of)
-    for t in (1, 2):
+    for t in range(1, LAST.get(part, 2) + 1):
         public = server.public()
         expected, found = plain.update(public, t), fused.update(public, t)
         rows, wanted = found.rows[0], expected.rows[0]
@@ -95,6 +100,26 @@ def compare_small():
             linalg.solve(matrix, right), np.linalg.solve(matrix, right), rtol=1e-6
         )
     compare_spectra(random, linalg)
+    compare_rounding()
+
+
+@triton.jit
+def rounding_kernel(values, out, limit, N: tl.constexpr, NEAR: tl.constexpr):  # noqa: N803
+    place = tl.arange(0, N)
+    tl.store(out + place, vb_kernels._rounded(tl.load(values + place), limit, 1.0, NEAR))
+
+
+def compare_rounding():
+    """Halves go to the even number, as numpy rounds; what is too large to the limit."""
+    few = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 3.49, 1e5 + 0.5]
+    many = [2.0**22 + 0.5, 2.0**22 + 1.5, -(2.0**22) - 0.5, 2.0**23 + 1, 2.0**30, -1e12, 7.5, 0.0]
+    for values, limit, is_near in ((few, 2.0**20, True), (few, 2.0**26, False),
+                                   (many, 2.0**26, False)):  # fmt: skip
+        given = torch.tensor(values, dtype=torch.float32)
+        found = torch.empty_like(given)
+        rounding_kernel[(1,)](given, found, limit, N=8, NEAR=is_near)
+        expected = np.rint(np.clip(given.numpy().astype(np.float64), -limit, limit))
+        np.testing.assert_array_equal(found, expected)
 
 
 def compare_spectra(random, linalg):

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmmf.bench.engine_cases import EngineCase, TestedPairs, to_file
+from fedmmf.arrays import Array
+from fedmmf.bench.engine_cases import EngineCase, TestedPairs, scored, to_file
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.model import FedMMF
 from fedmmf.simulation.prepared import Prepared, lists_of, prepare
+from fedmmf.simulation.training import Member, Trained
+from fedmmf.simulation.training import train as trained_by
 from fedmmf.solvers.vb.server import VbServer
 
 
@@ -42,9 +44,23 @@ def tested_pairs(run: Prepared, test: Ratings) -> TestedPairs:
     return TestedPairs(places.users, places.items, ratings, mask[is_summed], scale)
 
 
-def trained_beside(train: Ratings, settings: Settings) -> float:
-    """Seconds of a whole fit with the settings' engine, warm."""
-    FedMMF(**settings.model_dump()).fit(train)
+def trained_beside(train: Ratings, settings: Settings, case: EngineCase) -> dict[str, float]:
+    """Seconds of a whole fit with the settings' engine, warm, preparation included.
+
+    And how good it is on the same tested ratings: those of items that are summed.
+    """
+    trained_by(train, settings)
     began = time.perf_counter()
-    FedMMF(**settings.model_dump()).fit(train)
-    return time.perf_counter() - began
+    found = trained_by(train, settings)
+    seconds = time.perf_counter() - began
+    runs = [run_of(member, found, case) for member in found.members]
+    if case.tested is None:
+        return {"seconds": seconds}
+    name, value = scored(case, case.tested, runs)
+    return {"seconds": seconds, name: value}
+
+
+def run_of(member: Member, found: Trained, case: EngineCase) -> tuple[Array, Array]:
+    """q_i of the items that are summed, with what is known of them, and p_u."""
+    q = member.public.item_factors[found.layout.items]
+    return np.hstack((q, case.given.design[:, : case.given.form.n_joint])), member.user_factors

@@ -183,3 +183,31 @@ def _halves(form: VbForm, ground: Ground, found: dict[str, Array]) -> Iterator[V
 def _variant(form: Any) -> str:
     sizes = (form.n_profile, form.n_design, form.n_levels, form.n_joint)
     return write_variant(form.implicit, *sizes)
+
+
+Run = tuple[Array, Array]  # q_i and what is known of items, p_u (n_items, n_own), (n_users, n_own)
+
+
+def scored(case: EngineCase, tested: TestedPairs, runs: list[Run]) -> tuple[str, float]:
+    """What the mean of some runs is worth: an RMSE, or, where items are ranked, an nDCG."""
+    if case.given.form.n_design:
+        return "ndcg_at_10", ndcg_at_10(case, tested, runs)
+    pairs = [np.einsum("nk,nk->n", q[tested.items], p[tested.users]) for q, p in runs]
+    predicted = np.clip(np.mean(pairs, axis=0) + tested.mask, *tested.scale)
+    return "rmse", float(np.sqrt(np.mean(np.square(tested.ratings - predicted))))
+
+
+def ndcg_at_10(case: EngineCase, tested: TestedPairs, runs: list[Run]) -> float:
+    """Of users with relevant items, ratings in the upper quarter of the scale, in the test part."""
+    given, (low, high) = case.given, tested.scale.tolist()
+    scores = given.lines @ given.design.T + np.mean([p @ q.T for q, p in runs], axis=0)
+    scores[given.lists.users, given.lists.items] = -np.inf
+    is_relevant = np.zeros(scores.shape, bool)
+    is_good = tested.ratings >= low + 0.75 * (high - low)
+    is_relevant[tested.users[is_good], tested.items[is_good]] = True
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+    gains = 1.0 / np.log2(np.arange(2, 12))
+    found = (np.take_along_axis(is_relevant, best, axis=1) * gains).sum(axis=1)
+    n_relevant = is_relevant.sum(axis=1)
+    ideal = np.concatenate(([0.0], np.cumsum(gains)))[np.minimum(n_relevant, 10)]
+    return float(np.mean(found[n_relevant > 0] / ideal[n_relevant > 0]))

@@ -1,7 +1,11 @@
 """The same rounds by numba, on the cores of the machine that has the card."""
 
+import platform
 import sys
 import time
+
+import numba
+import numpy as np
 
 from fedmmf.bench.engine_cases import EngineCase
 from fedmmf.engines.kernels import threads
@@ -35,7 +39,9 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for factors in (10, 20):
         seconds, n_threads = host_round_seconds(synthetic(ML_32M, factors, device))
-        sys.stdout.write(f"numba, {n_threads} threads, k={factors}: {1000 * seconds:.0f} ms\n")
+        told = f"numba {numba.__version__}, numpy {np.__version__}, {n_threads} threads of "
+        told += f"{platform.processor() or platform.machine()}, k={factors}"
+        sys.stdout.write(f"{told}: {1000 * seconds:.0f} ms\n")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from fedmmf.arrays import Array
-from fedmmf.bench.engine_cases import BILLION, ML_32M, EngineCase, TestedPairs, from_file, synthetic
+from fedmmf.bench.engine_cases import BILLION, ML_32M, EngineCase, Run, from_file, scored, synthetic
 from fedmmf.engines.contract import Cohort
 from fedmmf.engines.torch.device import found
 from fedmmf.engines.torch.vb_fused import width_of
@@ -37,7 +36,7 @@ class CardFacts:
 
     name: str
     torch: str
-    clocks_and_power: str  # as it says itself, under load; empty: it does not
+    clocks_and_power: str  # as it says itself, at work; empty: it does not
     copied_gb_per_s: float  # read and written
     float16_tflops: float
     float32_tflops: float
@@ -52,9 +51,9 @@ class EngineRow:
     factors: int
     sums: str
     rounds: int
-    seconds: float  # of all rounds, warm, median
+    seconds: float  # of later rounds alone by the card's clock, or a training by the host's; median
     round_ms: float
-    first_seconds: float  # set-up and first round, kernels compiled
+    first_seconds: float  # set-up and first round, or the whole first training; may compile
     memory_gb: float
     limit_ms: float  # of a round, if memory or arithmetic were used as well as they can be
     share_of_limit: float
@@ -73,7 +72,11 @@ def card_of(device: torch.device) -> CardFacts:
         rates.append(2 * 8192**3 / _seconds(lambda m=matrix: m @ m, device) / 1e12)  # type: ignore[misc]
     name = torch.cuda.get_device_name(device)
     moved = 2 * 4 * bytes_.numel() / copy / 1e9
-    return CardFacts(name, torch.__version__, _smi(), moved, *rates)
+    for _ in range(100):  # so that it is at work when it is asked
+        matrix @ matrix
+    clocks = _smi()
+    torch.cuda.synchronize(device)
+    return CardFacts(name, torch.__version__, clocks, moved, *rates)
 
 
 def _smi() -> str:
@@ -141,7 +144,7 @@ def told(row: EngineRow) -> EngineRow:
 
 
 def whole(case: EngineCase, device: torch.device, card: CardFacts) -> EngineRow:
-    """All runs of a packed case, averaged, from ratings on the host to predictions."""
+    """All runs of a packed case, averaged, from ratings on the host to factors on the host."""
     torch.cuda.reset_peak_memory_stats(device)
     times = []
     for _ in range(4):  # the first compiles
@@ -152,10 +155,7 @@ def whole(case: EngineCase, device: torch.device, card: CardFacts) -> EngineRow:
     rounds = case.rounds * len(case.halves)
     sums = "fixed" if case.given.cohorts[0].is_fixed else "plain"
     row = _row(case, card, sums, (rounds, sorted(times[1:])[1], times[0]))
-    return told(row if case.tested is None else _tested(case, case.tested, runs, row))
-
-
-Run = tuple[Array, Array]  # q_i and what is known of items, p_u (n_items, n_own), (n_users, n_own)
+    return told(row if case.tested is None else _with_score(row, *scored(case, case.tested, runs)))
 
 
 def _trained(case: EngineCase, device: torch.device) -> list[Run]:
@@ -170,29 +170,8 @@ def _trained(case: EngineCase, device: torch.device) -> list[Run]:
     return runs
 
 
-def _tested(case: EngineCase, tested: TestedPairs, runs: list[Run], row: EngineRow) -> EngineRow:
-    """The row with what the runs' mean is worth."""
-    if case.given.form.n_design:
-        return replace(row, ndcg_at_10=ndcg_at_10(case, tested, runs))
-    pairs = [np.einsum("nk,nk->n", q[tested.items], p[tested.users]) for q, p in runs]
-    predicted = np.clip(np.mean(pairs, axis=0) + tested.mask, *tested.scale)
-    return replace(row, rmse=float(np.sqrt(np.mean(np.square(tested.ratings - predicted)))))
-
-
-def ndcg_at_10(case: EngineCase, tested: TestedPairs, runs: list[Run]) -> float:
-    """Of users with relevant items, ratings in the upper quarter of the scale, in the test part."""
-    given, (low, high) = case.given, tested.scale.tolist()
-    scores = given.lines @ given.design.T + np.mean([p @ q.T for q, p in runs], axis=0)
-    scores[given.lists.users, given.lists.items] = -np.inf
-    is_relevant = np.zeros(scores.shape, bool)
-    is_good = tested.ratings >= low + 0.75 * (high - low)
-    is_relevant[tested.users[is_good], tested.items[is_good]] = True
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-    gains = 1.0 / np.log2(np.arange(2, 12))
-    found = (np.take_along_axis(is_relevant, best, axis=1) * gains).sum(axis=1)
-    n_relevant = is_relevant.sum(axis=1)
-    ideal = np.concatenate(([0.0], np.cumsum(gains)))[np.minimum(n_relevant, 10)]
-    return float(np.mean(found[n_relevant > 0] / ideal[n_relevant > 0]))
+def _with_score(row: EngineRow, name: str, value: float) -> EngineRow:
+    return replace(row, rmse=value) if name == "rmse" else replace(row, ndcg_at_10=value)
 
 
 def _row(
@@ -235,16 +214,25 @@ def synthetic_rows(device: torch.device, card: CardFacts, *, is_quick: bool) -> 
     """The shapes that are always measured."""
     rows = []
     for factors in (10, 20):
-        for implicit in ("none", "both"):
-            case = replace(synthetic(ML_32M, factors, device, implicit), name=f"ml-32m, {implicit}")
+        for implicit in ("both", "none"):
+            case = synthetic(ML_32M, factors, device, implicit)
+            case = replace(case, name=f"ml-32m, {implicit}")
             rows.append(measured(case, device, card))
-        rows.append(measured(case.summed(STRICT), device, card, "fixed"))
+        case = case.summed(STRICT)  # the other one goes, and with it what is on the card
+        rows.append(measured(case, device, card, "fixed"))
     if not is_quick:
         del case
         torch.cuda.empty_cache()
-        billion = synthetic(BILLION, 10, device, rounds=10)
+        billion = synthetic(BILLION, 10, device, rounds=5)
         rows.append(measured(replace(billion, name="a billion"), device, card))
     return rows
+
+
+def packed_rows(case: EngineCase, device: torch.device, card: CardFacts) -> list[EngineRow]:
+    """A packed case as a whole, and its rounds alone."""
+    row = whole(case, device, card)
+    alone = replace(case, name=f"{case.name}, rounds alone")
+    return [row, measured(alone, device, card, row.sums)]
 
 
 def main() -> None:
@@ -261,7 +249,7 @@ def main() -> None:
     try:
         cases, device = [from_file(path) for path in asked.files], found("cuda")
         card = card_of(device)
-        rows = [whole(case, device, card) for case in cases]
+        rows = [row for case in cases for row in packed_rows(case, device, card)]
         if not asked.only_files:
             rows += synthetic_rows(device, card, is_quick=asked.quick)
     except FedMMFError as error:

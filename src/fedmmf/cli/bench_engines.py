@@ -81,8 +81,9 @@ def engines(
     about = f"{card.name}, torch {card.torch}; {card.clocks_and_power}. Copies "
     about += f"{card.copied_gb_per_s:,.0f} GB/s, multiplies {card.float16_tflops:.0f} TFLOP/s in "
     about += f"float16 and {card.float32_tflops:.0f} in float32."
-    seconds = beside.get("numba_seconds")
-    about += "" if seconds is None else f" numba takes {seconds:.1f} s for {data}."
+    if beside:
+        numbers = ", ".join(f"{name} {value:.4f}" for name, value in beside["numba"].items())
+        about += f" numba on {data}, with preparation: {numbers}."
     results.print(about, highlight=False)
 
 
@@ -97,8 +98,8 @@ def _real(data: str, settings: Settings, rows: "list[EngineRow]") -> dict[str, A
     train, test = load(data).split(0.1, seed=settings.seed)
     with tempfile.TemporaryDirectory() as folder:
         case = packed(train, test, settings, Path(folder) / f"{data}.npz")
-    rows.append(bench.whole(case, device, bench.card_of(device)))
-    return {"numba_seconds": trained_beside(train, settings)}
+    rows += bench.packed_rows(case, device, bench.card_of(device))
+    return {"numba": trained_beside(train, settings, case)}
 
 
 def _pack(data: str, settings: Settings, path: Path) -> None:

@@ -385,8 +385,8 @@ def programs_on(device: torch.device, n_own: int) -> int:
     """How many programs go over users at once."""
     if width_of(n_own) not in LAUNCHES:
         raise SettingsError(
-            f"kernels for a card have room for {max(LAUNCHES) - 2} factors and columns of masks "
-            f"together; got {n_own}. Take fewer factors, mask_fit 'alone' or the device 'cpu'",
+            f"kernels for a card have room for {max(LAUNCHES) - 3} factors and columns of masks "
+            f"together; got {n_own - 1}. Take fewer factors, mask_fit 'alone' or the device 'cpu'",
             flags="--factors, --mask-fit alone, --device cpu",
         )
     if device.type != "cuda":
