@@ -63,6 +63,12 @@ def ray_engine():
 
 
 @pytest.fixture
+def tried():
+    """Gives an engine by its name, on a device that every machine has."""
+    return lambda name: ENGINES[name].on("cpu", 1) if name == "torch" else ENGINES[name]
+
+
+@pytest.fixture
 def public_data(monkeypatch):
     """Point FEDMMF_DATA at the published sets, or skip."""
     folder = Path(os.environ.get("FEDMMF_DATA") or BESIDE_THE_CHECKOUT)

@@ -245,18 +245,12 @@ def assert_totals(found, expected, cohort, engine):
         assert np.array_equal(found, np.rint(found))
 
 
-def tried(name):
-    """An engine, where every machine has it."""
-    engine = ENGINES[name]
-    return engine.on("cpu", 1) if name == "torch" else engine
-
-
 @pytest.mark.parametrize("name", ENGINES.names())
 class TestEngine:
     """The contract."""
 
     @pytest.fixture
-    def engine(self, name):
+    def engine(self, name, tried):
         return tried(name)
 
     def test_it_has_its_name(self, name, engine):
@@ -693,7 +687,7 @@ def test_a_users_rows_are_shrunk_together_and_never_grow():
 
 @pytest.mark.parametrize("name", ENGINES.names())
 @pytest.mark.parametrize("strength", [0.1, 1e4, 1e6])
-def test_integers_of_a_clipped_user_are_no_longer_than_the_clip(name, strength):
+def test_integers_of_a_clipped_user_are_no_longer_than_the_clip(name, strength, tried):
     """Exactly, where lambda q and e p are up to 10,000 times larger than their difference."""
     n, clip = 40, 0.5
     q = np.random.default_rng(5).normal(size=(n, 1)).astype(np.float32)

@@ -198,7 +198,7 @@ def odd_ratings():
     pairs = [(user, item) for user in range(32) for item in range(20) if draw.random() < 0.8]
     frame = pl.DataFrame(
         {
-            "user_id": [f"person-{7919 * (user + 131)}-qz" for user, _ in pairs],
+            "user_id": [f"qzperson-{7919 * (user + 131)}" for user, _ in pairs],
             "item_id": [f"thing-{item}" for _, item in pairs],
             "rating": draw.uniform(0, 100, len(pairs)).round(4),
         }

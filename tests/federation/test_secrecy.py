@@ -39,7 +39,7 @@ def secrets_of(ratings, machines):
         for site in SITES
         for name in ("tls.key", "identity.key")
     ]
-    return [*rating_bytes(ratings), b"person-", *factors, *(key[:64].encode() for key in keys)]
+    return [*rating_bytes(ratings), b"qzperson-", *factors, *(key[:64].encode() for key in keys)]
 
 
 def memory_of(pid):

@@ -14,9 +14,9 @@ from fedmmf.wire import Adopt, Adopted, Ask, Joined, Refused, Round, Update, nam
 CUTS = np.array([0, 20, 40, 60])
 
 
-def silos_of(run, engine="numba", cuts=CUTS):
+def silos_of(run, engine=ENGINES["numba"], cuts=CUTS):
     holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.statistics)
-    return make_silos(holdings, cuts, ENGINES[engine])
+    return make_silos(holdings, cuts, engine)
 
 
 def adopted(silo, run):
@@ -28,10 +28,10 @@ def adopted(silo, run):
 
 @pytest.mark.parametrize("engine", ENGINES.names())
 @pytest.mark.parametrize("variant", ["secure", "secure vb"])
-def test_silos_train_what_their_users_would_train_alone(small, variant, engine):
+def test_silos_train_what_their_users_would_train_alone(small, variant, engine, tried):
     run = prepare(small, settings_of(variant, min_raters=1))
     alone = LocalFederation.of(run).run()
-    together = LocalFederation.among(run.plan, silos_of(run, engine)).run()
+    together = LocalFederation.among(run.plan, silos_of(run, tried(engine))).run()
     close = {"rtol": 1e-4, "atol": 1e-4}
     np.testing.assert_allclose(together.public.item_factors, alone.public.item_factors, **close)
     np.testing.assert_allclose(together.user_factors, alone.user_factors, **close)
@@ -96,15 +96,15 @@ def test_a_large_silo_under_noise_is_bounded_as_so_many_users(small):
         sums.append(federation.server.side.sums(federation.server.coordinator.next_round()))
     alone, together = (found.rows for found in sums)
     bound = federation.parties["000000"].policy.noise.bounds(3).row
-    assert np.abs(alone).max() > 1.5 * bound  # else nothing could be seen
-    np.testing.assert_allclose(together, alone, atol=0.5 * bound)
+    assert np.abs(alone).max() > 4 * bound  # else nothing could be seen
+    np.testing.assert_allclose(together, alone, atol=bound)  # eight deviations of the noise
 
 
 @pytest.mark.parametrize("engine", ENGINES.names())
-def test_numbers_that_divide_by_zero_tell_nothing(small, engine):
+def test_numbers_that_divide_by_zero_tell_nothing(small, engine, tried):
     """A refusal would: whether it happens depends on what is rated."""
     run = prepare(small, settings_of("plain"))
-    silo = silos_of(run, engine)["000000"]
+    silo = silos_of(run, tried(engine))["000000"]
     adopted(silo, run)
     rows = np.zeros((small.n_items, 3), np.float32)
     rows[:, 1] = 1e-45

@@ -80,13 +80,13 @@ def test_three_silos_are_943_people_and_the_simulation(ml_100k, solver):
 @pytest.mark.parametrize("engine", ENGINES.names())
 @pytest.mark.parametrize("solver", ["sgd", "vb"])
 @pytest.mark.parametrize("mask", ["fm", "nn"])
-def test_a_whole_training_among_silos_ends_like_the_simulation(small, solver, mask, engine):
+def test_a_whole_training_among_silos_ends_like_the_simulation(small, solver, mask, engine, tried):
     """With a survey, items left out, and early stopping."""
     chosen = {"held_out": 0.2, "min_raters": 10, "rounds": 6, "patience": 2}
     settings = settings_for(solver, mask=mask, **chosen)
     run = prepare(small, settings)
     holdings = Holdings(small, settings, run.is_held_out)
-    parties = make_silos(holdings, np.array([0, 7, 8, 31, 60]), ENGINES[engine])
+    parties = make_silos(holdings, np.array([0, 7, 8, 31, 60]), tried(engine))
     found = LocalFederation.among(run.plan, parties).run()
     (member,) = train(small, settings).members
     np.testing.assert_allclose(found.public.item_rows, member.public.item_rows, atol=1e-4)
@@ -109,13 +109,13 @@ def test_silos_in_the_clear_say_how_many_users_rated_what(small, sharing):
 
 
 @pytest.mark.parametrize("engine", ENGINES.names())
-def test_every_user_of_a_silo_is_clipped_alone_on_every_engine(small, engine):
+def test_every_user_of_a_silo_is_clipped_alone_on_every_engine(small, engine, tried):
     """The noise is set to zero here, so that the sum shows what it would hide."""
     pytest.importorskip("dp_accounting", reason="the extra `dp`")
     chosen = {"aggregation": "dp", "dp_noise": "local", "dp_clip": 0.3}
     settings = Settings(mask="lr", factors=3, rounds=ROUNDS, **chosen)
     run = prepare(small, settings)
-    parties = make_silos(Holdings(small, settings), np.array([0, 20, 40, 60]), ENGINES[engine])
+    parties = make_silos(Holdings(small, settings), np.array([0, 20, 40, 60]), tried(engine))
     for party in parties.values():
         silent = replace(party.policy.noise, multiplier=0.0)
         party.policy = replace(party.policy, noise=silent)
