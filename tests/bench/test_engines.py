@@ -11,7 +11,7 @@ from fedmmf.simulation.training import train as train_simulated
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
 from fedmmf.bench import engine_cases as cases  # noqa: E402
-from fedmmf.bench.engine_beside import packed, trained_beside  # noqa: E402
+from fedmmf.bench.engine_beside import case_of, trained_beside  # noqa: E402
 from fedmmf.bench.engine_host import host_round_seconds  # noqa: E402
 from fedmmf.engines import ENGINES  # noqa: E402
 from fedmmf.solvers.vb.party import starting_user  # noqa: E402
@@ -52,7 +52,8 @@ def test_a_packed_case_trains_as_the_run_does(small, tmp_path, chosen):
     settings = Settings(solver="vb", factors=3, rounds=7, **chosen)
     train, test = small.split(0.2, seed=1)
     file = tmp_path / "case.npz"
-    written = packed(train, test, settings, file)
+    written = case_of(train, test, settings)
+    cases.to_file(file, written)
     read = cases.from_file(file)
     found = train_simulated(train, settings)
     (member,) = found.members
@@ -68,12 +69,12 @@ def test_a_packed_case_trains_as_the_run_does(small, tmp_path, chosen):
     assert cohorts[0].is_like(cohorts[1])
 
 
-def test_scores_are_those_of_the_model(small, tmp_path):
+def test_scores_are_those_of_the_model(small):
     """On ratings of items that are summed."""
     train, test = small.split(0.3, seed=1)
     for chosen in ({}, {"objective": "ranking", "sharing": "plain"}):
         settings = Settings(solver="vb", factors=3, rounds=7, **chosen)
-        case = packed(train, test, settings, tmp_path / "case.npz")
+        case = case_of(train, test, settings)
         beside = trained_beside(train, settings, case)
         model = FedMMF(**settings.model_dump()).fit(train)
         if chosen:

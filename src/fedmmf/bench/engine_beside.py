@@ -1,12 +1,11 @@
 """A prepared run as a case for the engine on torch, and the same run by another engine."""
 
 import time
-from pathlib import Path
 
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.bench.engine_cases import EngineCase, TestedPairs, scored, to_file
+from fedmmf.bench.engine_cases import EngineCase, TestedPairs, scored
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.simulation.prepared import Prepared, lists_of, prepare
@@ -15,16 +14,13 @@ from fedmmf.simulation.training import train as trained_by
 from fedmmf.solvers.vb.server import VbServer
 
 
-def packed(train: Ratings, test: Ratings, settings: Settings, path: Path) -> EngineCase:
-    """Write the case of a run: masks fitted, servers before their first rounds."""
+def case_of(train: Ratings, test: Ratings, settings: Settings) -> EngineCase:
+    """The case of a run: masks fitted, servers before their first rounds."""
     run = prepare(train, settings)
     halves = [_half(run, number) for number in range(run.settings.ensemble)]
     group, rounds = run.groups[0], run.settings.max_rounds
-    case = EngineCase(
-        path.stem, run.crowd_input, halves, group.counts, rounds, tested_pairs(run, test)
-    )
-    to_file(path, case)
-    return case
+    tested = tested_pairs(run, test)
+    return EngineCase(train.name, run.crowd_input, halves, group.counts, rounds, tested)
 
 
 def _half(run: Prepared, number: int) -> VbServer:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,9 +16,6 @@ from fedmmf.data import load
 from fedmmf.engines.torch.device import explained, found
 from fedmmf.errors import SettingsError
 from fedmmf.whole import OWNER_ONLY, replacing
-
-if TYPE_CHECKING:
-    from fedmmf.bench.engines import EngineRow
 
 EXAMPLE = "Example: fedmmf bench engines --data ml-1m --json"
 FIVE_RUNS = Settings(solver="vb", ensemble=5)
@@ -65,13 +62,19 @@ def engines(
         return
     device = found("cuda")
     from fedmmf.bench import engines as bench
+    from fedmmf.bench.engine_beside import case_of, trained_beside
 
     with explained(), progress_bar("engines") as progress:
         progress("shapes", 0, 2)
         card = bench.card_of(device)
         rows = bench.synthetic_rows(device, card, is_quick=quick)
         progress("shapes", 1, 2)
-        beside = {} if data is None else _real(data, settings, rows)
+        beside = {}
+        if data is not None:
+            train, test = load(data).split(0.1, seed=settings.seed)
+            case = case_of(train, test, settings)
+            rows += bench.packed_rows(case, device, card)
+            beside = {"numba": trained_beside(train, settings, case)}
         progress("shapes", 2, 2)
     if json:
         told = {"card": asdict(card), "rows": [asdict(row) for row in rows]}
@@ -87,28 +90,14 @@ def engines(
     results.print(about, highlight=False)
 
 
-def _real(data: str, settings: Settings, rows: "list[EngineRow]") -> dict[str, Any]:
-    """Add a row of real ratings; what numba takes for the same."""
-    import tempfile
-
-    from fedmmf.bench import engines as bench
-    from fedmmf.bench.engine_beside import packed, trained_beside
-
-    device = found("cuda")
-    train, test = load(data).split(0.1, seed=settings.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        case = packed(train, test, settings, Path(folder) / f"{data}.npz")
-    rows += bench.packed_rows(case, device, bench.card_of(device))
-    return {"numba": trained_beside(train, settings, case)}
-
-
 def _pack(data: str, settings: Settings, path: Path) -> None:
     if path.suffix != ".npz":
         raise SettingsError(f"--pack needs a file that ends in .npz; got {path}")
     found("cpu")  # which says how to get torch
-    from fedmmf.bench.engine_beside import packed
+    from fedmmf.bench.engine_beside import case_of
+    from fedmmf.bench.engine_cases import to_file
 
     train, test = load(data).split(0.1, seed=settings.seed)
     with replacing(path, OWNER_ONLY) as file:
-        packed(train, test, settings, file)
+        to_file(file, case_of(train, test, settings))
     confirm(path, is_private=True)

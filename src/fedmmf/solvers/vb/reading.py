@@ -139,10 +139,8 @@ class VbReading:
             spread: of these items.
         """
         (mean, n_raters), xp = rows, space(rows[0])
-        spread, weights = (
-            spread.beside(form.n_joint),
-            numbers["user_weights"].reshape(-1, form.rank),
-        )
+        spread = spread.beside(form.n_joint)
+        weights = numbers["user_weights"].reshape(-1, form.rank)
         if form.n_joint:
             known = xp.asarray(design[:, : form.n_joint], dtype=mean.dtype)
             mean = xp.hstack((mean, known))
