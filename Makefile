@@ -4,7 +4,34 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo federation-demo test test-torch lint format docs notebook bench fuzz deviations faults clean
+RESULTS := build/tests
+AXE := node_modules/axe-core/axe.min.js
+
+# Parts of the project that need packages of their own: for each, those packages and the tests that
+# are skipped without them. `make test-ray` makes .venv-ray and runs its tests; `make test-optional`
+# runs all.
+OPTIONAL := ray torch interop peers flower
+CONSTRAINED := --constraint constraints.txt
+ray.install := $(CONSTRAINED) --editable '.[test,ray]'
+ray.tests := -n 0 -k ray tests/engines tests/simulation tests/party tests/bench
+# Ray opens ports: it runs where there is only a loopback interface, and more workers than cores.
+ray.within := FEDMMF_RAY_WORKERS=3 unshare $(if $(filter 0,$(shell id -u)),-n,-rn) \
+	sh -c 'ip link set lo up && exec "$$@"' sh
+# Triton's interpreter runs the kernels where there is no card.
+torch.install := $(CONSTRAINED) --editable '.[test,gpu]' triton
+torch.tests := -k 'torch or test_engines' tests/engines tests/simulation tests/party tests/bench
+interop.install := $(CONSTRAINED) --editable '.[test,interop]'
+interop.tests := tests/interop
+peers.install := $(CONSTRAINED) --editable '.[test,bench]'
+peers.tests := tests/bench/test_training.py tests/bench/test_ranking.py
+# Without constraints: see the extra in pyproject.toml.
+flower.install := --editable '.[test,bench-secagg]'
+flower.tests := tests/bench/test_secagg.py
+# Its numba may be another one, and would write over the kernels that the others have compiled.
+flower.within := NUMBA_CACHE_DIR=$(CURDIR)/.venv-flower/numba
+
+.PHONY: demo federation-demo test test-optional $(OPTIONAL:%=test-%) test-browser axe lint format docs \
+	notebook bench fuzz deviations faults clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedmmf demo
@@ -15,13 +42,22 @@ federation-demo: $(INSTALLED)
 	$(BIN)/python examples/federation_demo.py
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --junitxml=$(RESULTS)/$@.xml
 
-# The engine on torch, on the processor and, where there is one, on a card. Triton's interpreter runs
-# the kernels where there is none.
-test-torch: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch triton
-	$(BIN)/python -m pytest tests/engines tests/bench/test_engines.py
+test-optional: $(OPTIONAL:%=test-%)
+
+$(OPTIONAL:%=test-%): test-%: .venv-%/.installed
+	$($*.within) .venv-$*/bin/python -m pytest --junitxml=$(RESULTS)/$@.xml $($*.tests)
+
+# Needs chromium and chromium-driver, and npm for axe-core. Where these are, `make test` runs them too.
+test-browser: $(INSTALLED) axe
+	$(BIN)/python -m pytest --junitxml=$(RESULTS)/$@.xml tests/reports/test_browser.py \
+		tests/federation/test_page_browser.py tests/test_site.py
+
+axe: $(AXE)
+
+$(AXE):
+	npm install --no-save --no-package-lock --no-audit --no-fund axe-core@4.14.0
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check
@@ -69,9 +105,14 @@ deviations: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(CONSTRAINED) --editable '.[dev]'
+	touch $@
+
+.venv-%/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet $($*.install)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OPTIONAL:%=.venv-%) node_modules build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,6 @@ killed, and training goes on with three, the smallest cohort. In the end a site 
 everything is cleaned up.
 """
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -16,10 +15,15 @@ from pathlib import Path
 import polars as pl
 
 from fedmmf import load
+from fedmmf.errors import FedMMFError
+from fedmmf.federation.folder import Folder
+from fedmmf.federation.operator import Operator
+from fedmmf.federation.status import FederationStatus
+from fedmmf.site.warming import compile_kernels
 
 SITES = ("north", "east", "south", "west")
 PORTS = ("--port", "18102", "--page-port", "18103")
-PATIENCE = 300.0  # seconds; the first start compiles kernels
+PATIENCE = 150.0  # seconds
 
 
 def fedmmf(*words: str) -> list[str]:
@@ -55,32 +59,33 @@ def write_ratings(folder: Path) -> None:
         frame.filter(pl.col("user_id") % len(SITES) == number).write_csv(folder / f"{site}.csv")
 
 
-def wait_until(fed: str, is_so: Callable[[dict], bool]) -> dict:
-    """Look at the status until it is as it should be."""
-    until = time.monotonic() + PATIENCE
+def wait_until(fed: str, is_so: Callable[[FederationStatus], bool]) -> FederationStatus:
+    """Look at the status until it is as it should be, without a process for every look."""
+    operator, found, until = Operator(Folder(Path(fed))), None, time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        found = look(fed)
-        if found["state"] == "failed":
-            sys.exit(f"training failed: {found['detail']}")
-        if is_so(found):
+        try:
+            found = operator.status()
+        except FedMMFError:  # until the server has started there is none
+            found = None
+        if found is not None and found.state == "failed":
+            sys.exit(f"training failed: {found.detail}")
+        if found is not None and is_so(found):
             return found
         time.sleep(0.2)
-    sys.exit(f"nothing happened for {PATIENCE:.0f} s: {found['detail']}")
+    sys.exit(f"nothing happened for {PATIENCE:.0f} s: {found.detail if found else 'no server'}")
 
 
-def look(fed: str) -> dict:
-    """The status; until the server has started there is none."""
-    done = subprocess.run(  # noqa: S603
-        fedmmf("status", fed, "--json"), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        return {"state": "starting", "detail": done.stderr, "sites": [], "round": 0}
-    return json.loads(done.stdout)
-
-
-def n_here(found: dict) -> int:
+def n_here(found: FederationStatus) -> int:
     """Sites that take part now."""
-    return sum(site["state"] == "here" for site in found["sites"])
+    return sum(site.state == "here" for site in found.sites)
+
+
+def wait_for_models(fed: str) -> None:
+    """Sites fetch the model with their next sign of life."""
+    alive = (Path(fed) / "sites" / site / "state" / "result.npz" for site in SITES[:-1])
+    for path in alive:
+        while not path.exists():
+            time.sleep(0.2)
 
 
 def main() -> None:
@@ -105,6 +110,7 @@ def run(folder: Path, fed: str, processes: dict[str, subprocess.Popen]) -> None:
     names = ",".join(SITES)
     more = ("--items", "synthetic", "--name", "demo", "--rounds", "60", *PORTS)
     tell(said("init", fed, "--sites", names, *more))
+    compile_kernels(Folder(Path(fed)).charter().training)  # once, and not in four sites at a time
     for name in ("server", *SITES):
         words = ["server", fed]
         if name != "server":
@@ -115,14 +121,14 @@ def run(folder: Path, fed: str, processes: dict[str, subprocess.Popen]) -> None:
     wait_until(fed, lambda found: n_here(found) == len(SITES))
     tell("3. All sites are here. Training begins.")
     said("run", fed, "--no-wait")
-    found = wait_until(fed, lambda found: found["round"] >= 5)
+    found = wait_until(fed, lambda found: found.round >= 5)
     processes.pop("west").kill()
-    tell(f"4. After round {found['round']} of {found['rounds']} the site west was killed.")
-    found = wait_until(fed, lambda found: found["state"] == "finished")
-    three = sum(site["rounds"] for site in found["sites"] if site["name"] == "west")
-    tell(f"5. Training has finished; west is in {three} of {found['round']} sums.")
+    tell(f"4. After round {found.round} of {found.rounds} the site west was killed.")
+    found = wait_until(fed, lambda found: found.state == "finished")
+    three = sum(site.rounds for site in found.sites if site.name == "west")
+    tell(f"5. Training has finished; west is in {three} of {found.round} sums.")
     tell(said("status", fed))
-    time.sleep(5)  # sites fetch the model with their next sign of life
+    wait_for_models(fed)
     tell(said("evaluate", fed))
     tell("6. On the site north, from its own files:")
     tell(said("recommend", fed, "--site", "north", "--user", "4", "-n", "5"))

@@ -30,9 +30,9 @@ def private_folders(tmp_path_factory, monkeypatch):
 def why_no_ray():
     """Why the engine `ray` is not tried in this process; None where it is."""
     if importlib.util.find_spec("ray") is None:
-        return "ray is not installed: pip install 'fedmmf[ray]'"
+        return "ray is not installed: make test-ray"
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
-        return "Ray opens ports: tests/engines/test_namespace.py runs this where there is only lo"
+        return "Ray opens ports: make test-ray runs this where there is only lo"
     return None
 
 

@@ -1,3 +1,4 @@
+import json
 import pickle
 import subprocess
 import sys
@@ -5,8 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter
 
+from fedmmf import FedMMF
 from fedmmf.components import (
     DpSettings,
     MaskSettings,
@@ -34,7 +36,7 @@ PARTS = [
 
 
 def test_settings_are_frozen():
-    with pytest.raises(ValidationError):
+    with pytest.raises(SettingsError, match="settings do not change; make others, with factors=3"):
         Settings().factors = 3
 
 
@@ -56,7 +58,7 @@ def test_groups_are_called_as_people_see_them():
 
 def test_a_component_can_be_used_alone():
     assert MaskSettings(mask="fm").folds == 5
-    with pytest.raises(ValidationError, match="should be 'auto', 'none', 'mean'"):
+    with pytest.raises(SettingsError, match="should be 'auto', 'none', 'mean'"):
         MaskSettings(mask="ridge")
 
 
@@ -179,6 +181,34 @@ def test_who_wants_lists_and_names_no_solver_gets_one_that_ranks():
     assert lists.changed(objective="rating") == Settings(solver="vb", factors=3)
     with pytest.raises(SettingsError, match="needs solver 'vb'; got 'sgd'"):
         Settings().changed(objective="ranking", solver="sgd")
+
+
+class Narrower(Settings):
+    """Settings with a default of their own, as LensKit's scorer has them."""
+
+    mask: str = Field("mean", description="a mask")
+
+
+WAYS = {
+    "constructor": lambda **values: Settings(**values),
+    "checked": Settings.checked,
+    "changed": lambda **values: Settings().changed(**values),
+    "estimator": lambda **values: FedMMF(**values).settings,
+    "set_params": lambda **values: FedMMF().set_params(**values).settings,
+    "subclass": lambda **values: Narrower(**values),
+    "mapping": lambda **values: TypeAdapter(Narrower).validate_python(values),
+    "json": lambda **values: Settings.model_validate_json(json.dumps(values)),
+}
+
+
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+def test_there_is_one_rule_for_objective_and_solver_and_one_kind_of_error(make):
+    assert make(objective="ranking").solver == "vb"
+    assert make(objective="rating").solver == make().solver == "sgd"
+    with pytest.raises(SettingsError, match="'ranking' needs solver 'vb'; got 'sgd'"):
+        make(objective="ranking", solver="sgd")
+    with pytest.raises(SettingsError, match="factors should be greater than or equal to 1; got 0"):
+        make(factors=0)
 
 
 def test_what_is_learned_is_ratings_with_both_implicit_priors_unless_asked():

@@ -48,10 +48,11 @@ def test_a_user_adds_means_and_variances():
     first, second = np.vstack(list(user_totals(lists, ratings, features, SCALE)))
     y, x = (ratings[:4] - 1) / 4 - 0.5, np.clip(features, -4, 4)[lists.items[:4]]
     mean, spread = y.mean(), y.var(ddof=1)
-    np.testing.assert_allclose(first[:7], [1, mean, 1, mean, mean**2, spread, spread / 4])
-    np.testing.assert_allclose(first[7:], [y.sum(), *(y @ x)])
-    assert not second[2:7].any()  # of a single rating nobody knows how it varies
-    np.testing.assert_allclose(second[[0, 1, 7]], [1, *[(ratings[4] - 1) / 4 - 0.5] * 2])
+    np.testing.assert_allclose(first[:6], [1, mean, mean**2, 1, spread, spread / 4])
+    np.testing.assert_allclose(first[6:], [y.sum(), *(y @ x)])
+    assert not second[3:6].any()  # of a single rating nobody knows how it varies
+    lone = (ratings[4] - 1) / 4 - 0.5
+    np.testing.assert_allclose(second[[0, 1, 2, 6]], [1, lone, lone**2, lone])
 
 
 def learned(n_seen=D, **about):
@@ -83,8 +84,9 @@ def test_the_line_and_the_pull_are_those_of_the_formulas():
     np.testing.assert_allclose(found.line[1:], slopes, rtol=1e-9)
     each = [ratings[lists.of(user)] for user in range(N_USERS) if lists.lengths[user] > 1]
     within = np.mean([some.var(ddof=1) for some in each])
-    by_chance = np.mean([some.var(ddof=1) / len(some) for some in each])
-    between = np.var([some.mean() for some in each]) - by_chance
+    rated = lists.lengths[lists.lengths > 0]
+    chances = [some.var(ddof=1) / len(some) for some in each] + [within] * int((rated == 1).sum())
+    between = np.var(lists.means(ratings)[lists.lengths > 0]) - np.mean(chances)
     assert found.pull == pytest.approx(2 * within / between, rel=1e-9)
 
 

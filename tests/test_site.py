@@ -173,7 +173,7 @@ def test_every_page_is_quiet_narrow_enough_and_asks_nobody_else(browser, address
 def test_axe_finds_nothing(browser, address):
     """Each page in one of the looks, in turns; all of the front page, and the text of others."""
     if not AXE.is_file():
-        pytest.skip("needs axe-core: npm install axe-core, or AXE_CORE=.../axe.min.js")
+        pytest.skip("needs axe-core: make axe, or AXE_CORE=.../axe.min.js")
     found = {}
     for page, look in zip(PAGES, cycle(LOOKS)):  # endless, so of no one length
         browser.get(f"{address}/{page}.html")

@@ -1,4 +1,4 @@
-"""Arrays and their description in one file, written whole or not at all."""
+"""Arrays and their description in one file, written atomically and never compressed."""
 
 import json
 import zipfile
@@ -10,8 +10,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
-from fedmmf.unpacking import is_bomb
-from fedmmf.whole import OWNER_ONLY, SHARED, replacing
+from fedmmf.whole import OWNER_ONLY, SHARED, make_folder, replacing
 
 _META = "meta.json"
 
@@ -59,7 +58,7 @@ def save(
     """
     text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         rights = OWNER_ONLY if is_private else SHARED
         with replacing(path, rights) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **{_META: text}, **arrays)
@@ -71,12 +70,23 @@ def save(
 
 
 def _refuse_bomb(path: Path) -> None:
+    """Refuse a file that holds more than there is to read in it: `save` compresses nothing."""
     with zipfile.ZipFile(path) as archive:  # which reads no more of a member than it says here
         n_bytes = sum(member.file_size for member in archive.infolist())
-    if is_bomb(n_bytes, path.stat().st_size):
+    size = path.stat().st_size
+    if n_bytes > size:
         raise ValueError(
-            f"it unpacks into {n_bytes >> 20:,} MB, as no file of ours does. Get it anew"
+            f"it unpacks into {n_bytes:,} bytes and has {size:,} itself, and files of ours are "
+            "not compressed. Get it anew"
         )
+
+
+# What to do with a file of another kind, where a model is due
+_INSTEAD = {
+    "result": "That is what one site of a federation has learned. `fedmmf federation recommend DIR "
+    "--site NAME --users FILE` makes lists from it; for other tools, numpy.load reads its "
+    "user_ids, user_factors and item_rows",
+}
 
 
 def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -98,6 +108,8 @@ def load(path: Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
             raise ValueError("it holds something else than arrays")
     except Exception as error:  # numpy, zip and JSON have no list of what made-up files raise
         raise CheckpointError(f"{path} is not a fedmmf {kind}: {error}") from None
-    if meta.get("kind") != kind:
-        raise CheckpointError(f"{path} must be a fedmmf {kind}; it is a {meta.get('kind')!r}")
+    if (found := meta.get("kind")) != kind:
+        instead = _INSTEAD.get(str(found), "") if kind == "model" else ""
+        hint = f". {instead}" if instead else ""
+        raise CheckpointError(f"{path} must be a fedmmf {kind}; it is a {found!r}{hint}")
     return arrays, meta

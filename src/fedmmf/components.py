@@ -6,9 +6,18 @@ registries, to which other packages add.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+import numpy as np
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
-from fedmmf.mistakes import either
+from fedmmf.errors import SettingsError
+from fedmmf.mistakes import either, explained
 from fedmmf.registry import Registry, imported
 
 Step = Literal["sum", "mean", "adam"]
@@ -57,6 +66,20 @@ class SettingsPart(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     title: ClassVar[str] = ""
+
+    def __init__(self, **values: Any) -> None:
+        """Check the values; a mistake raises `SettingsError` with the field, value and rule."""
+        plain = {  # searches over grids hand out numpy's numbers
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in values.items()
+        }
+        try:
+            super().__init__(**plain)
+        except ValidationError as error:
+            raise SettingsError(explained(error, type(self))) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise SettingsError(f"settings do not change; make others, with {name}={value!r} in them")
 
     @field_validator(*REGISTERED, check_fields=False)
     @classmethod

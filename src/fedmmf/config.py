@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Self
 
-import numpy as np
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from fedmmf.components import (
     AUTO,
@@ -21,8 +20,7 @@ from fedmmf.components import (
     SumSettings,
     registry_of,
 )
-from fedmmf.errors import SettingsError
-from fedmmf.mistakes import either, explained
+from fedmmf.mistakes import either
 
 _SIGNED = ("secure", "dp")  # ways to sum whose parties can sign
 _JOINED = (AUTO, "mean", "lr", "fm", "nn")  # masks that can be estimated with the factors
@@ -39,6 +37,14 @@ class Settings(
     """Everything that decides the result of a training run, given the ratings."""
 
     title = "Settings"
+
+    def __init__(self, **values: Any) -> None:
+        """Check what was chosen, and complete it by what follows from it.
+
+        Every way to say settings comes through here: `FedMMF`, the command line, charters, files
+        and LensKit's scorer.
+        """
+        super().__init__(**_completed(values))
 
     @classmethod
     def groups(cls) -> dict[str, tuple[str, ...]]:
@@ -140,7 +146,10 @@ class Settings(
 
     def _ranking_misfits(self) -> Iterator[str]:
         if self.objective == "ranking" and not self._declared.ranks:
-            yield f"objective 'ranking' needs solver {_solvers_that('ranks')}; got {self.solver!r}"
+            yield (
+                f"objective 'ranking' needs solver {_solvers_that('ranks')}; got {self.solver!r}. "
+                "Leave the solver out, and one that ranks is taken"
+            )
         is_ordinal = self.likelihood == "ordinal"
         if is_ordinal and not (self._declared.ranks and self.objective == "rating"):
             yield (
@@ -167,23 +176,16 @@ class Settings(
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
-        """Build settings; a mistake raises `SettingsError` that names the field, value and rule."""
-        plain = {  # searches over grids hand out numpy's numbers
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in _completed(values).items()
-        }
-        try:
-            return cls(**plain)
-        except ValidationError as error:
-            raise SettingsError(explained(error, cls)) from None
+        """Build settings, as the constructor does."""
+        return cls(**values)
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with some values replaced, validated anew."""
-        return self.checked(**{**self.model_dump(), **_completed(values)})
+        return type(self)(**{**self.model_dump(), **_completed(values)})
 
 
 def _completed(values: dict[str, Any]) -> dict[str, Any]:
-    """What somebody chose, and what follows from it where nothing was said."""
+    """Return the values with what follows from them: who wants lists gets a solver that ranks."""
     wants_lists = values.get("objective") == "ranking" and "solver" not in values
     return {**values, "solver": _able_to("ranks")[0]} if wants_lists else values
 

@@ -40,7 +40,7 @@ class NotFittedError(FedMMFError):
 
 
 class DivergenceError(FedMMFError):
-    """Training produced numbers that are not finite."""
+    """Training cannot go on: numbers are not finite, or a matrix cannot be factorized."""
 
 
 class CheckpointError(FedMMFError):
@@ -48,7 +48,13 @@ class CheckpointError(FedMMFError):
 
 
 class WireError(FedMMFError):
-    """A message is malformed or arrived out of turn; the text names its sender."""
+    """A message is malformed or arrived out of turn; the text names its sender.
+
+    Attributes:
+        blamed: the number of the party whose message was bad, where that is another party's.
+    """
+
+    blamed: int | None = None
 
 
 class ExcludedError(WireError):

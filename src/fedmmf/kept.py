@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmmf.errors import CheckpointError
-from fedmmf.whole import SHARED, replacing
+from fedmmf.whole import SHARED, make_folder, write
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write whole or not at all."""
+    """Write a text atomically."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path, SHARED) as partial:
-            partial.write_text(text)
+        make_folder(path.parent)
+        write(path, text.encode(), SHARED)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror}") from None

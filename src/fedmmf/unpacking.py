@@ -1,6 +1,10 @@
-"""How much a packed file may hold: a few bytes can unpack into more than a machine has."""
+"""How much a packed text may hold: a few bytes can unpack into more than a machine has.
 
-MOST_BYTES, MOST_TIMES = 256 << 20, 100
+Texts of ratings shrink to a third, repetitive ones to a tenth. Files of our own are not compressed,
+so they hold no more than there is to read in them (`checkpoint`).
+"""
+
+MOST_BYTES, MOST_TIMES = 256 << 20, 20
 
 
 def is_bomb(n_unpacked: int, n_packed: int) -> bool:

@@ -8,6 +8,7 @@ from fedmmf import rng
 from fedmmf.attacks.membership import item_matrix
 from fedmmf.audit import expose, recording
 from fedmmf.audit.cohorts import FirstRound
+from fedmmf.audit.vb_rounds import VbCohort
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.simulation import prepare
@@ -57,9 +58,9 @@ def rated_small(small):
 
 
 def first_rounds(ratings, mask, **changes):
-    """Round 1 of everybody, and the control: the same with residuals in other places."""
+    """Round 1 of everybody, and the control: the same with ratings that are drawn anew."""
     run = prepare(ratings, Settings(mask=mask, held_out=0.0, **changes))
-    return FirstRound.of(run), FirstRound.of(run, shuffled=True)
+    return FirstRound.of(run), FirstRound.of(run, is_control=True)
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +78,22 @@ def sparse():
 
 @pytest.fixture(scope="session")
 def summed_sparse(sparse):
-    """(view of one sum over everybody, truth, the same sum of shuffled residuals)."""
-    first, control = first_rounds(sparse, "mean")
+    """(view of one sum over everybody, truth, the same sum of ratings that are drawn anew)."""
+    first, control = first_rounds(sparse, "mean", min_raters=1)
     view, truth = first.summed(np.arange(sparse.n_users))
     return view, truth, control.summed(view.users)[0]
+
+
+@pytest.fixture(scope="session")
+def vb_sparse(sparse):
+    """Twenty people who train with vb, and the control."""
+    settings = Settings(mask="mean", held_out=0.0, min_raters=1, factors=6, solver="vb")
+    run, users = prepare(sparse, settings), np.arange(0, 100, 5)
+    return VbCohort(run, users), VbCohort(run, users, is_control=True)
+
+
+@pytest.fixture(scope="session")
+def vb_ranked(sparse):
+    """Twenty people who train with vb for lists."""
+    run = prepare(sparse, Settings(mask="mean", held_out=0.0, min_raters=1, factors=6, solver="vb"))
+    return VbCohort(run, np.arange(0, 100, 5), objective="ranking")

@@ -10,10 +10,13 @@ from fedmmf import rng
 from fedmmf.attacks import ATTACKS, Attack, AttackResult, attacks_on, rating_attacks
 from fedmmf.attacks.calibrated import SummedView
 from fedmmf.attacks.gradients import Uploads
-from fedmmf.attacks.membership import CohortView, from_updates
+from fedmmf.attacks.known_masks import KnownMasks
+from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
 from fedmmf.attacks.ranking import ranking
 from fedmmf.attacks.recovery import recovery
 from fedmmf.attacks.self_audit import AttackAudit
+from fedmmf.attacks.vb_lists import ListsView
+from fedmmf.attacks.vb_sums import VbRound, VbSummedView
 from fedmmf.attacks.view import Exposed, levels_of, uniform_prior
 from fedmmf.audit import audit, readings
 from fedmmf.config import Settings
@@ -26,7 +29,10 @@ from fedmmf.party.policy import Private
 from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation import prepare
+from fedmmf.solvers.contract import Ground
 from fedmmf.solvers.sgd import SgdPlan
+from fedmmf.solvers.vb import VB
+from fedmmf.solvers.vb.form import write_variant
 
 from .conftest import exposed, noise
 
@@ -59,6 +65,12 @@ def case(attack, request, small):
         return uploads, masked, readings.vectors_as_updates(seen, known)
     if attack.target == "sums":
         return request.getfixturevalue("summed_sparse")
+    if attack.target == "vb sums":
+        made, control = request.getfixturevalue("vb_sparse")
+        return made.summed(8), made.truth, control.summed(8)
+    if attack.target == "lists":
+        made = request.getfixturevalue("vb_ranked")
+        return *made.listed(8), made.exchanged(8)[0]
     if attack.target == "cohort":
         rated = request.getfixturevalue("rated_small")
         popularity, users = rated.mean(axis=0), np.arange(small.n_users)
@@ -97,11 +109,37 @@ def few(target, lengths, same=None):
         return Exposed(**known, **made, population=COMMON), values
     if target == "sums":
         q, rows = (draw.standard_normal((N_ITEMS, 3)) for _ in range(2))
-        made = {"plan": SGD_PLAN, "item_factors": q, "rows": rows, "is_centred": True}
-        return SummedView(**known, **made, weights=np.ones(len(users))), values
+        made = {"plan": SGD_PLAN, "item_factors": q, "rows": rows}
+        return SummedView(**known, **made, **few_masks(users, plan, features)), values
+    if target == "vb sums":
+        made = {"summed": np.arange(N_ITEMS), "rounds": few_rounds()}
+        return VbSummedView(**known, **made, **few_masks(users, plan, features)), values
+    if target == "lists":
+        rated = item_matrix(lists, N_ITEMS)
+        columns = draw.standard_normal((N_ITEMS, 3))
+        return ListsView(users, rated, np.full(N_ITEMS, 0.3), columns), users % 2 == 0
     q = tuple(draw.standard_normal((N_ITEMS, 3)).astype(np.float32) for _ in range(2))
     updates = tuple(1e30 * np.outer(masked, np.ones(3)) for _ in range(2))  # nothing honest
     return Uploads(**known, plan=SGD_PLAN, item_factors=q, updates=updates), masked
+
+
+def few_masks(users, plan, features):
+    return {
+        "masks": KnownMasks(plan, COMMON, features, SCALE),
+        "weights": np.ones(len(users)),
+    }
+
+
+def few_rounds():
+    """A round of vb before anybody has learned anything, and one of membership."""
+    draw, form = rng.stream(0, "few rounds"), VB.form(3, write_variant("both"))
+    nothing = np.zeros((N_ITEMS, 0))
+    ground = Ground(N_ITEMS, SCALE.span, SCALE.min, 0.0, 3.0, nothing, nothing, draw)
+    public = VB.server(Settings(solver="vb"), form, ground).public()
+    reading = VB.reading(form, public, nothing)
+    rows = draw.standard_normal((2, N_ITEMS, 3))
+    readings = (reading, replace(reading, is_look=True))
+    return tuple(VbRound(*one, np.ones(3)) for one in zip(readings, rows, strict=True))
 
 
 @every_attack
@@ -117,7 +155,10 @@ class TestEveryAttack:
         result = attack.run(view, truth)
         for scores in (result.success, result.baseline):
             assert scores.shape == view.users.shape
-            assert ((scores >= 0) & (scores <= 1)).all()
+            is_scored = np.isfinite(scores)  # of lists: those who took part
+            assert is_scored.any()
+            assert attack.target == "lists" or is_scored.all()
+            assert ((scores >= 0) & (scores <= 1))[is_scored].all()
 
     def test_the_same_seed_gives_the_same_result(self, attack, case):
         view, truth, _ = case

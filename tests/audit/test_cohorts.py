@@ -1,11 +1,13 @@
 """Cohorts of a run summed without the protocol: the same numbers, to the last bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedmmf import rng
 from fedmmf.audit import expose
-from fedmmf.audit.cohorts import FirstRound, members_lists
+from fedmmf.audit.cohorts import FirstRound, members_lists, with_drawn_ratings
 from fedmmf.audit.dropouts import DropOuts, PresentCrowd, sums_of_rounds
 from fedmmf.audit.recording import record_strict
 from fedmmf.config import Settings
@@ -30,10 +32,11 @@ def test_a_cohorts_sum_is_what_secure_sums_give(small):
 
 
 def test_a_cohorts_sum_is_without_what_too_few_of_it_rated(small):
-    settings = Settings(mask="lr", factors=6, held_out=0.0, sharing="strict")
+    settings = Settings(mask="lr", factors=6, held_out=0.0, sharing="strict", min_raters=3)
+    first = FirstRound.of(prepare(small, settings))
+    unguarded = replace(first.run, settings=settings.changed(min_raters=1))
     all_shown, some_shown = (
-        FirstRound.of(prepare(small, settings.changed(min_raters=least))).summed(np.arange(40))[0]
-        for least in (1, 3)
+        made.summed(np.arange(40))[0] for made in (replace(first, run=unguarded), first)
     )
     is_rare = all_shown.n_raters < raters_needed(3)
     assert 0 < is_rare.sum() < small.n_items
@@ -42,11 +45,17 @@ def test_a_cohorts_sum_is_without_what_too_few_of_it_rated(small):
     np.testing.assert_array_equal(some_shown.rows[~is_rare], all_shown.rows[~is_rare])
 
 
-def test_the_control_keeps_everybodys_masked_ratings_but_not_their_places(small):
+def test_the_control_has_other_ratings_of_the_same_items(small):
     run = prepare(small, Settings(mask="lr", held_out=0.0))
-    first, control = FirstRound.of(run), FirstRound.of(run, shuffled=True)
+    first, control = FirstRound.of(run), FirstRound.of(run, is_control=True)
     assert first.updates.shape == control.updates.shape
     assert not np.allclose(first.updates, control.updates)
+    (view, truth), (drawn, same) = (made.summed(np.arange(20)) for made in (first, control))
+    assert np.array_equal(truth, same)  # what is attacked, and what is public, stay
+    assert np.array_equal(view.prior, drawn.prior)
+    values = with_drawn_ratings(run).training.values
+    assert set(values) <= set(small.values)
+    assert abs(np.corrcoef(values, small.values)[0, 1]) < 0.3
 
 
 def test_rehearsals_are_on_people_who_are_known(small):

@@ -152,13 +152,13 @@ def test_parties_that_audit_themselves_decide_by_public_knowledge(
         assert np.array_equal(found.in_clear, run.in_clear)
 
 
-@pytest.mark.parametrize("mask", ["mean", "fm"])
-def test_it_tells_of_every_step(small, mask):
+@pytest.mark.parametrize(("mask", "solver"), [("mean", "sgd"), ("fm", "sgd"), ("lr", "vb")])
+def test_it_tells_of_every_step(small, mask, solver):
     told = []
-    audit(small, Settings(mask=mask, factors=6), lambda *given: told.append(given))
+    audit(small, Settings(mask=mask, factors=6, solver=solver), lambda *given: told.append(given))
     total = told[-1][2]
     assert [given[1:] for given in told] == [(done, total) for done in range(total)]
-    assert total > 30
+    assert total > 20
     assert (told[0][0], told[-1][0]) == ("masks", "attack ranking h=1 on messages")
 
 
@@ -170,7 +170,7 @@ def test_three_parties_with_little_in_common_can_be_audited(small, seed):
     assert found.privacy.n_users == 3
     for attack in found.messages["sums of strict mode"]:
         assert attack.n_users <= 3
-    with pytest.raises(DataError, match=r"no item has the 5 raters .* lower min_raters"):
+    with pytest.raises(DataError, match=r"no item has the 5 raters .* ratings of more people"):
         audit(few, ADAPTIVE)
     with pytest.raises(DataError, match="no item has enough raters to be summed"):
         audit(few, ADAPTIVE.changed(sharing="plain"))
@@ -183,7 +183,8 @@ def test_parties_that_are_attacked_have_a_population_of_their_own(small, monkeyp
     Their line by hand: a regression in which features have a ridge, at the mean of users' means.
     """
     monkeypatch.setattr(messages, "COHORT", 12)
-    found, run = investigate(small, Settings(mask=mask, sharing="adaptive", factors=6))
+    settings = Settings(mask=mask, sharing="adaptive", factors=6, min_raters=1)
+    found, run = investigate(small, settings)
     leak, chain, _ = found.messages["plain updates"]
     assert len(leak.users) == 12
     some = AttackedCohort.of(run, expose(run), lambda what: None, sharing="strict")
@@ -218,3 +219,29 @@ def test_a_run_with_another_solver_and_another_sum_is_audited_as_well(small):
     settings = Settings(mask="mean", solver="vb", aggregation="homomorphic-paillier", factors=4)
     found = audit(small, settings)
     assert found.messages["plain updates"][0].mean > 0.99
+
+
+@pytest.fixture(scope="module")
+def found_vb(small):
+    return audit(small, Settings(mask="lr", solver="vb", factors=4, min_raters=1))
+
+
+def test_the_sums_of_vb_are_those_that_are_attacked(found_vb, small):
+    sums = {result.name: result for result in found_vb.messages["sums of strict mode"]}
+    assert set(sums) == {"membership", "vb unmixing", "vb ranking"}
+    assert sums["vb unmixing"].advantage_interval[0] > 0
+    told = found_vb.verdicts[SUMMED]
+    assert told.startswith(f"The sums of 8 rounds over these {small.n_users} users say more")
+    assert f"vb unmixing {sums['vb unmixing'].advantage:+.4f}" in told
+
+
+def test_lists_are_attacked_where_somebody_did_not_take_part(small, monkeypatch):
+    monkeypatch.setattr(messages, "COHORT", 30)
+    told = []
+    settings = Settings(mask="mean", solver="vb", objective="ranking", factors=4, min_raters=1)
+    found = audit(small, settings, lambda *given: told.append(given))
+    (_, lists) = found.messages["sums of strict mode"]
+    assert lists.name == "vb lists"
+    assert lists.n_users == 30
+    assert lists.advantage_interval[0] > 0
+    assert told[-1][1] == told[-1][2] - 1  # every step was told of

@@ -89,7 +89,7 @@ def test_scores_are_those_of_the_model(small):
 
 
 def test_the_limit_is_the_slower_of_memory_and_arithmetic():
-    pytest.importorskip("triton", reason="triton is not installed: it comes with CUDA builds")
+    pytest.importorskip("triton", reason="triton is not installed: make test-torch")
     from fedmmf.bench.engines import CardFacts, limit_of
 
     case = cases.synthetic(SHAPE, 10, CPU)

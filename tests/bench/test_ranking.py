@@ -20,6 +20,7 @@ from fedmmf.bench.rankers import (
     popularity,
 )
 from fedmmf.bench.ranking import RankingRun, behind, judged, tuned
+from fedmmf.bench.ranking_peers import PEERS
 from fedmmf.cli.app import app
 from fedmmf.config import Settings
 from fedmmf.evaluation import paired_difference
@@ -173,6 +174,21 @@ def test_tuning_does_not_see_the_test_part(parts, monkeypatch):
     )
     assert first.settings == second.settings
     assert first.metrics != second.metrics
+
+
+@pytest.mark.parametrize(
+    ("package", "ranker", "chosen"),
+    [(package, one, chosen) for package, one in PEERS for chosen in one.grid["chosen"]],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_real_peer_ranks_what_was_chosen_above_the_rest(small, package, ranker, chosen):
+    pytest.importorskip(package, reason=f"{package} is an optional peer")
+    settings = {name: values[0] for name, values in ranker.grid.items()} | {"chosen": chosen}
+    scores = ranker.fit(small, LEAST, **settings)(np.arange(small.n_users))
+    is_chosen = chosen_matrix(small, chosen, LEAST).toarray() > 0  # (n_users, n_items)
+    assert scores.shape == is_chosen.shape
+    has_score = np.isfinite(scores)
+    assert scores[is_chosen & has_score].mean() > scores[~is_chosen & has_score].mean()
 
 
 def test_rankers_are_tuned_on_what_they_were_not_fitted_to(parts):

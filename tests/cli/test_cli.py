@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from fedmmf import FedMMF, load
+from fedmmf.cli.app import app
 from fedmmf.cli.train import _warn_of_means
 from fedmmf.results import TrainResult
 
@@ -599,3 +601,39 @@ def test_a_saved_model_is_tested_on_other_ratings(small, tmp_path):
     shown = fedmmf(*asked).stdout
     assert shown.startswith("simulated")
     assert f"{expected['rmse']:.4f}" in shown
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+def test_the_time_shown_has_the_testing_in_it(quick, monkeypatch):
+    """Lists of many users can take longer than training."""
+    clock, summary = Clock(), FedMMF.summary
+
+    def slow_summary(self, *given, **named):
+        clock.now += 1000.0
+        return summary(self, *given, **named)
+
+    monkeypatch.setattr("fedmmf.cli.train.time", clock)
+    monkeypatch.setattr(FedMMF, "summary", slow_summary)
+    done = CliRunner().invoke(app, ["train", *quick, "--top", "3", "--json"])
+    assert json.loads(done.stdout)["seconds"]["total"] == 1000.0
+
+
+def test_a_pipe_hears_how_far_the_work_is_now_and_then(quick, monkeypatch):
+    """Short work is silent; these lines would come every few seconds."""
+    monkeypatch.setattr("fedmmf.cli.output.LINE_SECONDS", 0.0)
+    done = CliRunner().invoke(app, ["train", *quick, "--top", "3", "--json"])
+    said = done.stderr.splitlines()
+    assert any(line.endswith(": rounds: 2 of 3") for line in said)
+    assert any(": test ratings: 0 of " in line for line in said)
+    assert any(": lists: 1 of " in line for line in said)
+    assert any(": popular lists: 1 of " in line for line in said)
+    json.loads(done.stdout)  # which has the result alone

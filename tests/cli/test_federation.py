@@ -64,6 +64,8 @@ def test_a_federation_is_not_made_twice(fedmmf, tmp_path, items):
         (("--sites", "a,b,B c"), "a-z, 0-9"),
         (("--items", "nowhere.csv"), "nowhere.csv"),
         (("--smallest-cohort", "7"), "smallest_cohort"),
+        (("--party", "user"), "max_parties_per_site, the most users of one site"),
+        (("--max-parties-per-site", "9"), "a site is one party with party 'site'"),
     ],
 )
 def test_mistakes_are_named(fedmmf, tmp_path, items, words, reason):
@@ -75,8 +77,10 @@ def test_mistakes_are_named(fedmmf, tmp_path, items, words, reason):
 
 
 def test_users_may_be_parties_and_then_nobody_signs(fedmmf, tmp_path, items):
-    make(fedmmf, tmp_path, items, "--party", "user")
-    assert "signed = false" in (tmp_path / "fed" / "federation.toml").read_text()
+    make(fedmmf, tmp_path, items, "--party", "user", "--max-parties-per-site", "50")
+    text = (tmp_path / "fed" / "federation.toml").read_text()
+    assert "signed = false" in text
+    assert "max_parties_per_site = 50" in text
     assert not (tmp_path / "fed" / "trust.json").exists()
 
 

@@ -75,11 +75,11 @@ FLAGS = {
     "reproduce solver": "--problem=None --splits=None",
     "reproduce newcomers": "--data=ml-100k --order=time",
     "reproduce strict": """
-        --data=ml-100k --mask=lr --mask-strength=None --factors=20 --min-raters=3
+        --data=ml-100k --solver=sgd --mask=lr --mask-strength=None --factors=20 --min-raters=3
         --size=12,25,50,100,200,400 --out=strict""",
     "reproduce rounds": """
-        --data=ml-100k --mask=lr --factors=20 --min-raters=3 --size=12,50,200
-        --rounds=30,100,200 --out=rounds""",
+        --data=ml-100k --solver=sgd --mask=lr --factors=20 --min-raters=3 --size=12,50,200
+        --rounds=None --out=rounds""",
     "reproduce attacks": """
         --data=ml-1m --mask=fm --mask-strength=None --cross-fit/--no-cross-fit=False
         --out=attacks""",
@@ -113,14 +113,14 @@ FLAGS = {
         --rounds=10 --workers=2 --repeats=3""",
     "federation init": """
         --sites= --items=None --add= --name=federation --host=127.0.0.1 --port=8102
-        --page-port=8103 --party=site --scale=None --solver=vb --mask=lr --factors=20 --rounds=auto
-        --sharing=strict --smallest-cohort=3""",
+        --page-port=8103 --party=site --max-parties-per-site=None --scale=None --solver=vb
+        --mask=lr --factors=20 --rounds=auto --sharing=strict --smallest-cohort=3""",
     "federation server": "",
     "federation site": "--site=None --ratings=None --test=0.1",
     "federation run": "--wait/--no-wait=True",
     "federation status": "",
     "federation evaluate": "",
-    "federation recommend": "--site=None --user=None -n=10",
+    "federation recommend": "--site=None --user=None --users=None -n=10",
 }
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import stat
 
 import pytest
 import typer
@@ -102,6 +103,7 @@ def test_an_audit_is_told_written_and_shown(ratings_file, tmp_path):
     shares = [point["recovered_share"] for point in found["tradeoff"]]
     assert shares == sorted(shares)
     assert json.loads((out / "audit.json").read_text()) == found
+    assert stat.S_IMODE((out / "audit.json").stat().st_mode) == 0o600  # it has each user's result
     page = tmp_path / "again.html"
     told = report_of("report", out, "--out", page)
     assert "attacks" in told["sections"]
@@ -189,6 +191,17 @@ def test_what_many_rounds_say_is_told_by_batch(ratings_file, tmp_path):
     found = report_of("reproduce", "rounds", "--data", ratings_file, "--size", "12", *options)
     assert json.loads((tmp_path / "rounds.json").read_text()) == found
     assert {row["batch"] for row in found["rows"]} == {1, 5, 20}
+
+
+@pytest.mark.parametrize(("command", "rounds"), [("strict", 1), ("rounds", 8)])
+def test_what_sums_of_vb_say_is_told_by_size(ratings_file, tmp_path, command, rounds):
+    options = ["--solver", "vb", "--mask", "mean", "--factors", "4", "--out", tmp_path]
+    options += ["--rounds", str(rounds)] if command == "rounds" else []
+    found = report_of("reproduce", command, "--data", ratings_file, "--size", "12", *options)
+    assert json.loads((tmp_path / f"{command}.json").read_text()) == found
+    assert {row["size"] for row in found["rows"]} == {12, 60}
+    assert {row["rounds"] for row in found["rows"]} == {rounds}
+    assert found["solver"] == "vb"
 
 
 def test_strengths_are_compared_and_kept(tmp_path):

@@ -63,6 +63,29 @@ def test_a_file_that_unpacks_into_far_too_much_is_refused_early(kind):
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("kind", PACKERS)
+def test_thirty_times_its_size_is_more_than_a_text_of_ratings_has(kind):
+    """A hundred times would let 38 MB take gigabytes."""
+    text = b"".join(line.ljust(320, b" ") + b"\n" for line in DIGITS.split(b"\n")[:10_000])
+    packed = PACKERS[kind](text)
+    assert 25 * len(packed) < len(text) < 100 * len(packed)
+    with pytest.raises(DataError, match=r"more than 20 times its size"):
+        unpacked(packed, "r.csv")
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zip"])
+def test_what_is_unpacked_is_in_memory_once(kind):
+    text = DIGITS * 40
+    packed = PACKERS[kind](text)
+    tracemalloc.start()
+    try:
+        assert unpacked(packed, "r.csv") == text
+        assert tracemalloc.get_traced_memory()[1] < 1.6 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("few")
 def test_what_an_archive_says_of_its_size_is_not_believed():
     packed = zipped(b"7" * N_BYTES)
     told = packed.replace(N_BYTES.to_bytes(4, "little"), (9).to_bytes(4, "little"))

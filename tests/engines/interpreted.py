@@ -1,6 +1,7 @@
 """What `test_torch_kernels` runs where Triton interprets its kernels."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -142,11 +143,44 @@ def compare_spectra(random, linalg):
             np.testing.assert_allclose(found, (turn / (1 + n * spectrum)) @ turn.T, atol=1e-5)
 
 
+def compare_overflow():
+    """One user's ratings are no numbers, or too large: others add what they add without it."""
+    for part, wrong in (("plain", np.nan), ("fixed", 3e38), ("ranking", np.inf), ("heavy", 3e38)):
+        given = given_for(part)
+        ((cohort,), user), n_heavy = (given.cohorts, 1), vb_fused.HEAVY
+        vb_fused.HEAVY, vb_fused.HEAVY_PIECE = (8, 5) if part == "heavy" else (n_heavy, 512)
+        bad = given.masked_ratings.copy()
+        bad[given.lists.of(user)] = wrong
+        others = np.ones(N_USERS, bool) if cohort.members is None else cohort.members.copy()
+        others[user] = False
+        stream, none = np.random.default_rng(1), np.zeros((N_ITEMS, 0))
+        design = given.design[:, : given.form.n_design]
+        ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 20.0, none, design, stream)
+        server = VbServer(given.form, ground, (0.3, 1.0) if given.form.n_design else ())
+        without = replace(given, cohorts=(replace(cohort, members=others),))
+        crowds = [TorchVbCrowd(one, CPU, 1, vb_fused.Fused.of)
+                  for one in (replace(given, masked_ratings=bad), without)]  # fmt: skip
+        before = crowds[0].user_factors
+        found, expected = (crowd.update(server.public(), 1) for crowd in crowds)
+        assert found.n_overflowed == 1
+        assert np.array_equal(found.rows[0], expected.rows[0])
+        assert np.array_equal(found.totals[0], expected.totals[0])
+        assert np.array_equal(crowds[0].user_factors[user], before[user])
+        for crowd in crowds:
+            crowd.settle(server.public(), np.arange(N_USERS))
+        assert np.array_equal(crowds[0].user_factors[user], before[user])
+        rest = np.arange(N_USERS) != user
+        assert np.array_equal(crowds[0].user_factors[rest], crowds[1].user_factors[rest])
+        vb_fused.HEAVY = n_heavy
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "heavy":
         vb_fused.HEAVY, vb_fused.HEAVY_PIECE, vb_fused.PIECE = 8, 5, 3
     if sys.argv[1] == "small matrices":
         compare_small()
+    elif sys.argv[1] == "overflow":
+        compare_overflow()
     else:
         compare(sys.argv[1])
     sys.stdout.write("equal\n")

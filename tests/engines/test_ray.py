@@ -286,6 +286,15 @@ def test_a_number_of_workers_is_a_whole_number(monkeypatch, text):
         cluster.workers_per_machine(1)
 
 
+@pytest.mark.parametrize("reason", ["The actor died.", "The node was removed"])
+def test_a_lost_worker_has_a_remedy_for_python_and_for_the_command_line(reason):
+    error = cluster.lost(reason)
+    text = f"({reason.rstrip('.')}). Start again; a run that is given a checkpoint file goes on"
+    assert text in str(error)
+    assert str(error).endswith("checkpoint=FILE")
+    assert error.flags == "--checkpoint FILE"
+
+
 # Without the package
 
 
@@ -373,9 +382,10 @@ def test_what_a_worker_raises_is_raised_here(ray_engine):
 def test_a_worker_that_dies_is_named_with_the_way_out(ray_engine):
     crowd = ray_engine.crowd(given_for())
     cluster.ray().kill(ray_engine._cluster.workers()[0])
-    with pytest.raises(FedMMFError, match=r"worker was lost.*--checkpoint") as caught:
+    with pytest.raises(FedMMFError, match=r"worker was lost.*checkpoint=FILE") as caught:
         crowd.update(PUBLIC, 1)
     assert "\n" not in str(caught.value)
+    assert "--" not in str(caught.value)  # Python users have no flags
     again = ray_engine.crowd(given_for())  # on new workers
     with pytest.raises(FedMMFError, match="worker was lost"):
         crowd.update(PUBLIC, 1)
@@ -419,19 +429,36 @@ def started(*arguments, **environment):
 
 
 def running():
-    """Name and number of every process that has not ended."""
-    for path in Path("/proc").glob("[0-9]*/status"):
+    """Name, number and parent of every process that has not ended, in this network namespace.
+
+    Other people's Rays are in others.
+    """
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            about = dict(line.split(":\t", 1) for line in path.read_text().splitlines())
-        except (FileNotFoundError, ProcessLookupError):
+            about = dict(
+                line.split(":\t", 1) for line in (folder / "status").read_text().splitlines()
+            )
+            is_here = (folder / "ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        if "zombie" not in about["State"]:
-            yield about["Name"], int(about["Pid"])
+        if is_here and "zombie" not in about["State"]:
+            yield about["Name"], int(about["Pid"]), int(about["PPid"])
+
+
+def started_by(process, *names):
+    """Numbers of the processes with these names that a command, or one that it started, started."""
+    table, family = list(running()), {process.pid}
+    while more := {number for _, number, parent in table if parent in family} - family:
+        family |= more
+    return {number for name, number, _ in table if number in family and name in names}
+
+
+SERVERS = ("raylet", "gcs_server")
 
 
 def rays():
     """Ray's servers that are running."""
-    return {number for name, number in running() if name in ("raylet", "gcs_server")}
+    return {number for name, number, _ in running() if name in SERVERS}
 
 
 def gone(processes):
@@ -476,10 +503,9 @@ def test_a_ray_of_ones_own_listens_on_the_loopback_interface_alone(ray_engine):
     cluster.ray().shutdown()  # that of other tests
     ip("address", "add", "10.9.9.1/32", "dev", "lo")
     ip("route", "add", "default", "dev", "lo", "src", "10.9.9.1")
-    before = set(running())
     try:
         with started(*ENDLESS) as process:
-            await_workers(process, before)
+            await_workers(process)
             found = set(listening())
     finally:
         ip("route", "del", "default")
@@ -488,11 +514,10 @@ def test_a_ray_of_ones_own_listens_on_the_loopback_interface_alone(ray_engine):
 
 
 def test_an_interrupt_ends_it(ray_engine):
-    before, rays_before = set(running()), rays()
     with started(*ENDLESS) as process:
-        await_workers(process, before)
-        its_own = rays() - rays_before
-        assert its_own
+        await_workers(process)
+        its_own = started_by(process, *SERVERS)
+        assert len(its_own) == 2
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
@@ -500,13 +525,24 @@ def test_an_interrupt_ends_it(ray_engine):
     assert gone(its_own)
 
 
-def await_workers(process, before):
-    """Wait for a command's Ray to have started workers; `before` are the processes before it."""
+def test_a_command_that_loses_a_worker_names_the_flag(ray_engine):
+    with started(*ENDLESS) as process:
+        os.kill(await_workers(process), signal.SIGKILL)
+        _, err = process.communicate(timeout=60)  # Ray prints its own word to standard output
+    assert process.returncode == 1
+    assert "a Ray worker was lost" in err
+    assert err.rstrip().endswith("(--checkpoint FILE)")
+    assert "Traceback" not in err
+
+
+def await_workers(process):
+    """Wait for a command's Ray to have started workers; returns the number of one."""
     deadline = time.monotonic() + 60
-    while not any(name == "ray::Worker" for name, _ in set(running()) - before):
+    while not (workers := started_by(process, "ray::Worker")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.2)
+    return min(workers)
 
 
 def test_users_are_spread_over_the_machines_of_a_cluster(ray_engine):

@@ -1,6 +1,10 @@
 """Work shared between threads."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -67,3 +71,34 @@ def test_kernels_see_one_kind_of_array():
     own = np.zeros(3, np.float32)
     assert np.shares_memory(threads.frozen(own, np.float32), own)
     assert own.flags.writeable
+
+
+IN_A_CHILD = """
+import os, sys, threading
+from fedmmf import FedMMF
+from fedmmf.data.synthetic import synthetic
+
+ratings = synthetic(60, 40, 1200)
+model = FedMMF(solver=sys.argv[1], mask="mean", factors=3, rounds=3).fit(ratings)
+expected, before = model.recommend(1).to_dicts(), threading.active_count()
+child = os.fork()
+if child == 0:
+    again = FedMMF(solver=sys.argv[1], mask="mean", factors=3, rounds=3).fit(ratings)
+    os._exit(0 if again.recommend(1).to_dicts() == expected else 3)
+_, status = os.waitpid(child, 0)
+assert before > 1, "the parent had no threads, so that a fork could lose none"
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize("solver", ["sgd", "vb"])
+def test_a_model_can_be_fitted_in_a_child_of_a_process_that_has_fitted_one(solver):
+    """A fork copies a pool without its threads; the time limit ends a child that waits for them."""
+    environment = os.environ | {"FEDMMF_THREADS": "2", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", IN_A_CHILD, solver]
+    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+        try:
+            assert process.wait(timeout=120) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # a child that hangs outlives its parent

@@ -58,12 +58,17 @@ def server_for(given):
     return VbServer(given.form, ground, unrated)
 
 
-def trained_in_numpy(given, n_rounds):
+def trained_in_numpy(given, n_rounds, off_by_one=None):
+    """Trains as a server would; `off_by_one` moves all sums by up to a step of fixed point."""
     server, crowd, (cohort,) = server_for(given), ENGINES["numpy"].crowd(given), given.cohorts
     counts = given.lists.counts(N_ITEMS)
     for t in range(1, n_rounds + 1):
         update = crowd.update(server.public(), t)
-        rows, totals = update.rows[0], update.totals[0] / (cohort.total_scale or 1.0)
+        rows, totals = update.rows[0], update.totals[0]
+        if off_by_one is not None:
+            rows = rows + (counts > 0)[:, None] * off_by_one.integers(-1, 2, rows.shape)
+            totals = totals + off_by_one.integers(-1, 2, totals.shape)
+        totals = totals / (cohort.total_scale or 1.0)
         rows = (rows / cohort.scale).astype(np.float32) if cohort.is_fixed else rows
         server.advance(ItemSums(rows, counts, totals), t)
     return server.state(), crowd.user_factors
@@ -77,12 +82,33 @@ def trained_there(engine, given, n_rounds):
     return rounds.state(), rounds.parties()["value"]
 
 
-def assert_like(found, expected):
+def assert_like(found, expected, room=None):
+    """To 1e-4 of the largest number of each array, and `room` besides, by name."""
     (state, p), (wanted, wanted_p) = found, expected
+    room = room or {}
     for name, value in wanted.items():
-        scale = np.abs(value).max(initial=1e-9)
-        np.testing.assert_allclose(state[name], value, rtol=0, atol=1e-4 * scale, err_msg=name)
-    np.testing.assert_allclose(p, wanted_p, atol=1e-4)
+        most = 1e-4 * np.abs(value).max(initial=1e-9) + room.get(name, 0.0)
+        np.testing.assert_allclose(state[name], value, rtol=0, atol=most, err_msg=name)
+    np.testing.assert_allclose(p, wanted_p, atol=1e-4 + room.get("p", 0.0))
+
+
+def room_for_steps(given, n_rounds, expected):
+    """How far two devices may be apart, for all that they add up the same to a step.
+
+    A user's number is computed in float32 on a card, in float64 in numpy; on the edge between two
+    steps of fixed point it is rounded to either, and then rounds begin to differ. How much comes
+    of that is a matter of the training and not of the device: here numpy itself is trained on sums
+    that are a step off at random, in two entries of three. Twice the largest of a few draws.
+    """
+    if not given.cohorts[0].is_fixed:
+        return {}
+    room, (wanted, wanted_p) = {}, expected
+    for seed in range(4):
+        state, p = trained_in_numpy(given, n_rounds, np.random.default_rng(seed))
+        for name, value in [*state.items(), ("p", p)]:
+            far = np.abs(value - (wanted_p if name == "p" else wanted[name])).max(initial=0.0)
+            room[name] = max(room.get(name, 0.0), 2.0 * float(far))
+    return room
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -92,9 +118,10 @@ def test_rounds_on_a_device_are_those_of_numpy(variant, cohort, device):
     """With looks among them, and records of rounds on a card; a second run plays the same."""
     given, engine = given_for(variant, cohort=cohort), ENGINES["torch"].on(device, 1)
     expected = trained_in_numpy(given, 16)
+    room = room_for_steps(given, 16, expected)
     found = [trained_there(engine, given, 16) for _ in range(3)]
     for state, p in found:
-        assert_like((state, p), expected)
+        assert_like((state, p), expected, room)
         assert np.array_equal(p, found[0][1])
         assert all(np.array_equal(state[name], found[0][0][name]) for name in state)
 
@@ -145,11 +172,14 @@ def test_the_processor_adds_what_numpy_adds_to_a_step(variant):
 def test_heavy_users_and_items_are_cut_without_a_difference(variant, monkeypatch):
     from fedmmf.engines.torch import vb_fused
 
-    expected = trained_in_numpy(given_for(variant), 4)
+    given = given_for(variant)
+    expected = trained_in_numpy(given, 4)
+    room = room_for_steps(given, 4, expected)
     monkeypatch.setattr(vb_fused, "HEAVY", 16)
     monkeypatch.setattr(vb_fused, "HEAVY_PIECE", 8)
     monkeypatch.setattr(vb_fused, "PIECE", 4)
-    assert_like(trained_there(ENGINES["torch"].on("cuda", 1), given_for(variant), 4), expected)
+    found = trained_there(ENGINES["torch"].on("cuda", 1), given_for(variant), 4)
+    assert_like(found, expected, room)
 
 
 @pytest.mark.parametrize("device", DEVICES)

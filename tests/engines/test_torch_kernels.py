@@ -5,21 +5,39 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: make test-torch")
-pytest.importorskip("triton", reason="triton is not installed: make test-torch")
+triton = pytest.importorskip("triton", reason="triton is not installed: make test-torch")
 
 CODE = Path(__file__).with_name("interpreted.py")
 
 
-@pytest.mark.parametrize(
-    "part", ["plain", "fixed", "ranking", "joint", "wide", "heavy", "small matrices"]
-)
-def test_interpreted_kernels_do_what_plain_torch_does(part):
+def interpreted(part):
     """In a process of its own, since Triton decides when it is loaded."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     order = [sys.executable, "-W", "ignore", str(CODE), part]
-    done = subprocess.run(order, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(order, env=environment, capture_output=True, text=True, check=False)
+
+
+def is_numpys_fault(done):
+    """Whether Triton's interpreter took an array for a number, which numpy 2.5 no longer does."""
+    is_strict = np.lib.NumpyVersion(np.__version__) >= "2.5.0.dev0"
+    said = ("runtime/interpreter.py", "only 0-dimensional arrays")
+    return is_strict and done.returncode != 0 and all(words in done.stderr for words in said)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["plain", "fixed", "ranking", "joint", "wide", "heavy", "overflow", "small matrices"],
+)
+def test_interpreted_kernels_do_what_plain_torch_does(part):
+    done = interpreted(part)
+    if is_numpys_fault(done):
+        pytest.skip(
+            f"Triton {triton.__version__} does not interpret kernels with numpy {np.__version__}: "
+            "take numpy 2.4, or a newer Triton"
+        )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip().endswith("equal")

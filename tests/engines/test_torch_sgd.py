@@ -7,7 +7,6 @@ import pytest
 
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.engines.reference import ReferenceCrowd
-from fedmmf.errors import WireError
 from fedmmf.lists import UserLists
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Public
@@ -145,18 +144,21 @@ def test_integers_are_exactly_the_sums_of_rounded_rows(device, cohort):
     assert np.array_equal(found, expected)
 
 
-def test_what_is_not_finite_is_not_rounded(device):
-    """Neither rows nor totals."""
+def test_who_overflows_adds_nothing(device):
+    """Neither rows nor totals, and stays."""
     public = published(1)
     large = Public(RANK, public.parameters, np.full_like(public.item_rows, 1e36))
     for cohort in (Cohort(**FIXED), Cohort(clip=0.5, **FIXED)):
         crowd = ours.TorchSgdCrowd(given_for(cohort), device)
-        with pytest.raises(WireError, match="not finite"):
-            crowd.update(large, 1)
+        before = crowd.user_factors
+        update = crowd.update(large, 1)
+        assert update.n_overflowed > 0
+        assert not update.rows[0].any()
+        assert not update.totals[0].any()
+        assert np.array_equal(crowd.user_factors, before)
     crowd = ours.TorchSgdCrowd(given_for(Cohort(total_bound=8.0, total_scale=64.0)), device)
     crowd.user_factors = np.full((N_USERS, RANK), np.nan)
-    with pytest.raises(WireError, match="not finite"):
-        crowd.update(public, 1)
+    assert not crowd.update(public, 1).totals[0].any()
 
 
 def test_states_and_factors_are_copies(device):

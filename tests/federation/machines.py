@@ -14,8 +14,10 @@ import numpy as np
 import polars as pl
 
 from fedmmf.data import Ratings
+from fedmmf.errors import FedMMFError
 from fedmmf.federation.charter import Charter, Deadlines, Network
 from fedmmf.federation.folder import Folder
+from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import provision
 from fedmmf.federation.store import RunStore
 from fedmmf.scale import RatingScale
@@ -23,7 +25,7 @@ from fedmmf.site.items import of_ratings
 from fedmmf.wire import Round, split_parcel
 
 SITES = ("a", "b", "c", "d")
-PATIENCE = 90.0  # seconds; machines that run tests are slow
+PATIENCE = 240.0  # seconds; machines that run tests are slow, and sites compile before they come
 
 
 def free_port():
@@ -54,6 +56,8 @@ def make_federation(root, ratings, settings, sites=SITES, **more):
     """A federation's folder for these ratings; ports that are free now."""
     network = more.pop("network", None) or Network(port=free_port(), page_port=free_port())
     scale = ratings.scale
+    if more.get("party") == "user":
+        more.setdefault("max_parties_per_site", -(-ratings.n_users // len(sites)))
     deadlines = {"answer": 20.0, "heartbeat": 0.3, "gathering": 30.0, "retries": 10}
     charter = Charter.checked(
         name="test",
@@ -148,6 +152,18 @@ class Machines:
         )
         raise AssertionError(f"after {patience} s not {what}: {found}\n{logs}")
 
+    def wait_until_page(self, is_so, patience=PATIENCE):
+        """Wait for what the server's page shows, for where it cannot write its status."""
+        until, found = time.monotonic() + patience, None
+        operator = Operator(self.folder)
+        while time.monotonic() < until:
+            with suppress(FedMMFError):
+                found = operator.status()
+                if is_so(found):
+                    return found
+            time.sleep(0.1)
+        raise AssertionError(f"after {patience} s: {found}")
+
     def wait_for_sites(self, *names):
         def are_here(found):
             here = {site["name"] for site in found["sites"] if site["state"] == "here"}
@@ -157,8 +173,6 @@ class Machines:
 
     def begin(self):
         """Tell the server to train, without a process for it."""
-        from fedmmf.federation.operator import Operator
-
         return Operator(self.folder).order("run")
 
     def wait_for_end(self, patience=PATIENCE):

@@ -1,7 +1,9 @@
 """What rounds cost across hosts: `python tests/federation/measure.py ml-100k --party site`.
 
 A server and sites in network namespaces of their own (loopback where none can be made), mutual TLS,
-users in equal parts. Beside it, in the same run, the same parties in one process.
+users in equal parts. Beside it, in the same run, the same parties in one process. Prints a row of
+the table in docs/federation.md. A federation across machines has no user profiles, so the
+simulation that it is compared with leaves them out too.
 """
 
 import argparse
@@ -100,24 +102,38 @@ def main():
     chosen = reading.parse_args()
     ratings, sites = load(chosen.data), tuple(f"site-{n}" for n in range(chosen.sites))
     settings = Settings.checked(
-        solver="vb", factors=chosen.factors, rounds=chosen.rounds, signed=chosen.party == "site"
+        solver="vb",
+        factors=chosen.factors,
+        rounds=chosen.rounds,
+        signed=chosen.party == "site",
+        profile_prior=False,
     )
     n = ratings.n_users
     by_site = np.array([n * place // len(sites) for place in range(len(sites) + 1)])
     cuts = by_site if chosen.party == "site" else np.arange(n + 1)
     found = across_hosts(ratings, settings, sites, chosen.party)
     found["in_process"] = in_process(ratings, settings, cuts, chosen.party)
-    found["ratio"] = found["seconds"] / found["in_process"]
     rounds = settings.max_rounds
     say(f"{chosen.data}, {n} users at {len(sites)} sites, party: {chosen.party}, {rounds} rounds")
-    say(
-        f"a round across hosts {found['seconds']:.3f} s, in one process {found['in_process']:.3f} s"
-    )
-    up, down = (found[way] / rounds / 1e6 for way in ("up", "down"))
-    say(f"a site and round: {up:.2f} MB up, {down:.2f} MB down")
-    say(f"memory at most: server {found['server']:.0f} MB, a site {found['site']:.0f} MB")
-    say(f"largest difference to the simulation: {found['distance']:.1e}")
+    say(TITLES)
+    say("|".join(("", *("---" for _ in TITLES.split("|")[1:-1]), "")))
+    say(row(chosen, found, rounds))
     say(json.dumps(found))
+
+
+TITLES = (
+    "| party | sites | a round | in one process | up, per site and round | down | memory: server, "
+    "site | difference to the simulation |"
+)
+
+
+def row(chosen, found, rounds):
+    """The row of the table in docs/federation.md."""
+    up, down = (f"{found[way] / rounds / 1e6:.2f} MB" for way in ("up", "down"))
+    seconds = (f"{found[way]:.2f} s" for way in ("seconds", "in_process"))
+    memory = f"{found['server']:.0f}, {found['site']:.0f} MB"
+    cells = (chosen.party, chosen.sites, *seconds, up, down, memory, f"{found['distance']:.1e}")
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":

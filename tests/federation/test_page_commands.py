@@ -20,7 +20,7 @@ WHY_NOT = can_make_them()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are namespaces")
 
 PAGE = Path(__file__).parents[2] / "docs" / "federation.md"
-RATINGS = synthetic(60, 40, 1800, min_per_user=10, seed=5)
+RATINGS = synthetic(120, 40, 2400, min_per_user=10, seed=5)  # 30 users a site: 20 factors need 19
 
 
 def commands():
@@ -74,7 +74,8 @@ def hand_out(machines, keeper, tar):
 
 
 def test_the_page_takes_an_operator_from_nothing_to_a_recommendation(tmp_path):
-    init, tar, server, site, run, status, evaluate, recommend = commands()
+    init, rights, tar, server, site, run, status, evaluate, recommend = commands()
+    assert rights == "umask 077"  # the archive has secret keys
     with hosts("server", *SITES) as links:
         machines = Hosts(links, tmp_path)
         keeper = machines.folder("keeper")

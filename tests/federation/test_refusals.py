@@ -1,8 +1,10 @@
 """Who is not let in, by name and with the reason; and what never leaves or is never kept."""
 
 import errno
+import os
 import tomllib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography.x509 import load_pem_x509_certificate
@@ -18,7 +20,12 @@ from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.hello import MOST_BYTES, PROTOCOL, ErrorSums, Hello, Welcome
 from fedmmf.federation.provision import add_site
-from fedmmf.federation.server import added_up, identities_of, issuer_of, require_free_port
+from fedmmf.federation.server import (
+    identities_of,
+    issuer_of,
+    require_free_port,
+    settings_shown,
+)
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.store import RunStore
 from fedmmf.identity import Identity, TrustList
@@ -123,7 +130,7 @@ def test_a_site_cannot_use_the_identity_of_another(made, sites):
 def test_a_second_process_of_one_name_is_refused_while_the_first_is_heard(made, sites):
     assert Welcome.decode(sites.hello("a", hello_of(made[0], instance="01"))).is_welcome
     second = Welcome.decode(sites.hello("a", hello_of(made[0], instance="02")))
-    assert "another process with this name" in second.reason
+    assert "another process of this site" in second.reason
     assert sites.here() == ["a"]
     sites.exchange(
         "round", {"a": parcel(Finished())}, 0.01
@@ -242,15 +249,6 @@ def test_what_a_site_keeps_is_for_its_owner_alone(made):
         assert path.stat().st_mode & 0o077 == 0, path  # nobody else gets to what is in it
 
 
-def test_a_site_that_says_nothing_is_not_counted():
-    with pytest.raises(SettingsError, match="no site has test ratings"):
-        added_up({"a": ErrorSums(n_ratings=0, squared=0.0, absolute=0.0, declined="few")})
-    sums = ErrorSums(n_ratings=4, squared=4.0, absolute=2.0)
-    silent = ErrorSums(n_ratings=4, squared=400.0, absolute=2.0, declined="no")
-    found = added_up({"a": sums, "b": sums, "c": silent})
-    assert (found.rmse, found.sites, set(found.declined)) == (1.0, ("a", "b"), {"c"})
-
-
 def test_errors_beyond_the_scale_and_texts_that_no_terminal_should_see_are_refused():
     assert ErrorSums(n_ratings=2, squared=32.0, absolute=8.0).is_possible(4.0)
     assert not ErrorSums(n_ratings=2, squared=33.0, absolute=8.0).is_possible(4.0)
@@ -281,14 +279,19 @@ def test_a_run_of_another_charter_is_not_gone_on_with(tmp_path):
         RunStore(tmp_path, {"charter": "c", "catalogue": "b"}).load()
 
 
-def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path):
+def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
     store = RunStore(tmp_path, {})
     store.begin_attempt(3)
-    (tmp_path / "attempt.part").symlink_to("/dev/full")
-    with pytest.raises(CheckpointError, match=r"No space left.*Make room"):
-        store.begin_attempt(4)
-    (tmp_path / "attempt.part").unlink()
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedmmf.whole.os.fsync", full)
+        with pytest.raises(CheckpointError, match=r"No space left.*Make room"):
+            store.begin_attempt(4)
     assert store.attempt == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["attempt"]
 
 
 def test_a_charter_is_read_back_and_its_mistakes_are_named(tmp_path):
@@ -322,7 +325,7 @@ def test_the_training_table_of_a_charter_has_every_setting_that_matters(tmp_path
     }
     other = Charter.checked(name="demo", sites=SITES, training=charter.training.changed(**new))
     table, other_table = (tomllib.loads(made.text())["training"] for made in (charter, other))
-    unused = {"engine", "ensemble", "item_statistics", "collect_masked"}
+    unused = {"engine", "device", "pieces", "ensemble", "item_statistics", "collect_masked"}
     assert set(table) == set(Settings.model_fields) - unused - {"mask_strength"}  # it is unset
     assert {name: other_table[name] for name in new} == new
     assert {name for name in table if table[name] != other_table[name]} == set(new)
@@ -339,6 +342,16 @@ def test_the_training_table_of_a_charter_has_every_setting_that_matters(tmp_path
         path.write_text(other.text().replace(old, bad))
         with pytest.raises(SettingsError, match=reason):
             Charter.read(path)
+
+
+def test_settings_shown_are_those_that_have_a_say():
+    charter = Charter.checked(name="demo", sites=SITES)
+    found = settings_shown(charter)
+    assert not {"dp_epsilon", "dp_delta", "device", "engine", "ensemble"} & set(found)
+    assert found["smallest_cohort"] == 3
+    noisy = charter.training.changed(aggregation="dp", solver="sgd", rounds=5)
+    with_noise = Charter.checked(name="demo", sites=SITES, training=noisy)
+    assert settings_shown(with_noise)["dp_epsilon"] == noisy.dp_epsilon
 
 
 def test_a_page_elsewhere_does_not_make_another_charter():
@@ -386,5 +399,16 @@ def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, monkeypatch)
             process._answer("server", invitation)
     assert not list(state.glob("*.part"))
     assert not (state / "parties-00000.npz").exists()
-    assert unpack(process._answer("server", invitation))
+    synced, sync = [], os.fsync
+
+    def noted(descriptor):
+        sync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedmmf.whole.os.fsync", noted)
+        assert unpack(process._answer("server", invitation))
     assert (state / "parties-00000.npz").exists()  # before the answer left
+    # Names too, or a loss of power brings the old files back; what guards the budget comes last.
+    folders = [path for path in synced if path.is_dir()]
+    assert folders[-2:] == [state.resolve(), state.resolve().with_name("guards")]

@@ -10,7 +10,7 @@ from fedmmf.errors import IdentityError
 from fedmmf.identity import Card, Identity, TrustList, read_newest, take_part
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskPlan
-from fedmmf.party import Party, PartyData, Policy
+from fedmmf.party import Expectation, Party, PartyData, Policy
 from fedmmf.scale import RatingScale
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup
 from fedmmf.wire import (
@@ -128,7 +128,9 @@ def party_of(policy):
     catalogue = Catalogue.of(range(4), scale, features)
     lists = UserLists.of_one(np.array([0, 2, 3], np.int32))
     data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
-    party = Party(data, MaskPlan("mean"), policy)
+    known = {"rounds": 9, "sums": "secure", "columns": 1, "minimum": 3, "min_raters": 3}
+    expected = Expectation(solver="sgd", variant="", rank=2, **known)
+    party = Party(data, MaskPlan("mean"), policy, expected)
     invitation = Invitation(
         bytes(16), catalogue.digest, 1.0, 5.0, 1.0, "sgd", 2, "", 9, "secure", 16.0, 16384.0, 1, 3
     )

@@ -5,7 +5,7 @@ import pytest
 
 from fedmmf import FedMMF
 from fedmmf.data.brought import ratings_of
-from fedmmf.errors import FedMMFError
+from fedmmf.errors import FedMMFError, SettingsError
 
 pytest.importorskip("lenskit", reason="lenskit is not installed: pip install 'fedmmf[interop]'")
 
@@ -60,8 +60,11 @@ def test_it_is_configured_as_lenskits_components_are():
     assert FedMMFScorer(ScorerSettings(factors=7)).dump_config() == scorer.dump_config()
     again = FedMMFScorer(FedMMFScorer.validate_config(scorer.dump_config()))
     assert again.config == scorer.config
-    with pytest.raises(ValueError, match="factor"):
+    assert FedMMFScorer(objective="ranking").config.solver == "vb"
+    with pytest.raises(SettingsError, match="unknown setting 'factor'"):
         FedMMFScorer(factor=7)
+    with pytest.raises(SettingsError, match="'ranking' needs solver 'vb'; got 'sgd'"):
+        FedMMFScorer(objective="ranking", solver="sgd")
     with pytest.raises(FedMMFError, match="not trained"):
         scorer(1, ItemList([1]))
 

@@ -1,12 +1,14 @@
 """Model files that somebody changed: refused with a message, or as good as before."""
 
 import json
+import tracemalloc
 import zipfile
+from copy import copy
 
 import numpy as np
 import pytest
 
-from fedmmf import FedMMF, unpacking
+from fedmmf import FedMMF
 from fedmmf.errors import CheckpointError, FedMMFError
 
 MODELS = {
@@ -133,13 +135,35 @@ def test_a_folder_another_archive_and_half_a_file_are_refused(saved, tmp_path):
             FedMMF.load(tmp_path / name)
 
 
-def test_a_model_that_unpacks_into_far_too_much_is_refused(saved, tmp_path, monkeypatch):
+def test_a_model_that_unpacks_into_more_than_there_is_to_read_is_refused(saved, tmp_path):
+    """Whatever the factor: a file of ours is not compressed."""
     arrays, _, _ = saved
-    path = tmp_path / "model"
+    path, chance = tmp_path / "model", np.random.default_rng(0)
+    more = np.concatenate((np.zeros(1 << 20), chance.random(1 << 20)))  # half its size, packed
     with path.open("wb") as file:
-        np.savez_compressed(file, **arrays, more=np.zeros(4 << 20))
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 1 << 20)
-    with pytest.raises(CheckpointError, match=r"it unpacks into 3[2-9] MB"):
+        np.savez_compressed(file, **arrays, more=more)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match=r"unpacks into 16,[\d,]+ bytes and has [78],"):
+            FedMMF.load(path)
+        assert tracemalloc.get_traced_memory()[1] < more.nbytes / 4
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_that_share_their_bytes_are_refused(saved, tmp_path):
+    """A table of contents can name the same bytes again and again."""
+    arrays, meta, ratings = saved
+    path = tmp_path / "model"
+    used(arrays, meta, ratings, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        largest = max(archive.filelist, key=lambda member: member.file_size)
+        for number in range(200):
+            twin = copy(largest)
+            twin.filename = f"twin{number}.npy"
+            archive.filelist.append(twin)
+        archive._didModify = True
+    with pytest.raises(CheckpointError, match="unpacks into"):
         FedMMF.load(path)
 
 
@@ -151,3 +175,27 @@ def test_members_that_are_no_arrays_are_refused(saved, tmp_path):
         archive.writestr("other", b"bytes")
     with pytest.raises(CheckpointError, match="something else than arrays"):
         FedMMF.load(path)
+
+
+@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
+def test_users_without_a_training_rating_do_not_make_a_file_a_damaged_one(
+    settings, small, tmp_path
+):
+    """They have no J: a split by time, or of a sparse file, leaves such users."""
+    is_first = small.user_codes < 5
+    kept = small.select(~is_first)
+    assert kept.n_users == small.n_users
+    model = FedMMF(**settings).fit(kept)
+    assert np.isnan(model.learned.j_train[:5]).all()
+    model.save(tmp_path / "model")
+    loaded, user = FedMMF.load(tmp_path / "model"), small.user_ids[0].item()
+    assert loaded.recommend(user).equals(model.recommend(user))
+
+
+@pytest.mark.parametrize("name", ["j_train", "variances"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_users_with_ratings_have_finite_indicators(saved, tmp_path, name, value):
+    arrays, meta, ratings = saved
+    changed = arrays | {name: np.where(np.arange(len(arrays[name])) == 1, value, arrays[name])}
+    with pytest.raises(CheckpointError, match=f"{name} has numbers that are not finite"):
+        used(changed, meta, ratings, tmp_path / "model")

@@ -346,7 +346,13 @@ def test_progress_is_told(fitted, parts):
     told = []
     found = fitted.evaluate(parts[1], top=3, progress=lambda *words: told.append(words))
     n_users = found["ranking"].n_users
-    assert told == [("lists", done, n_users) for done in range(1, n_users + 1)]
+    n_test, each = len(parts[1]), range(1, n_users + 1)
+    assert told == [
+        ("test ratings", 0, n_test),
+        ("test ratings", n_test, n_test),
+        *(("popular lists", done, n_users) for done in each),
+        *(("lists", done, n_users) for done in each),
+    ]
 
 
 def test_the_page_on_lists_has_the_figures_of_real_ratings(ml_100k):

@@ -8,7 +8,7 @@ import pytest
 from fedmmf import rng
 from fedmmf.attacks import AttackResult
 from fedmmf.config import Settings
-from fedmmf.paper import many_rounds, strict_sums
+from fedmmf.paper import many_rounds, strict_sums, vb_rounds
 from fedmmf.paper.gains import paired_gain
 
 
@@ -59,7 +59,10 @@ def test_sums_are_attacked_by_size_and_written(small, tmp_path):
         assert row.gain.mean == pytest.approx(row.success - row.public, abs=1e-9)
     strict_sums.write(report, tmp_path)
     assert json.loads((tmp_path / "strict.json").read_text())["data"] == small.name
-    assert (tmp_path / "strict.md").read_text().count("\n") == 4
+    for row in report.rows:
+        assert row.control.mean < max(row.gain.mean, 0.02)
+    assert {row.attack for row in report.rows} == {"calibrated", "unmixing", "membership"}
+    assert (tmp_path / "strict.md").read_text().count("\n") == 2 + len(report.rows)
     assert (tmp_path / "strict-sums.svg").stat().st_size > 5_000
 
 
@@ -72,3 +75,22 @@ def test_rounds_are_attacked_by_size_batch_and_number_and_written(small, tmp_pat
     many_rounds.write(report, tmp_path)
     assert (tmp_path / "rounds.md").read_text().count("\n") == 2 + len(report.rows)
     assert (tmp_path / "many-rounds.svg").stat().st_size > 5_000
+
+
+def test_sums_of_vb_are_attacked_by_size_and_rounds_and_written(small, tmp_path):
+    settings = Settings(mask="mean", factors=4, solver="vb", min_raters=1)
+    report = vb_rounds.run(small, settings, [12], [1, 8], lambda *done: None)
+    found = {(row.attack, row.size, row.rounds): row for row in report.rows}
+    on_all = [name for name, size, _ in found if size == small.n_users]
+    assert set(on_all) == set(vb_rounds.ON_RATINGS)  # nobody is left to be told from
+    for rounds in (1, 8):
+        row = found["vb unmixing", 12, rounds]
+        assert row.gain.low > 0
+        assert row.gain.low > row.control.high
+    assert found["vb unmixing", 12, 8].success > found["vb unmixing", 12, 1].success
+    assert (
+        found["vb lists, ranking", 12, 8].gain.mean > found["vb lists, ranking", 12, 8].control.mean
+    )
+    strict_sums.write(report, tmp_path, "rounds")
+    assert (tmp_path / "rounds.md").read_text().count("\n") == 2 + len(report.rows)
+    assert (tmp_path / "rounds-sums.svg").stat().st_size > 5_000

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from federations import federation_of, settings_of
+from federations import believing, federation_of, settings_of
 
 from fedmmf.errors import CheckpointError, NotFittedError
 from fedmmf.secagg.session import Trip
@@ -112,7 +112,7 @@ def test_it_takes_part_and_says_how_it_shares(run):
         ({"rank": 0}, "k is in"),
         ({"rank": 4_000_000_000}, "k is in"),
         ({"rounds": 0}, "must be a round"),
-        ({"variant": "implicit=both"}, "sgd has no variant; got 'implicit=both'"),
+        ({"variant": "implicit=both"}, "expects variant '' by its charter"),
     ],
 )
 def test_it_says_why_it_does_not_join(run, change, reason):
@@ -121,15 +121,17 @@ def test_it_says_why_it_does_not_join(run, change, reason):
 
 
 def test_a_strict_party_joins_nothing_that_shows_its_updates(run):
-    party = party_of(run, sharing="strict")
-    assert "only in sums" in refusal(said(party, message=run.plan.invitation()))
+    party, invitation = party_of(run, sharing="strict"), run.plan.invitation()
+    assert "expects aggregation scheme secure" in refusal(said(party, message=invitation))
+    assert "only in sums" in refusal(said(believing(party, invitation), message=invitation))
 
 
 def test_it_wants_company(run):
     strict = replace(run.plan, settings=run.settings.changed(sharing="strict"))
     party = party_of(run, sharing="strict")
     alone = replace(strict.invitation(), minimum=2)
-    assert "at least 3 parties" in refusal(said(party, message=alone))
+    assert "expects smallest cohort 3" in refusal(said(party, message=alone))
+    assert "at least 3 parties" in refusal(said(believing(party, alone), message=alone))
 
 
 @pytest.mark.parametrize(
@@ -422,7 +424,8 @@ def test_a_setup_that_claims_more_than_anybody_has_allocates_nothing(small):
 
 def test_it_computes_with_no_longer_vectors_than_its_owner_allows(run):
     invitation = replace(run.plan.invitation(), rank=257)
-    assert "k up to 256" in refusal(said(party_of(run), message=invitation))
+    party = believing(party_of(run), invitation)
+    assert "k up to 256" in refusal(said(party, message=invitation))
 
 
 def test_it_shares_its_secrets_with_no_more_neighbours_than_it_has_time_for(small):
@@ -616,10 +619,15 @@ def test_a_line_has_as_many_columns_as_were_agreed_on(by_features, n):
 def test_columns_of_what_users_have_in_common_are_one_or_those_of_the_features(by_features, n):
     party, invitation = party_of(by_features), by_features.plan.invitation()
     assert invitation.columns == 17
-    answer = said(party, message=replace(invitation, columns=n))
+    wrong = replace(invitation, columns=n)
+    assert f"in common 17 by its charter; the server's invitation says {n}." in refusal(
+        said(party, message=wrong)
+    )
+    answer = said(believing(party, wrong), message=wrong)
     assert f"has 1 or 17 columns here; got {n}" in refusal(answer)
-    for right in (1, 17):
-        assert isinstance(said(party, message=replace(invitation, columns=right)), Joined)
+    for columns in (1, 17):
+        right = replace(invitation, columns=columns)
+        assert isinstance(said(believing(party, right), message=right), Joined)
 
 
 def test_a_mask_that_sees_no_features_listens_to_no_line_of_them(small):
@@ -674,23 +682,41 @@ def test_where_masks_decide_what_leaves_they_listen_to_no_server(small):
     assert party.in_clear == other.in_clear
 
 
-def test_a_survey_says_what_users_have_in_common_once(run):
+def test_a_survey_counts_and_another_says_what_users_have_in_common_once(run):
     """Until a layout is there; then who is in the clear does not say its own."""
     party = party_of(run)
     said(party, message=run.plan.invitation())
-    survey = Survey(with_ratings=False).encode()
-    before = asked(party, survey)
-    y = (run.training.values[run.lists.of(7)].astype(float) - 3) / 4
-    levels = [1, y.mean(), y.mean() ** 2, y.var(ddof=1), y.var(ddof=1) / len(y)]
-    expected = [1, y.mean(), *levels, y.sum()]
-    np.testing.assert_allclose(before.totals, expected, rtol=1e-9, atol=1e-12)
+    counts, items = Survey(with_ratings=False).encode(), run.layout.items
+    moments = Survey(with_ratings=False, items=items).encode()
+    before, common = asked(party, counts), asked(party, moments)
     assert set(before.rows.ravel().tolist()) == {1.0}
+    assert len(before.totals) == len(common.rows) == 0
+    y = (run.training.values[run.lists.of(7)].astype(float) - 3) / 4
+    spread = y.var(ddof=1)
+    expected = [1, y.mean(), y.mean() ** 2, 1, spread, spread / len(y), y.sum()]
+    np.testing.assert_allclose(common.totals, expected, rtol=1e-9, atol=1e-12)
+    others = Survey(with_ratings=False, items=items[1:]).encode()
+    assert "which are others" in refusal(asked(party, others))
+    interrupted = party_of(run)
+    interrupted.restore(party.state())
+    assert "which are others" in refusal(asked(interrupted, others))
+    assert "which are others" in refusal(told(interrupted, replace(run.layout, items=items[1:])))
     assert isinstance(told(party, run.layout), Adopted)
     again = party_of(run)  # which has no answer ready
     again.restore(party.state())
-    after = asked(again, survey)
-    assert after.totals.tolist() == [0.0] * len(expected)
-    assert np.array_equal(after.rows, before.rows)
+    assert "before there is a layout" in refusal(asked(again, moments))
+    assert np.array_equal(asked(again, counts).rows, before.rows)
+
+
+def test_moments_are_of_the_items_of_one_layout_alone(run):
+    """Items that are not summed have no part in them."""
+    party = party_of(run)
+    said(party, message=run.plan.invitation())
+    mine = run.training.item_codes[run.lists.of(7)]
+    items = np.sort(mine[:5])
+    found = asked(party, Survey(with_ratings=False, items=items).encode()).totals
+    y = (run.training.values[run.lists.of(7)].astype(float) - 3)[np.isin(mine, items)] / 4
+    np.testing.assert_allclose(found[[1, 6]], [y.mean(), y.sum()], rtol=1e-9, atol=1e-12)
 
 
 def test_an_update_in_the_clear_has_no_totals_of_the_solver(run):
@@ -706,9 +732,10 @@ def test_in_the_clear_nobody_says_how_ratings_go_with_features(small):
     run = prepare(small, settings_of("plain", mask="lr"))
     party, invitation = party_of(run), run.plan.invitation()
     assert run.design.shape[1] == 17
-    answer = said(party, message=replace(invitation, columns=17))
-    assert "has 1 column here; got 17" in refusal(answer)
+    wider = replace(invitation, columns=17)
+    assert "in common 1 by its charter" in refusal(said(party, message=wider))
     assert isinstance(said(party, message=invitation), Joined)
+    assert "has 1 column here; got 17" in refusal(said(believing(party, wider), message=wider))
 
 
 def test_a_run_has_one_layout(run):

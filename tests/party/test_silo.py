@@ -1,5 +1,7 @@
 """Many users behind one answer: bounds and clipping per user, counts in the update."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from federations import settings_of
@@ -9,6 +11,8 @@ from fedmmf.errors import DataError
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import Holdings, make_parties, make_silos
 from fedmmf.sums.adaptive.messages import Collect, Collected
+from fedmmf.sums.contract import round_sizes
+from fedmmf.sums.vector import codec_of
 from fedmmf.wire import Adopt, Adopted, Ask, Joined, Refused, Round, Update, name_of, parcel, read
 
 CUTS = np.array([0, 20, 40, 60])
@@ -120,3 +124,56 @@ def test_a_silo_has_users(small):
     run = prepare(small, settings_of("plain"))
     with pytest.raises(DataError, match="at least one user"):
         silos_of(run, cuts=np.array([0, 0]))
+
+
+def aimed_at(run, item):
+    """A round of zeros but for one item, of whose raters' numbers nothing finite comes."""
+    round_ = run.coordinator().next_round()
+    rows = np.zeros_like(round_.item_rows)
+    rows[:, run.plan.form.rank :] = round_.item_rows[:, run.plan.form.rank :]
+    rows[item, : run.plan.form.rank] = 3e38
+    return replace(round_, item_rows=rows)
+
+
+@pytest.mark.parametrize("engine", ENGINES.names())
+@pytest.mark.parametrize("variant", ["secure", "secure vb", "dp local", "dp distributed"])
+def test_a_round_aimed_at_one_item_tells_nothing_of_the_site(small, variant, engine, tried):
+    """A single user of a site has rated the item, or has not: only that user's part may differ."""
+    run = prepare(small, settings_of(variant, min_raters=1, held_out=0.0))
+    by_item = np.zeros((60, len(run.layout.items)), bool)
+    for user in range(60):
+        by_item[user, run.crowd_input.lists.items[run.crowd_input.lists.of(user)]] = True
+    item = int(np.flatnonzero(by_item[:20].sum(axis=0) == 1)[0])  # of whom one is at this site
+    (victim,) = np.flatnonzero(by_item[:20, item])
+    ratings = run.ratings
+    code = run.layout.items[item]
+    is_other = (ratings.user_codes != victim) | (ratings.item_codes != code)
+    sums = []
+    for rated in (ratings, ratings.select(is_other)):
+        holdings = Holdings(rated, run.settings, None, run.statistics)
+        silo = make_silos(holdings, CUTS, tried(engine))["000000"]
+        adopted(silo, run)
+        sums.append(told_by(silo._run, aimed_at(run, item)))
+    (rows, totals, cohort), (others, other_totals, _) = sums
+    moved = rows - others
+    assert others.any()
+    assert np.abs(moved).max() <= 2 * np.rint(cohort.bound * cohort.scale)
+    if np.isfinite(cohort.clip):
+        assert np.sqrt(np.sum(np.square(moved.astype(float)))) <= cohort.clip * cohort.scale * 1.01
+    n_users = {"sgd": 2, "vb": 4}[run.settings.solver]  # place of the number, behind held-out ones
+    counted = (totals[n_users] - other_totals[n_users]) / (cohort.total_scale or 1.0)
+    assert counted == -1.0
+
+
+def told_by(party_run, round_):
+    """What a party's users add to a round, before noise and masks: steps, totals, how they came."""
+    noise = party_run.policy.noise
+    if noise is None:
+        sizes = round_sizes(party_run.catalogue.n_items, party_run.layout, party_run.form)
+        bounds = party_run.solver.bounds(party_run.catalogue.scale.span)
+        cohort = codec_of(sizes, bounds, 60, party_run.solver.ring).cohort(None)
+    else:
+        cohort = noise.grid(noise.own_scale, 3, round_.item_rows.size).cohort
+    party_run._begin_round(round_)
+    update = party_run._update(round_, cohort)
+    return update.rows[0], update.totals[0], cohort

@@ -1,7 +1,7 @@
 """The page in a real browser: it renders, answers the keyboard, and asks the network nothing.
 
-Where axe-core is at hand, it looks for what some people could not read or use: set `AXE_CORE` to
-its file axe.min.js (npm install axe-core).
+Where axe-core is at hand, it looks for what some people could not read or use: `make axe` installs
+it, or `AXE_CORE` names its file axe.min.js.
 """
 
 import json
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(
 )
 WIDTHS = [390, 1280]
 SCHEMES = ["light", "dark"]
-AXE = os.environ.get("AXE_CORE", "")
+ROOT = Path(__file__).parents[2]
+AXE = Path(os.environ.get("AXE_CORE") or ROOT / "node_modules" / "axe-core" / "axe.min.js")
 RUNS = {
     "train and audit": Run.of(samples.train(), samples.audit()),
     "audit": samples.audit(),
@@ -133,14 +134,16 @@ def test_cards_name_their_values_on_a_narrow_screen(open_page):
     assert labels == ['"the attacker knows"', '"and claims to find"', '"success is"']
 
 
-@pytest.mark.skipif(not AXE, reason="needs axe-core: AXE_CORE is not set to its axe.min.js")
+@pytest.mark.skipif(
+    not AXE.is_file(), reason="needs axe-core: make axe, or AXE_CORE=.../axe.min.js"
+)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", RUNS)
 def test_axe_finds_nothing_that_shuts_people_out(open_page, name, width, scheme):
     browser = open_page(RUNS[name], width, scheme)
     # Not as a script of the page: its policy would refuse it.
-    browser.execute_cdp_cmd("Runtime.evaluate", {"expression": Path(AXE).read_text()})
+    browser.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text()})
     found = browser.execute_async_script(
         "const done = arguments[arguments.length - 1];"
         "document.querySelectorAll('details').forEach(d => d.open = true);"

@@ -90,7 +90,7 @@ def test_a_server_refuses_what_is_malformed_names_the_party_and_goes_on(stage, s
     with pytest.raises(SecAggError, match=f"party {party} refused") as caught:
         server.receive(party, wrong)
     assert isinstance(caught.value, WireError)
-    assert caught.value.sender == f"party {party}"
+    assert caught.value.sender == caught.value.blamed == party
     assert server.receive(party, right) is Receipt.ACCEPTED
     others = {p: data for p, data in sent.items() if p != party}
     for other, data in others.items():

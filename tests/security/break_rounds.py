@@ -48,7 +48,7 @@ def a_share_beyond_the_field(tiny):
     try:
         finish(server, sent, clients, make_values(setup))
     except SecAggError as error:
-        return error.sender == "party 4"
+        return error.sender == 4
     return False
 
 
@@ -126,7 +126,7 @@ def refuse_for_a_box(patch):
     def opened(self, peer, box):
         text = honest(self, peer, box)
         if text is None:
-            raise SecAggError(f"party {peer}", "its box is forged or damaged")
+            raise SecAggError(peer, "its box is forged or damaged")
         return text
 
     patch.setattr(RoundClient, "_open", opened)

@@ -1,10 +1,12 @@
 """A server that deviates in one field of one message: `python tests/security/deviations.py 100000`.
 
-Five parties that sign. The server is honest but once: one field of one message, to one party, to
-all but one, or to all, says something else than it should. Fields are found by looking at the
-messages, and what they say instead by their type. Whatever sum the server ends with, and every
-difference of two of them, is compared, entry by entry, with the sums of all groups of parties that
-are smaller than owners allow: none of them may be read.
+Five parties sign. In every other run they are five people; in the rest, two sites of three users
+each and three people. The server is honest but once: one field of one message, to one party, to all
+but one, or to all, says something else than it should. Fields are found by looking at the messages,
+and what they say instead by their type. Whatever sum the server ends with, and every difference of
+two of them, is compared, entry by entry, with the sums of all groups of parties that are smaller
+than owners allow: none of them may be read. What a site says in a round is compared with the sum of
+what each of its users alone would have said: no user may change what is said of the others.
 """
 
 import os
@@ -12,7 +14,7 @@ import struct
 import sys
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from itertools import combinations
 from multiprocessing import Pool
@@ -27,14 +29,17 @@ sys.path.append(str(Path(__file__).parents[1] / "sums"))  # where it is run as a
 from federations import settings_of
 
 from fedmmf.data.synthetic import synthetic
+from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import FedMMFError
+from fedmmf.lists import UserLists
+from fedmmf.party.users import Users
 from fedmmf.scale import RatingScale
 from fedmmf.secagg import SessionClient, SessionServer, keys, messages
 from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation.federation import Holdings, make_silos
 from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
 from fedmmf.sums.secure.party import SecureParty
 from fedmmf.transports.in_process import InProcess
@@ -51,8 +56,14 @@ from fedmmf.wire import (
 )
 
 N_PARTIES = 5
+CUTS = {  # party i has the users cuts[i] to cuts[i + 1] - 1
+    "people": np.arange(N_PARTIES + 1),
+    "sites": np.array([0, 3, 6, 7, 8, 9]),
+}
+HUGE = 3e38  # near the end of float32
 SMALL = 2**12
-WIRE = (Invitation, SecureSetup, SecureTrip, Adopt, Finish, Survey, Layout, Round)
+PUBLISHED = (Survey, Layout, Round)
+WIRE = (Invitation, SecureSetup, SecureTrip, Adopt, Finish, *PUBLISHED)
 INNER = (messages.Keys, messages.Boxes, messages.Survivors, messages.Request)
 EVERY_FIELD = {
     f"{cls.__name__}.{part.name}" for cls in (*WIRE, Trip, *INNER) for part in fields(cls)
@@ -107,7 +118,7 @@ def _other_array(value, draw):
     if value.dtype == np.int32:  # items
         return draw.choice([np.arange(4), np.arange(3), value[:-1], np.zeros(0)]).astype(np.int32)
     changed = value.copy()
-    changed.flat[draw.randrange(value.size)] += draw.choice([1.0, -1.0, 1e6])
+    changed.flat[draw.randrange(value.size)] += draw.choice([1.0, -1.0, 1e6, HUGE])
     return draw.choice([changed, value * 0, -value, value * 1e-20, value[:-1]])
 
 
@@ -153,10 +164,14 @@ class Deviating:
 
     def _is_due(self, parcels):
         """Whether the wanted field is in what is sent now."""
-        _, frame = split_parcel(next(iter(parcels.values())))
-        message = read(frame, WIRE)
-        leaves_out = not getattr(message, "for_survey", False)  # a survey leaves nothing out
-        return self._wanted.split(".")[0] == type(message).__name__ and leaves_out
+        publications, frame = split_parcel(next(iter(parcels.values())))
+        messages = [read(part, WIRE) for part in (*publications, frame)]
+        leaves_out = not getattr(messages[-1], "for_survey", False)  # a survey leaves nothing out
+        return self._wanted_kind in {type(message).__name__ for message in messages} and leaves_out
+
+    @property
+    def _wanted_kind(self):
+        return self._wanted and self._wanted.split(".")[0]
 
     def _deviate(self, parcels):
         names, seed = sorted(parcels), self._draw.random()
@@ -177,15 +192,16 @@ class Deviating:
     def _changed(self, data, draw):
         publications, frame = split_parcel(data)
         message = read(frame, WIRE)
-        if publications and not self._wanted and draw.random() < 0.5:
-            work, what = other_field(read(publications[0], WIRE), draw)
+        wanted = self._wanted and self._wanted.split(".")[1]
+        is_published = self._wanted_kind in {cls.__name__ for cls in PUBLISHED}
+        if publications and (is_published if wanted else draw.random() < 0.5):
+            work, what = other_field(read(publications[0], WIRE), draw, wanted)
             told = replace(message, about=name_of(work.encode()))
             return work.encode() + told.encode(), what
         if isinstance(message, SecureTrip) and not self._wanted and draw.random() < 0.8:
             inside, what = self._inside(message.data, draw)
             message = replace(message, data=inside)
         else:
-            wanted = self._wanted and self._wanted.split(".")[1]
             message, what = other_field(message, draw, wanted)
         return b"".join(publications) + message.encode(), what
 
@@ -209,13 +225,20 @@ class Deviating:
 
 
 class Watch:
-    """What parties put into each sum, and what the server got out."""
+    """What parties put into each sum, and what the server got out.
 
-    def __init__(self):
+    Args:
+        n_row_entries: of a round's vector, before its totals.
+    """
+
+    def __init__(self, n_row_entries):
         self.put, self.got, self.turn = {}, {}, 0
+        self.changed_by_others = 0  # rounds in which a site said something else than its users
+        self._n_row_entries = n_row_entries
 
     def __enter__(self):
         values, first, result = SecureParty._values, SessionServer.first, SessionServer.result
+        update = Users.update
 
         def put(side, agreed, message):
             vector = values(side, agreed, message)
@@ -233,7 +256,11 @@ class Watch:
                 self.got[self.turn] = total
             return total
 
+        def compare(users, *asked):
+            return self._compared(update, users, asked)
+
         self._patches = [
+            mock.patch.object(Users, "update", compare),
             mock.patch.object(SecureParty, "_values", put),
             mock.patch.object(SessionServer, "first", begin),
             mock.patch.object(SessionServer, "result", get),
@@ -246,6 +273,19 @@ class Watch:
         for patch in self._patches:
             patch.stop()
 
+    def _compared(self, update, users, asked):
+        """A site's update, once it was compared with what its users alone would say."""
+        alone = _alone(users, *asked)
+        try:
+            found = update(users, *asked)
+        except FedMMFError:
+            self.changed_by_others += alone is not None
+            raise
+        same = alone is not None and np.array_equal(found.rows[0], alone[0])
+        same &= np.array_equal(found.totals[0][_HELD_OUT_TOTALS:], alone[1])
+        self.changed_by_others += not same
+        return found
+
     def small_groups(self):
         """How many parties' parts are read together, where these are too few.
 
@@ -255,13 +295,45 @@ class Watch:
         found = [(total, self._parts(turn)) for turn, total in self.got.items()]
         for (a, one), (b, two) in combinations(list(self.got.items()), 2):
             if len(one) == len(two):
-                rows = slice(RATINGS.n_items * SETTINGS.factors)
+                rows = slice(self._n_row_entries)
                 difference = (one - two)[rows]
                 found += [(difference, [part[rows] for part in self._parts(t)]) for t in (a, b)]
         return [size for total, parts in found if (size := _size(total, parts))]
 
     def _parts(self, turn):
         return list(self.put.get(turn, {}).values())
+
+
+_HELD_OUT_TOTALS = 2  # totals of held-out ratings, before those of the solver
+
+
+def _alone(users, public, t, cohort):
+    """Rows and totals that users would say who are alone, added up; None where nobody could."""
+    given, state = users._started_input(), users.state()
+    updates = []
+    for user in range(users.n_users):
+        crowd = NUMPY.crowd(_of_one(given, user, cohort))
+        mine = f"{user}/"
+        crowd.restore({f"0/{k.removeprefix(mine)}": state[k] for k in state if k.startswith(mine)})
+        with suppress(FedMMFError):
+            updates.append(crowd.update(public, t))
+    if not updates:
+        return None
+    return sum(update.rows[0] for update in updates), sum(update.totals[0] for update in updates)
+
+
+def _of_one(given, user, cohort):
+    """What one user trains on."""
+    mine = given.lists.of(user)
+    items = given.lists.items[mine]
+    return replace(
+        given,
+        lists=UserLists(np.array([0, len(items)]), items),
+        masked_ratings=given.masked_ratings[mine],
+        profiles=given.profiles[[user]],
+        lines=given.lines[[user]],
+        cohorts=(cohort,),
+    )
 
 
 def _size(total, parts):
@@ -282,38 +354,61 @@ def _size(total, parts):
     return 0
 
 
-def ratings_between_the_levels():
-    """Everybody rated everything, and nobody's level is a sum of others' by chance."""
-    whole = synthetic(N_PARTIES, 4, 20, min_per_user=4, seed=1)
+@cache
+def ratings_of(kind):
+    """Nobody's level is a sum of others' by chance.
+
+    Among people, everybody rated everything. At sites, some users did not rate the last item, so
+    that a broadcast can be aimed at the others.
+    """
+    n_users = int(CUTS[kind][-1])
+    whole = synthetic(n_users, 4, 4 * n_users, min_per_user=4, seed=1)
     steps = np.random.default_rng(1).integers(0, 4097, len(whole.values))
     scale = RatingScale(1.0, 5.0, 2.0**-10)
-    return replace(whole, values=(1 + steps * scale.step).astype(np.float32), scale=scale)
+    whole = replace(whole, values=(1 + steps * scale.step).astype(np.float32), scale=scale)
+    if kind == "people":
+        return whole
+    is_left_out = (whole.item_codes == 3) & np.isin(whole.user_codes, (0, 3, 4))
+    return whole.select(~is_left_out)
 
 
-RATINGS = ratings_between_the_levels()
 SETTINGS = settings_of(
     "secure signed", held_out=0.0, min_raters=1, factors=1, rounds=2, mask="none"
 )
-EXCHANGES = 18  # of a run in which nothing goes wrong
+EXCHANGES = 24  # of a run in which nothing goes wrong
 
 
 @cache
-def prepared():
-    return prepare(RATINGS, SETTINGS)
+def prepared(kind):
+    return prepare(ratings_of(kind), SETTINGS)
 
 
-def one_run(seed, wanted=None):
-    """One federation; what was changed, how many sums were got, and what is wrong with them."""
-    draw, run = Random(seed), prepared()  # noqa: S311
+@dataclass(frozen=True)
+class Outcome:
+    """What one run came to."""
+
+    changed: str | None  # the field
+    n_sums: int
+    found: list  # what is wrong: sizes of small groups that are read, and "site" for each round
+    # in which a site did not say the sum of what its users alone would have said
+    n_exchanges: int
+
+
+def one_run(seed, wanted=None, kind=None):
+    """One federation with one deviation."""
+    kind = kind or list(CUTS)[seed % len(CUTS)]
+    draw, run, ratings = Random(seed), prepared(kind), ratings_of(kind)  # noqa: S311
     at = None if wanted else draw.randrange(EXCHANGES)
     with the_same_secrets():
-        parties = make_parties(RATINGS, SETTINGS, run.is_held_out, run.statistics)
+        holdings = Holdings(ratings, SETTINGS, run.is_held_out, run.statistics)
+        parties = make_silos(holdings, CUTS[kind], NUMPY)
         transport = Deviating(InProcess(parties), draw, at, wanted)
         federation = LocalFederation.among(run.plan, parties, transport)
         transport.setup = lambda: federation.server.side._session.protocol.setup
-        with Watch() as watch, suppress(FedMMFError):
+        with Watch(ratings.n_items * SETTINGS.factors) as watch, suppress(FedMMFError):
             federation.run()
-    return transport.changed, len(watch.got), watch.small_groups(), transport.count
+    found = watch.small_groups() + ["site"] * watch.changed_by_others
+    return Outcome(transport.changed, len(watch.got), found, transport.count)
 
 
 # All runs draw the same secrets, so that what OpenSSL finds for one it has found for all
@@ -350,11 +445,11 @@ def campaign(seeds):
     """Many runs; how often each field was changed, how many sums were got, and what was found."""
     changed, sums, found = Counter(), 0, []
     for seed in seeds:
-        what, n_sums, groups, _ = one_run(seed)
-        changed[what] += 1
-        sums += n_sums
-        if groups:
-            found.append((seed, what, groups))
+        outcome = one_run(seed)
+        changed[outcome.changed] += 1
+        sums += outcome.n_sums
+        if outcome.found:
+            found.append((seed, outcome.changed, outcome.found))
     return changed, sums, found
 
 
@@ -377,7 +472,8 @@ def main(count):
         say(f"{what or 'nothing':28} {times:8,}")
     missing = sorted(EVERY_FIELD - every.keys())
     say(f"{count:,} runs, {sums:,} sums, fields never changed: {missing or 'none'}")
-    say(f"sums of fewer than {MINIMUM_COHORT} parties: {len(found)} {found[:5]}")
+    say(f"runs that show fewer than {MINIMUM_COHORT} parties, or a user of a site: {len(found)}")
+    say("\n".join(map(str, found[:5])), end="\n" if found else "")
     return bool(found or missing)
 
 

@@ -8,6 +8,7 @@ from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server import train
 from fedmmf.server.rounds import MOST_LOST, last_number, one_round
 from fedmmf.simulation import prepare
+from fedmmf.solvers.contract import ItemSums
 
 
 @pytest.fixture
@@ -122,6 +123,20 @@ def test_it_continues_from_its_state(run):
     assert np.array_equal(again.result.item_rows, whole.result.item_rows)
     assert again.history == whole.history
     assert again.round == whole.round
+
+
+def test_a_matrix_that_cannot_be_factorized_is_reported_as_that(small):
+    """And not as numbers that are no longer finite: all of them are."""
+    run = prepare(small, settings_of("secure vb", mask="none", rounds=3))
+    coordinator, crowd = run.coordinator(), run.crowd()
+    round_ = coordinator.next_round()
+    sums = crowd.sums(round_)
+    totals = -np.abs(sums.totals)  # what no users add up to
+    assert np.isfinite(totals).all()
+    with pytest.raises(DivergenceError, match="needs positive definite matrices") as caught:
+        coordinator.advance(round_, ItemSums(sums.rows, sums.n_raters, totals))
+    assert "Train with fewer factors or more users" in str(caught.value)
+    assert "finite with" not in str(caught.value)
 
 
 def test_divergence_is_an_error_that_says_what_to_do(small):

@@ -12,6 +12,7 @@ from fedmmf.data.profiles import UserProfiles
 from fedmmf.errors import SettingsError
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.party.policy import Private
+from fedmmf.population import CommonItems
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.features import (
     ROW_ENERGY,
@@ -108,9 +109,11 @@ def test_values_of_profiles_that_few_have_are_left_out(small):
 
 
 def line_by_hand(run, content):
-    """Slopes of all ratings, with a ridge; at the mean rated item, the mean of users' means."""
-    lists, values = run.lists, run.training.values.astype(np.float64)
-    x = np.clip(content, -4, 4)[lists.items]
+    """Slopes over common items, with a ridge; at the mean one, the mean of users' means."""
+    common = CommonItems.of(run.layout.items, content, run.settings.min_raters)
+    lists, is_common = run.lists.within(common.items, run.ratings.n_items)
+    values = run.training.values[is_common].astype(np.float64)
+    x = np.clip(common.features, -4, 4)[lists.items]
     centred = x - x.mean(axis=0)
     ridge = 5.0 * len(values) / lists.n_users * np.eye(x.shape[1])
     # An intercept that is free is that of centred columns; the ridge is on the others alone.

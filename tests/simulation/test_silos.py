@@ -37,7 +37,7 @@ class Trained:
 def settings_for(solver, **chosen):
     """Strict, and nothing is left out."""
     common = {"mask": "lr", "rounds": ROUNDS, "held_out": 0.0, "min_raters": 1}
-    return Settings(solver=solver, factors=FACTORS[solver], **(common | chosen))
+    return Settings(solver=solver, **(common | {"factors": FACTORS[solver]} | chosen))
 
 
 def mixed(holdings, cuts):
@@ -50,7 +50,7 @@ def mixed(holdings, cuts):
 def assert_same(one, other):
     for mine, theirs in zip(one.sums, other.sums, strict=True):
         assert np.array_equal(mine.n_raters, theirs.n_raters)
-        np.testing.assert_allclose(mine.totals, theirs.totals, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(mine.totals, theirs.totals, rtol=1e-5, atol=2e-4)
     np.testing.assert_allclose(one.item_factors, other.item_factors, atol=1e-4)
     np.testing.assert_allclose(one.user_factors, other.user_factors, atol=1e-4)
 
@@ -82,7 +82,8 @@ def test_three_silos_are_943_people_and_the_simulation(ml_100k, solver):
 @pytest.mark.parametrize("mask", ["fm", "nn"])
 def test_a_whole_training_among_silos_ends_like_the_simulation(small, solver, mask, engine, tried):
     """With a survey, items left out, and early stopping."""
-    chosen = {"held_out": 0.2, "min_raters": 10, "rounds": 6, "patience": 2}
+    # One silo has one user, who counts on no more than one behind each of the others.
+    chosen = {"held_out": 0.2, "min_raters": 10, "rounds": 6, "patience": 2, "factors": 2}
     settings = settings_for(solver, mask=mask, **chosen)
     run = prepare(small, settings)
     holdings = Holdings(small, settings, run.is_held_out)

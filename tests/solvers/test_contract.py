@@ -16,6 +16,8 @@ from fedmmf.scale import RatingScale
 from fedmmf.secagg import ring_named
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import (
+    MAX_NUMBER,
+    MAX_TOTAL,
     Ground,
     ItemSums,
     Own,
@@ -178,6 +180,12 @@ def changed(start):
     return st.dictionaries(places, ways, min_size=1, max_size=4).map(with_changes)
 
 
+def assert_stayed(half, before):
+    """But for the count of rounds that looked at who rated what, which are public."""
+    after = half.state()
+    assert all(np.array_equal(after[name], before[name]) for name in before if name != "looks")
+
+
 @pytest.mark.parametrize("name", CASES)
 class TestSolver:
     """The contract."""
@@ -290,7 +298,7 @@ class TestSolver:
     def test_what_it_accepts_can_be_computed_with(self, case, server, halves):
         """Whatever finite numbers arrive: `check` refuses them, or a party comes to an end.
 
-        What is not finite then, or not invertible, the party refuses itself.
+        Where its numbers overflow it says so, and is where it was.
         """
         case.train(server, halves, 2)
         public, own = server.public(), case.own[0]
@@ -313,13 +321,25 @@ class TestSolver:
             with np.errstate(all="ignore"):
                 try:
                     reading = case.reading(told)
-                    for t in (1, 100):  # also where ordered ratings are levels
-                        rows, totals = half.update(own, reading, t)
-                    half.settle(own, reading)
                 except np.linalg.LinAlgError:
                     return
-            assert rows.shape == (len(own.items), case.form.width)
-            assert totals.shape == (case.form.n_totals,)
+                for t in (1, 100):  # also where ordered ratings are levels
+                    before = half.state()
+                    try:
+                        rows, totals = half.update(own, reading, t)
+                    except OverflowError:
+                        assert_stayed(half, before)
+                        continue
+                    assert rows.shape == (len(own.items), case.form.width)
+                    assert totals.shape == (case.form.n_totals,)
+                    assert np.abs(rows).max() <= MAX_NUMBER
+                    assert np.abs(totals).max() <= MAX_TOTAL
+                before = half.state()
+                try:
+                    half.settle(own, reading)
+                except OverflowError:
+                    assert_stayed(half, before)
+                assert np.abs(half.user_factors).max() <= MAX_NUMBER
 
         holds()
         assert accepted

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from federations import federation_of, settings_of
 
-from fedmmf.population import Population
+from fedmmf.population import CommonItems, Population
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import ROUND_STAGES, make_parties
 from fedmmf.simulation.training import train
@@ -95,29 +95,33 @@ class Twins:
 
 def in_common(run):
     """Line and pull of what users have in common, by hand: rating by rating, in one regression."""
-    n_columns, lists = len(run.layout.line), run.lists
+    n_columns = len(run.layout.line)
+    common = CommonItems.of(
+        run.layout.items, run.content[:, : n_columns - 1], run.settings.min_raters
+    )
+    lists, is_common = run.lists.within(common.items, run.ratings.n_items)
+    known = run.training.values[is_common].astype(np.float64)
     means, spreads = [], []
     for user in range(lists.n_users):
-        values = run.training.values[lists.of(user)].astype(np.float64)
+        values = known[lists.of(user)]
         means.append(values.mean())
         if len(values) > 1:
             spreads.append((values.mean(), values.var(ddof=1), values.var(ddof=1) / len(values)))
     line = np.array([np.mean(means)])
     if n_columns > 1:
-        line = line_by_hand(run, np.mean(means))
+        line = line_by_hand(common.features[lists.items], known - run.ratings.scale.midpoint, means)
     levels, within, by_chance = np.array(spreads).T
     pull = 2 * within.mean() / max(levels.var() - by_chance.mean(), 1e-9)
     return line, np.clip(pull, 0.5, 50.0)
 
 
-def line_by_hand(run, level):
+def line_by_hand(features, values, means):
     """Slopes from all ratings alike; at the mean rated item, the mean of users' means."""
-    x = np.clip(run.content, -4, 4)[run.lists.items]
-    values = run.training.values.astype(np.float64) - run.ratings.scale.midpoint
-    ridge = np.sqrt(5.0 * len(values) / run.lists.n_users) * np.eye(x.shape[1])
+    x = np.clip(features, -4, 4)
+    ridge = np.sqrt(5.0 * len(values) / len(means)) * np.eye(x.shape[1])
     rows = np.vstack((np.column_stack((np.ones(len(x)), x)), np.insert(ridge, 0, 0, axis=1)))
     found = np.linalg.lstsq(rows, np.concatenate((values, np.zeros(len(ridge)))), rcond=None)[0]
-    return np.concatenate(([level - x.mean(axis=0) @ found[1:]], found[1:]))
+    return np.concatenate(([np.mean(means) - x.mean(axis=0) @ found[1:]], found[1:]))
 
 
 def added(parts, names, shape):

@@ -1,5 +1,7 @@
 """Federations of real parties in one process, as the tests of sums, parties and the server want."""
 
+from dataclasses import replace
+
 from fedmmf.config import Settings
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import make_parties
@@ -47,3 +49,11 @@ def federation_of(ratings, settings, wrap=lambda transport: transport):
     run = prepare(ratings, settings)
     parties = make_parties(run.ratings, settings, run.is_held_out, run.statistics)
     return LocalFederation.among(run.plan, parties, wrap(InProcess(parties)))
+
+
+def believing(party, invitation):
+    """A party whose charter calls for this invitation, so that only its owner's policy is left."""
+    names = ("solver", "variant", "rank", "rounds", "sums", "columns", "minimum")
+    said = {name: getattr(invitation, name) for name in names}
+    party._expectation = replace(party._expectation, **said)
+    return party

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
-from federations import federation_of, settings_of
+from federations import believing, federation_of, settings_of
 from test_secure import Checked, adopt, begun, joined, layout_for, losing, said, setup_among
 
 from fedmmf.errors import SettingsError
@@ -46,7 +46,8 @@ def test_who_is_lost_takes_its_batch_out_of_the_sum_and_no_one_else(small):
     federation, side = begun(small, settings, watched)
     side.prepare()
     checked, coordinator = Checked(small, settings, side.layout), federation.server.coordinator
-    (batches,) = watched.batches()
+    batches, same = watched.batches()  # of the counts, and of the moments
+    assert batches == same
     assert Counter(map(len, batches)) == {4: 15}
     (mates,) = (batch for batch in batches if "000007" in batch)
     # Who misses the first trip makes no keys for the next round, who misses the last no boxes:
@@ -60,7 +61,7 @@ def test_who_is_lost_takes_its_batch_out_of_the_sum_and_no_one_else(small):
         assert set(side.survivors) == set(federation.parties) - gone
         checked.require_same(round_, sums, without=set(map(int, gone)), idle=idle)
         coordinator.advance(round_, sums)
-    assert watched.batches() == [batches, batches]
+    assert watched.batches() == [batches] * 3
 
 
 def test_batches_stay_as_they_are_from_session_to_session(small):
@@ -81,8 +82,8 @@ def test_batches_stay_as_they_are_from_session_to_session(small):
     watched.lost = refusing
     round_ = replace(coordinator.next_round(), round=3)
     sums = side.sums(round_)
-    survey, rounds, again, last = watched.batches()
-    assert survey == rounds == again
+    survey, moments, rounds, again, last = watched.batches()
+    assert survey == moments == rounds == again
     (mates,) = (batch for batch in survey if "000007" in batch)
     assert last == survey - {mates}  # nobody else is put in its place, or into another batch
     assert set(side.survivors) == set(federation.parties) - mates
@@ -96,7 +97,7 @@ def test_the_last_batch_has_the_rest(small):
     few = type(small).from_frame(frame, scale=small.scale)
     federation, side = begun(few, settings, watched)
     side.prepare()
-    (batches,) = watched.batches()
+    batches, _ = watched.batches()
     assert few.n_users == 59
     assert Counter(map(len, batches)) == {4: 13, 7: 1}
     (last,) = (batch for batch in batches if len(batch) == 7)
@@ -111,7 +112,7 @@ def test_sums_of_any_two_rounds_differ_by_whole_batches(small):
     settings, watched = settings_of("secure", batch=BATCH, rounds=6), Watched()
     federation, side = begun(small, settings, watched)
     side.prepare()
-    (batches,), coordinator = watched.batches(), federation.server.coordinator
+    (batches, _), coordinator = watched.batches(), federation.server.coordinator
     seen, (one, two, three, *_) = [], sorted(map(min, batches))
     for names in ({one}, {one, two}, set(), {three}):
         watched.lost = losing("trip 1", names)
@@ -196,7 +197,7 @@ def test_a_party_remembers_its_mates_in_a_later_run(tiny):
     assert isinstance(said(party, setup_among(12, batch=3, identities=tuple(known))), SecureAgreed)
     for seed in (1, 2):
         later = replace(plan, settings=settings.changed(factors=3 + seed)).invitation()
-        read(party.answer(later.encode()), (Joined,))
+        read(believing(party, later).answer(later.encode()), (Joined,))
         assert isinstance(adopt(party, layout_for(tiny)), Adopted)
         other = setup_among(12, batch=3, identities=exchanged(known, 2, 5))
         assert "other members in an earlier session or run" in said(party, other).reason
@@ -222,7 +223,7 @@ def test_later_runs_have_the_same_batches_and_those_who_sign_take_no_others(tiny
     federation.run()
     before = {name: party._users.mates for name, party in federation.parties.items()}
     assert {len(mates) for mates in before.values()} == {3}
-    later = replace(prepare(tiny, settings).plan, settings=settings.changed(factors=4))
+    later = prepare(tiny, settings).plan
     again = LocalFederation.among(later, federation.parties)
     again.run()
     assert set(again.server.side.survivors) == set(federation.parties)

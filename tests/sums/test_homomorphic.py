@@ -554,7 +554,7 @@ def test_a_box_replayed_is_refused(tiny):
     party, recorded = federation.parties["000000"], federation.transport.inner
     factors = party.user_factors.copy()
     old = [seen for seen in recorded.seen if seen.stage in ("survey", "round")]
-    assert len(old) == 3
+    assert len(old) == 4
     old += [seen for seen in recorded.seen if seen.stage == "layout"]
     for seen in (*old, *reversed(old)):
         answer = party.answer(seen.sent["000000"])

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmmf.errors import DataError, SettingsError
+from fedmmf.errors import DataError, SettingsError, WireError
 from fedmmf.scale import RatingScale
 from fedmmf.secagg import RING32
 from fedmmf.secagg.ring import RING64
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Bounds
-from fedmmf.sums.contract import Contribution, bounds_of, round_sizes, survey_sizes
+from fedmmf.sums.contract import Contribution, Shapes, bounds_of, round_sizes, survey_sizes
 from fedmmf.sums.vector import Limbs, as_flags, codec_of, n_entries
 from fedmmf.wire import Catalogue, Layout
 
@@ -19,7 +19,7 @@ SCALE = RatingScale(1.0, 5.0, 1.0)
 CATALOGUE = Catalogue.of(["a", "b", "c", "d", "e", "f"], SCALE, np.zeros((6, 0)))
 LAYOUT = Layout(np.array([0, 2, 3, 5], np.int32), np.array([3.5]), 1.0)
 N_ITEMS, RANK = 4, 2
-N_COLUMNS, N_COMMON = 2, 9  # a level and a feature: 7 numbers of levels, and 2 moments
+N_COLUMNS, N_COMMON = 2, 8  # a level and a feature: 6 numbers of levels, and 2 moments
 VARIANTS = {"sgd": "", "vb": "implicit=both profile=3 design=2 levels=0 joint=0"}
 
 
@@ -28,7 +28,7 @@ def codec(solver="sgd", n_users=5, for_survey=False, bounds=None, ring=None):
     declared = SOLVERS[solver]
     form = declared.form(RANK, VARIANTS[solver])
     sizes = round_sizes(CATALOGUE.n_items, LAYOUT, form)
-    sizes = survey_sizes(CATALOGUE.n_items, N_COLUMNS, LAYOUT) if for_survey else sizes
+    sizes = survey_sizes(CATALOGUE.n_items, N_ITEMS, N_COLUMNS) if for_survey else sizes
     bounds = bounds or bounds_of(CATALOGUE, declared, for_survey)
     return codec_of(sizes, bounds, n_users, ring or declared.ring)
 
@@ -67,15 +67,28 @@ def test_a_vector_has_a_row_per_item_and_then_the_totals_and_nothing_else(solver
         assert all(0 <= digit < 1 << made.limbs.bits for digit in digits)
 
 
-def test_a_first_survey_is_of_the_catalogue_and_a_later_one_of_the_layout():
-    first, later = survey_sizes(6, N_COLUMNS), survey_sizes(6, N_COLUMNS, LAYOUT)
-    assert (first.n_catalogue, first.n_items, later.n_catalogue, later.n_items) == (6, 6, 6, 4)
-    assert first.form == later.form
-    assert (first.form.width, first.n_totals, later.n_totals) == (1, N_COMMON, N_COMMON)
-    assert [survey_sizes(6, m).n_totals for m in (1, 17, 128)] == [8, 24, 135]
+def test_counts_are_of_the_catalogue_moments_have_no_rows_and_ratings_are_of_the_layout():
+    shapes = Shapes(6, N_COLUMNS, SOLVERS["sgd"].form(RANK, ""))
+    sizes = [shapes.of(asks, LAYOUT) for asks in ("counts", "moments", "ratings")]
+    assert [(one.n_items, one.n_totals) for one in sizes] == [(6, 0), (0, N_COMMON), (4, 0)]
+    assert [(one.n_catalogue, one.form.width) for one in sizes] == [(6, 1)] * 3
+    assert [survey_sizes(6, 0, m).n_totals for m in (1, 17, 128)] == [7, 23, 134]
+    assert shapes.of("updates", LAYOUT).n_items == shapes.known(LAYOUT).n_items == 4
+    for asks in ("ratings", "updates"):
+        with pytest.raises(WireError, match="needs a layout first"):
+            shapes.of(asks, None)
 
 
-def test_a_survey_of_counts_has_one_column_which_are_the_raters_and_what_is_common():
+def test_what_survives_a_sum_of_totals_alone():
+    sizes = survey_sizes(6, 0, N_COLUMNS)
+    made = codec_of(sizes, bounds_of(CATALOGUE, SOLVERS["sgd"], True), 5, "2^64")
+    totals = np.arange(N_COMMON) - 2.5
+    sums = made.sums(3 * made.vector(contribution(made, [], 1.0, totals)))
+    assert sums.rows.shape == (0, 1)
+    np.testing.assert_allclose(sums.totals, 3 * totals)
+
+
+def test_a_sum_has_one_column_which_are_the_raters_and_what_is_common():
     made = codec(for_survey=True)
     assert made.length == N_ITEMS + N_COMMON * made.limbs.n
     assert (made.bounds.row, made.bounds.total) == (1.0, 2.0**16)  # of many ratings, half of 4 each

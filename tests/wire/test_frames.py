@@ -67,13 +67,13 @@ def peak_of(function):
 def test_a_frame_is_a_header_and_the_fields_in_their_order():
     message = wire.Joined(7, b"k" * 32)
     body = u32(7) + u32(32) + b"k" * 32
-    assert message.encode() == b"FMMF" + bytes([3, 2]) + u32(len(body)) + body
-    assert wire.Finished().encode() == b"FMMF" + bytes([3, 10]) + u32(0)
+    assert message.encode() == b"FMMF" + bytes([4, 2]) + u32(len(body)) + body
+    assert wire.Finished().encode() == b"FMMF" + bytes([4, 10]) + u32(0)
 
 
 @pytest.mark.parametrize(
     ("at", "byte", "rule"),
-    [(0, b"X", "must begin with"), (4, b"\x02", "version 3"), (5, b"\x09", "kind 7 is due; got 9")],
+    [(0, b"X", "must begin with"), (4, b"\x03", "version 4"), (5, b"\x09", "kind 7 is due; got 9")],
 )
 def test_another_magic_version_or_kind_is_refused(at, byte, rule):
     data = bytearray(wire.Ask(bytes(32)).encode())
@@ -344,12 +344,12 @@ def test_a_message_is_read_as_one_of_those_that_are_due():
     with pytest.raises(WireError, match="due: nothing"):
         wire.read(wire.Finished().encode(), ())
     with pytest.raises(WireError, match="kind 200 is not for here"):
-        wire.read(b"FMMF" + bytes([3, 200]) + u32(0), expected)
+        wire.read(b"FMMF" + bytes([4, 200]) + u32(0), expected)
 
 
 @pytest.mark.parametrize("cls", **by_class)
 def test_every_other_kind_is_refused(cls):
-    frame = b"FMMF" + bytes([3, cls.kind]) + u32(0)
+    frame = b"FMMF" + bytes([4, cls.kind]) + u32(0)
     others = [other for other in MESSAGES if other is not cls]
     with pytest.raises(WireError, match=f"kind {int(cls.kind)} is not for here"):
         wire.read(frame, others)

@@ -23,6 +23,9 @@ ATTACKS: Registry[Attack] = Registry(
         "calibrated": "fedmmf.attacks.calibrated:CALIBRATED",
         "unmixing": "fedmmf.attacks.unmixing:UNMIXING",
         "membership": "fedmmf.attacks.membership:MEMBERSHIP",
+        "vb unmixing": "fedmmf.attacks.vb_sums:VB_UNMIXING",
+        "vb ranking": "fedmmf.attacks.vb_sums:VB_RANKING",
+        "vb lists": "fedmmf.attacks.vb_lists:VB_LISTS",
     },
 )
 

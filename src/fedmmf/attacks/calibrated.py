@@ -6,7 +6,10 @@ all p_u have just left one public start. What is said of one member's e comes as
 and a variance, beside what public knowledge had said before. The ratio of the two is a message
 about the rating, which `posterior` multiplies with the prior of the rating's levels.
 
-The weight of that message is the attacker's to choose, and `calibrate` chooses it on other people.
+A residual is of a masked rating. The server knows how masks are made (`known_masks`), so a message
+about masked ratings is one about the user's mask too, and about its ratings.
+
+The weight of a message is the attacker's to choose, and `calibrate` chooses it on other people.
 The attack of this file looks at the level alone, the column in which all p_u are near 1, and gives
 each rater an equal part of an item's deviation; `unmixing` looks at all columns.
 """
@@ -14,42 +17,37 @@ each rater an equal part of an item's deviation; `unmixing` looks at all columns
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
+from fedmmf.attacks.known_masks import KnownMasks, Shifts
 from fedmmf.attacks.view import View, levels_of, per_user_mean
 from fedmmf.solvers.sgd import SgdPlan
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
-WOBBLE = 0.03  # squared steps by which a mask differs from one number per user
-BIAS_SPREAD = 0.5  # steps; how users differ in their mean from the public
-BIASES = np.linspace(-3.0, 3.0, 21)  # in spreads
+WOBBLE = 0.003  # squared steps by which residuals differ from what the start of p_u makes of them
+SHIFTS = np.linspace(-3.0, 3.0, 21)  # of a user's mask, in standard deviations
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SummedView(View):
-    """The sum of round 1 over a cohort, all members of which are attacked, and who rated what.
+class WeighedView(View):
+    """What a server knows of a cohort besides its sums, for attacks that weigh them.
 
     Attributes:
-        plan: the run's public plan.
-        item_factors: q of round 1. (n_items, k)
-        rows: summed over each item's raters; zero where an item is left out. (n_items, k)
-        is_centred: whether masks take a user's mean away.
+        masks: what the server knows of masks: the published line, their family, the features.
         weights: how far each user's part of the sum is trusted; see `calibrate`. (n_users,)
-        beliefs: what has been read from this sum, by the name of the way to read it.
+        beliefs: what has been read from the sums, by the name of the way to read them.
     """
 
-    plan: SgdPlan
-    item_factors: Array
-    rows: Array
-    is_centred: bool
+    masks: KnownMasks
     weights: Array
     beliefs: dict[str, "Belief"] = field(default_factory=dict, repr=False)
 
-    def believed(self, believe: Callable[["SummedView"], "Belief"]) -> "Belief":
-        """What a way to read the sum finds; copies with other weights do not find it anew."""
+    def believed(self, believe: Callable[[Any], "Belief"]) -> "Belief":
+        """What a way to read the sums finds; copies with other weights do not find it anew."""
         if believe.__name__ not in self.beliefs:
             self.beliefs[believe.__name__] = believe(self)
         return self.beliefs[believe.__name__]
@@ -58,6 +56,21 @@ class SummedView(View):
     def public_mean(self) -> Array:
         """What the public expects of each rating. (n,)."""
         return np.asarray(self.prior @ levels_of(self.scale))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SummedView(WeighedView):
+    """The sum of round 1 over a cohort, all members of which are attacked, and who rated what.
+
+    Attributes:
+        plan: the run's public plan.
+        item_factors: q of round 1. (n_items, k)
+        rows: summed over each item's raters; zero where an item is left out. (n_items, k)
+    """
+
+    plan: SgdPlan
+    item_factors: Array
+    rows: Array
 
     @cached_property
     def n_raters(self) -> Array:
@@ -78,9 +91,11 @@ class SummedView(View):
     @cached_property
     def expected(self) -> Array:
         """What the public expects of each residual e at the public start of p. (n,)."""
-        own = per_user_mean(self.public_mean, self.lists)  # (n_users,)
-        level = own[self.lists.users] if self.is_centred else 0.0
-        return np.asarray(self.public_mean - level - self.item_factors[self.lists.items, 0])
+        masked = self.masks.expected(self.public_mean, self.lists)  # (n,)
+        return np.asarray(masked - self.item_factors[self.lists.items, 0])
+
+
+Weighed = TypeVar("Weighed", bound=WeighedView)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +105,14 @@ class Belief:
     Attributes:
         deviation: from the expected, and its variance after the sum. (n,) each
         spread: variance before the sum.
+        is_of_masked: whether residuals are masked ratings up to public numbers. After many rounds
+            they are not: they also lack what the user's factors explain.
     """
 
     deviation: Array
     variance: Array
     spread: float
+    is_of_masked: bool = True
 
 
 def spread_of(view: SummedView) -> float:
@@ -117,48 +135,61 @@ def believe_level(view: SummedView) -> Belief:
     return Belief(part * over[items], spread * (1 - part), spread)
 
 
-def posterior(view: SummedView, belief: Belief) -> Array:
+def posterior(view: WeighedView, belief: Belief) -> Array:
     """Logarithm of how probable each level of each rating is, up to a constant. (n, n_levels).
 
-    A rating differs from what the public expects by e's deviation and by the user's bias, which
-    masks hide; the bias is averaged over.
+    A rating differs from what the public expects by the deviation of its residual and by that of
+    the user's mask. What is open about the mask is averaged over.
     """
-    step = view.scale.step
     tilt, precision = _message(view, belief)
-    off = (levels_of(view.scale) - view.public_mean[:, np.newaxis]) / step  # (n, n_levels)
-    log_prior = np.log(np.maximum(view.prior, 1e-12))
-    biases = BIAS_SPREAD * BIASES if view.is_centred else np.zeros(1)
-    made = np.stack([log_prior + _log_message(tilt, precision, off - bias) for bias in biases])
-    norms = np.logaddexp.reduce(made, axis=2)  # (n_biases, n)
-    users = view.lists.users
+    shifts = _shifts(view, belief, tilt, precision)
+    off = (levels_of(view.scale) - view.public_mean[:, np.newaxis]) / view.scale.step
+    off = off - shifts.mean[:, np.newaxis]  # (n, n_levels)
+    place = tilt / np.maximum(precision, 1e-12)  # where the message points to (n,)
+    precision = precision / (1 + precision * shifts.variance)
+    log_prior, users = np.log(np.maximum(view.prior, 1e-12)), view.lists.users
+    made = np.empty((len(SHIFTS), *off.shape))
+    for number, shift in enumerate(SHIFTS):
+        miss = off - (place + shift * shifts.along)[:, np.newaxis]
+        made[number] = log_prior - 0.5 * precision[:, np.newaxis] * miss**2
+    norms = np.logaddexp.reduce(made, axis=2)  # (n_shifts, n)
     fits: Array = np.stack([np.bincount(users, norm, view.lists.n_users) for norm in norms])
-    fits = fits - 0.5 * np.square(biases / BIAS_SPREAD)[:, np.newaxis]  # (n_biases, n_users)
+    fits = fits - 0.5 * np.square(SHIFTS)[:, np.newaxis]  # (n_shifts, n_users)
     fits -= np.logaddexp.reduce(fits, axis=0)
     return np.asarray(
         np.logaddexp.reduce(made - norms[:, :, np.newaxis] + fits[:, users, np.newaxis], axis=0)
     )
 
 
-def _message(view: SummedView, belief: Belief) -> tuple[Array, Array]:
-    """Tilt and precision of N(after) / N(before), in steps. (n,) each."""
+def _message(view: WeighedView, belief: Belief) -> tuple[Array, Array]:
+    """Tilt and precision of N(after) / N(before), in steps, as far as it is trusted. (n,) each."""
     step = view.scale.step
     spread = belief.spread / step**2 + WOBBLE
     variance = np.minimum(np.maximum(belief.variance, 0.0) / step**2 + WOBBLE, spread)
     deviation = belief.deviation / step
-    if view.is_centred:  # residuals of a masked user add up to nearly nothing
+    if not belief.is_of_masked and view.masks.is_private:  # the user's mean is gone from it
         deviation = deviation - per_user_mean(deviation, view.lists)[view.lists.users]
-    is_told = variance < spread
-    tilt = np.where(is_told, deviation / variance, 0.0)
+    tilt = np.where(variance < spread, deviation / variance, 0.0)
     weights = view.weights[view.lists.users]  # (n,)
     return weights * tilt, weights * (1 / variance - 1 / spread)
 
 
-def _log_message(tilt: Array, precision: Array, off: Array) -> Array:
-    """Of a Gaussian, up to a constant: tilt d - precision d^2 / 2. (n, n_levels)."""
-    return np.asarray(tilt[:, np.newaxis] * off - 0.5 * precision[:, np.newaxis] * off**2)
+def _shifts(view: WeighedView, belief: Belief, tilt: Array, precision: Array) -> Shifts:
+    """What the message leaves open about each user's mask, and what it says of it."""
+    spread = belief.spread / view.scale.step**2 + WOBBLE
+    variance = 1 / (precision + 1 / spread)
+    found = variance * tilt, variance  # (n,) each
+    if not belief.is_of_masked:
+        found = np.zeros(len(tilt)), np.full(len(tilt), 1e6)
+    parts = [
+        view.masks.shifts_of(view.lists.items[rows], (found[0][rows], found[1][rows]), spread)
+        for rows in view.ranges
+    ]
+    names = ("mean", "along", "variance")
+    return Shifts(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def most_probable(view: SummedView, belief: Belief) -> Array:
+def most_probable(view: WeighedView, belief: Belief) -> Array:
     """The level to guess for each rating; without a weight, the prior's own guess. (n,)."""
     if len(view.lists.items) == 0:
         return np.zeros(0)
@@ -181,7 +212,7 @@ def calibrate(attack: Attack, rehearsals: Sequence[tuple[SummedView, Array]]) ->
     return WEIGHTS[int(np.argmax(means))]
 
 
-def trusting(view: SummedView, weight: float) -> SummedView:
+def trusting(view: Weighed, weight: float) -> Weighed:
     """The same view, with one weight for everybody."""
     return replace(view, weights=np.full(view.lists.n_users, weight))
 
@@ -192,8 +223,9 @@ def calibrated_guess(view: SummedView) -> Array:
 
 
 KNOWS = (
-    "The sum of round 1 over a cohort, who of it rated what, the item factors, the plan and other "
-    "people's ratings, on which the sum's weight was chosen."
+    "The sum of round 1 over a cohort, who of it rated what, the item factors, the plan, the line "
+    "that masks shrink to, their family and features, and other people's ratings, on which the "
+    "sum's weight was chosen."
 )
 CALIBRATED = Attack(
     name="calibrated",

@@ -133,4 +133,5 @@ def residuals_of_raters(sums: RoundSums, users: Array, items: Array) -> Belief:
         inverse = np.linalg.inv(gram)  # (c, c)
         deviation[rows] = -inverse @ (mine.T @ changes[:, item])
         variance[rows] = noise * (1 + len(rows)) * np.diag(inverse)
-    return Belief(deviation, np.minimum(variance, sums.spread), sums.spread)
+    variance = np.minimum(variance, sums.spread)
+    return Belief(deviation, variance, sums.spread, is_of_masked=False)

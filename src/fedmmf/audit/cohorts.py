@@ -19,10 +19,15 @@ from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.attacks import Attack
 from fedmmf.attacks.calibrated import SummedView, calibrate, trusting
+from fedmmf.attacks.known_masks import KnownMasks
+from fedmmf.attacks.view import levels_of
 from fedmmf.audit.exposure import prior_parts, public_prior
+from fedmmf.data import Ratings
 from fedmmf.lists import UserLists
+from fedmmf.masks import FittedMasks
 from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.simulation import Prepared
+from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
 from fedmmf.sums.rare import are_rare
 
@@ -46,20 +51,20 @@ class FirstRound:
     updates: Array
 
     @classmethod
-    def of(cls, run: Prepared, *, shuffled: bool = False) -> "FirstRound":
+    def of(cls, run: Prepared, *, is_control: bool = False) -> "FirstRound":
         """Round 1 of a run, as if its solver were sgd.
 
         Args:
             run: masks and ratings of everybody.
-            shuffled: the control: every user's masked ratings change places among its items, so
-                that sums look alike and say nothing about any one rating.
+            is_control: sums are made of ratings that have nothing to do with those of the run,
+                which stay the truth; see `with_drawn_ratings`.
         """
-        settings = run.settings.changed(solver="sgd", aggregation="secure", objective="rating")
-        run = replace(run, settings=settings).over_everything()
+        run = as_solved_by("sgd", run).over_everything()
         public = run.coordinator().result
         plan, q = SgdPlan.of(public), public.item_factors
         start = start_user_factors(1, public.rank)[0]
-        masked = _shuffled(run) if shuffled else run.masks.masked_ratings
+        made = with_drawn_ratings(run) if is_control else run
+        masked = made.masks.masked_ratings
         updates = [
             party_update(
                 masked[mine],
@@ -93,7 +98,7 @@ class FirstRound:
             plan=self.plan,
             item_factors=self.item_factors,
             rows=self.sum_of(lists, self.updates[rows]),
-            is_centred=self.run.masks.family.is_centred,
+            masks=known_masks(self.run),
             weights=np.ones(len(users)),
         )
         return view, self.run.training.values[rows]
@@ -130,10 +135,43 @@ class FirstRound:
         ]
 
 
-def _shuffled(run: Prepared) -> Array:
-    """Masked ratings in another order within each user. (n,)."""
-    draw = rng.stream(run.settings.seed, "shuffled").random(run.training.n_ratings)
-    return run.masks.masked_ratings[np.lexsort((draw, run.lists.users))]
+def as_solved_by(solver: str, run: Prepared) -> Prepared:
+    """The same run with another solver and secure sums; masks are fitted anew if they differ."""
+    settings = run.settings.changed(solver=solver, aggregation="secure", objective="rating")
+    made = replace(run, settings=settings)
+    if settings.has_joint_mask == run.settings.has_joint_mask:
+        return made
+    return replace(made, masks=_masks(made, run.training))
+
+
+def with_drawn_ratings(run: Prepared, prior: Array | None = None) -> Prepared:
+    """The control of attacks on sums: users rated the same items, and ratings are drawn anew.
+
+    Each is drawn from what the public knows of its item, so that sums look alike and say nothing
+    about anybody. What is public stays as it is.
+
+    Args:
+        run: masks and ratings.
+        prior: of the ratings; None: from the users of other parts of the run. (n, n_levels)
+    """
+    training, seed = run.training, run.settings.seed
+    prior = public_prior(training, seed) if prior is None else prior
+    chances = np.cumsum(prior, axis=1)  # (n, n_levels)
+    draw = rng.stream(seed, "drawn ratings").random(training.n_ratings)
+    level = (draw[:, np.newaxis] > chances[:, :-1]).sum(axis=1)  # (n,)
+    values = levels_of(training.scale)[level].astype(training.values.dtype)
+    drawn = replace(training, values=values)
+    return replace(run, training=drawn, masks=_masks(run, drawn))
+
+
+def _masks(run: Prepared, training: Ratings) -> FittedMasks:
+    return fit_all_masks(training, run.features, run.settings, run.masks.population)
+
+
+def known_masks(run: Prepared) -> KnownMasks:
+    """What a server knows of a run's masks."""
+    masks = run.masks
+    return KnownMasks(masks.plan, masks.population, run.features, run.training.scale)
 
 
 def members_lists(lists: UserLists, users: Array) -> tuple[UserLists, Array]:

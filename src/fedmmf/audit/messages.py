@@ -1,4 +1,9 @@
-"""Attacks on what real parties send: in the clear, and in strict mode, with the solver `sgd`."""
+"""Attacks on what parties send: in the clear, and in strict mode.
+
+Messages in the clear and masked vectors are those of real parties with the solver `sgd`: an update
+of `vb` never leaves in the clear, and masked vectors are noise with any solver. Sums are those of
+the run's solver.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,7 +13,7 @@ import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.attacks import ATTACKS, Attack, AttackResult, attacks_on
+from fedmmf.attacks import ATTACKS, Attack, AttackResult, Target, attacks_on
 from fedmmf.attacks.contract import Attacked
 from fedmmf.attacks.gradients import Uploads, to_exposed
 from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
@@ -17,6 +22,7 @@ from fedmmf.audit import readings
 from fedmmf.audit.cohorts import FirstRound, weighed
 from fedmmf.audit.exposure import restrict
 from fedmmf.audit.recording import ROUNDS, Tell, Transcript, record_plain, record_strict
+from fedmmf.audit.vb_rounds import MAX_ROUNDS, VbCohort
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.party import Party
@@ -39,23 +45,33 @@ def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Resul
     uploads, seen = clear.uploads, strict.transcript
     vectors = readings.vectors_as_updates(seen, strict.view)
     named = readings.vectors_as_members(seen, strict.view, strict.popularity)
-    sums = readings.sums_as_updates(seen, strict.view)
-    counted = readings.sums_as_members(seen, strict.view, strict.popularity)
+    on_sums = strict.attack_vb_sums if run.settings.solver == "vb" else strict.attack_sums
     return {
         PLAIN: clear.attack_plain(uploads),
         STRICT[0]: strict.attack_strict(vectors, named),
-        STRICT[1]: (*strict.attack_strict(sums, counted), *strict.attack_weighed(run)),
+        STRICT[1]: on_sums(run),
         TAKING_PART: (clear.attack_taking_part(uploads),),
     }
 
 
-def n_steps(mask: str) -> int:
+def n_steps(settings: Settings, n_users: int) -> int:
     """How often `attack_messages` tells that something begins."""
-    uploads, masked, cohort, sums = (
-        len(attacks_on(target, mask)) for target in ("uploads", "masked ratings", "cohort", "sums")
-    )
+
+    def n_on(*targets: Target) -> int:
+        return sum(len(attacks_on(target, settings.mask)) for target in targets)
+
+    uploads, masked, cohort = n_on("uploads"), n_on("masked ratings"), n_on("cohort")
     recorded = 2 * (2 + ROUNDS)  # parties made, sums prepared, rounds
-    return recorded + (uploads + 1 + cohort) + 2 * (uploads + masked + cohort) + sums + 2
+    on_sums = uploads + masked + cohort + n_on("sums")
+    if settings.solver == "vb":
+        on_sums = cohort + n_on(*vb_targets(settings, n_users))
+    return recorded + (uploads + 1 + cohort) + (uploads + masked + cohort) + on_sums + 2
+
+
+def vb_targets(settings: Settings, n_users: int) -> tuple[Target, ...]:
+    """What there is to attack: ratings where they are learned, lists where others did not join."""
+    on_ratings: tuple[Target, ...] = ("vb sums",) if settings.objective == "rating" else ()
+    return (*on_ratings, "lists") if n_users > COHORT else on_ratings
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,11 +150,29 @@ class AttackedCohort:
         found = [self._tried(attack, exposed, truth) for attack in attacks]
         return (*leaks, *found, *self._on_cohort(members))
 
+    def attack_sums(self, run: Prepared) -> Results:
+        """Every attack on sums of `sgd`: of two rounds as if they were updates, of one weighed."""
+        summed = readings.sums_as_updates(self.transcript, self.view)
+        return (*self.attack_strict(summed, self._counted), *self.attack_weighed(run))
+
+    def attack_vb_sums(self, run: Prepared) -> Results:
+        """Every attack on sums of `vb`, of the first rounds, one of them of membership."""
+        made = VbCohort(run, self.view.users, objective=run.settings.objective)
+        found = list(self._on_cohort(self._counted))
+        for target in vb_targets(run.settings, run.training.n_users):
+            for attack in attacks_on(target, self.settings.mask):
+                self.tell(f"attack {attack.name} on messages")
+                found.append(made.attacked_by(attack, MAX_ROUNDS))
+        return tuple(found)
+
+    @property
+    def _counted(self) -> CohortView:
+        return readings.sums_as_members(self.transcript, self.view, self.popularity)
+
     def attack_weighed(self, run: Prepared) -> Results:
         """What weighs the sum of round 1 against the prior; its weight comes from other people."""
         first = FirstRound.of(run)
-        is_centred = run.masks.family.is_centred
-        seen = readings.sums_as_they_are(self.transcript, self.view, is_centred=is_centred)
+        seen = readings.sums_as_they_are(self.transcript, self.view)
         attacks = attacks_on("sums", self.settings.mask)
         views = [weighed(first, attack, seen) for attack in attacks]
         pairs = zip(attacks, views, strict=True)

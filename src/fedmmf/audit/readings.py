@@ -16,8 +16,9 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks.calibrated import SummedView
 from fedmmf.attacks.gradients import Uploads
+from fedmmf.attacks.known_masks import KnownMasks
 from fedmmf.attacks.membership import CohortView
-from fedmmf.attacks.view import View
+from fedmmf.attacks.view import Exposed, View
 from fedmmf.audit.recording import Transcript
 
 
@@ -31,7 +32,7 @@ def sums_as_updates(transcript: Transcript, known: View) -> Uploads:
     return _uploads(transcript, known, [sums.rows[known.lists.items] for sums in transcript.sums])
 
 
-def sums_as_they_are(transcript: Transcript, known: View, *, is_centred: bool) -> SummedView:
+def sums_as_they_are(transcript: Transcript, known: Exposed) -> SummedView:
     """The sum of round 1, for attacks that weigh it; weights are still to be chosen."""
     return SummedView(
         users=known.users,
@@ -41,7 +42,7 @@ def sums_as_they_are(transcript: Transcript, known: View, *, is_centred: bool) -
         plan=transcript.plan,
         item_factors=transcript.item_factors[0],
         rows=transcript.sums[0].rows,
-        is_centred=is_centred,
+        masks=KnownMasks(known.plan, known.population, known.features, known.scale),
         weights=np.ones(len(known.users)),
     )
 

@@ -38,7 +38,8 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
 
     Masked ratings of all users are attacked; those of users who share in the clear are what a
     server would hold. Under strict sharing these are the users whom `grouping` would let share.
-    Messages are attacked on real parties, with the solver `sgd`.
+    Messages are attacked as `audit.messages` says: single ones with the solver `sgd`, sums with
+    the run's solver.
 
     With `grouping` "audit", who passes is what each party would really decide, with public
     knowledge only (`attacks.self_audit`). Otherwise nobody audits itself, and who would pass is
@@ -98,7 +99,7 @@ def investigate(
     settings = settled(settings, ratings)
     _require_crowd(ratings.n_users, settings)
     attacks = attacks_on("masked ratings", settings.mask)
-    steps = Steps(1 + len(attacks) + 1 + n_steps(settings.mask), progress)
+    steps = Steps(1 + len(attacks) + 1 + n_steps(settings, ratings.n_users), progress)
     steps.tell("masks")
     run = prepare(ratings, settings)
     view, results = expose(run), []

@@ -13,6 +13,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks import AttackResult, rating_attacks
 from fedmmf.audit.messages import STRICT
+from fedmmf.audit.vb_rounds import MAX_ROUNDS
 from fedmmf.config import Settings
 from fedmmf.headline import CLEAR, SUMMED
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
@@ -119,7 +120,9 @@ class AuditFindings:
         Of many attacks some gain by chance, so that intervals are those of `joint_interval`.
         """
         tried = self.messages[STRICT[1]]
-        n_users = max((len(result.users) for result in tried), default=0)
+        n_users = max((int(np.isfinite(result.success).sum()) for result in tried), default=0)
+        is_vb = self.settings.solver == "vb"
+        what = f"the sums of {MAX_ROUNDS} rounds" if is_vb else "the sum of round 1"
         vectors, sums = (_gains(self.messages[name]) for name in STRICT)
         noise = (
             f"Masked vectors, which should be noise, seem to help {vectors}. All attacks together "
@@ -127,14 +130,14 @@ class AuditFindings:
         )
         most = max((joint_interval(result, len(tried))[1] for result in tried), default=0.0)
         nothing = (
-            f"No gain found in the sum of round 1 over these {n_users} users, user by user, to "
+            f"No gain found in {what} over these {n_users} users, user by user, to "
             f"within intervals that end at {most:+.4f}, at 95 % for all {len(tried)} attacks "
             "together. More rounds say more."
         )
         something = (
-            f"The sum of round 1 over these {n_users} users says more than the public knows. Gain "
-            f"over public knowledge, user by user, with intervals at 95 % for all {len(tried)} "
-            f"attacks together: {sums}."
+            f"T{what[1:]} over these {n_users} users say{'' if is_vb else 's'} more than the "
+            "public knows. Gain over public knowledge, user by user, with intervals at 95 % "
+            f"for all {len(tried)} attacks together: {sums}."
         )
         return (noise if vectors else "") + (something if sums else nothing)
 

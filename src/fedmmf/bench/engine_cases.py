@@ -1,17 +1,16 @@
 """What the engine on torch is timed with: made on the card, or taken from a prepared run.
 
 Needs numpy and torch alone, so that a bare machine with a card can run it: a case that needs the
-rest of the package, real ratings with masks, is packed into a file elsewhere.
+rest of the package, real ratings with masks, is packed into a file elsewhere, which needs no torch.
 """
 
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput
@@ -20,6 +19,9 @@ from fedmmf.lists import UserLists
 from fedmmf.solvers.contract import Ground, part_of
 from fedmmf.solvers.vb.form import VbForm, write_variant
 from fedmmf.solvers.vb.server import VbServer
+
+if TYPE_CHECKING:
+    import torch
 
 _BLOCK = 1 << 27  # ratings that are made at once
 _FEWEST = 20  # ratings of a user
@@ -67,12 +69,14 @@ class EngineCase:
 
 
 def made(
-    shape: RatingsShape, device: torch.device, seed: int = 0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shape: RatingsShape, device: "torch.device", seed: int = 0
+) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
     """Where users' ratings begin, items and masked ratings, of a shape; on the device.
 
     Activity is log-normal, popularity falls with the rank of an item; ratings say nothing.
     """
+    import torch  # not above: a case is packed where there is none
+
     random = torch.Generator(device=device).manual_seed(seed)
     like: dict[str, Any] = {"device": device, "generator": random}
     activity = torch.exp(_SPREAD * torch.randn(shape.n_users, **like))
@@ -95,7 +99,7 @@ def made(
 def synthetic(
     shape: RatingsShape,
     factors: int,
-    device: torch.device,
+    device: "torch.device",
     implicit: str = "none",
     rounds: int = 30,
 ) -> EngineCase:

@@ -22,15 +22,15 @@ def implicit_als(
     """`implicit.als.AlternatingLeastSquares`: iALS by conjugate gradients."""
     from implicit.als import AlternatingLeastSquares
 
-    model = AlternatingLeastSquares(
-        factors=factors,
-        regularization=penalty,
-        alpha=alpha,
-        num_threads=threads.n_threads(),
-        random_state=0,
-    )
     x = chosen_matrix(ratings, chosen, least)
-    with threadpool_limits(limits=1, user_api="blas"):  # as it asks for
+    with threadpool_limits(limits=1, user_api="blas"):  # it warns otherwise, when made and fitted
+        model = AlternatingLeastSquares(
+            factors=factors,
+            regularization=penalty,
+            alpha=alpha,
+            num_threads=threads.n_threads(),
+            random_state=0,
+        )
         model.fit(x, show_progress=False)
     return lambda users: model.user_factors[users] @ model.item_factors.T
 
@@ -67,7 +67,7 @@ def _asked(model: Any, ratings: Ratings, least: float, chosen: str) -> Scores:
     def scores(users: Array) -> Array:
         rows = []
         for user in users:
-            query = RecQuery(user_id=user, user_items=data.user_row(user))
+            query = RecQuery(user_id=user, history_items=data.user_row(user))
             rows.append(model(query, everything).scores())
         return np.asarray(np.nan_to_num(np.stack(rows), nan=-np.inf))
 
@@ -83,7 +83,7 @@ def _lenskit_data(ratings: Ratings, least: float, chosen: str) -> Any:
     return from_interactions_df(frame.assign(rating=x.data) if chosen == "value" else frame)
 
 
-_PEERS = (
+PEERS = (
     (
         "implicit",
         Ranker(
@@ -123,12 +123,12 @@ _PEERS = (
 
 def missing_rankers() -> tuple[str, ...]:
     """Packages that are not here."""
-    packages = dict.fromkeys(package for package, _ in _PEERS)
+    packages = dict.fromkeys(package for package, _ in PEERS)
     return tuple(name for name in packages if importlib.util.find_spec(name) is None)
 
 
 def installed_rankers() -> tuple[Ranker, ...]:
     """Those whose tool is here."""
     return tuple(
-        ranker for package, ranker in _PEERS if importlib.util.find_spec(package) is not None
+        ranker for package, ranker in PEERS if importlib.util.find_spec(package) is not None
     )

@@ -16,6 +16,7 @@ from fedmmf.config import Settings
 from fedmmf.headline import CLEAR, SUMMED
 from fedmmf.reports import write_report
 from fedmmf.results import AttackOutcome, AuditResult
+from fedmmf.whole import OWNER_ONLY
 
 EXAMPLE = (
     "Example: fedmmf audit --data ml-100k --mask lr --sharing adaptive --threshold-j 0.05 "
@@ -54,7 +55,7 @@ def audit(
 
 
 def _write(found: AuditResult, out: Path) -> None:
-    with written(out / "audit.json") as partial:
+    with written(out / "audit.json", OWNER_ONLY) as partial:  # it has each user's result
         partial.write_text(json_format.dumps(found.to_json_dict(), indent=2) + "\n")
     with written(out / "report.html") as partial:
         write_report(found, partial)

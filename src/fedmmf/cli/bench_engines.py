@@ -93,7 +93,6 @@ def engines(
 def _pack(data: str, settings: Settings, path: Path) -> None:
     if path.suffix != ".npz":
         raise SettingsError(f"--pack needs a file that ends in .npz; got {path}")
-    found("cpu")  # which says how to get torch
     from fedmmf.bench.engine_beside import case_of
     from fedmmf.bench.engine_cases import to_file
 

@@ -4,8 +4,11 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread, main_thread
 from types import FrameType
 from typing import Annotated, Any, Literal, Protocol
 
@@ -24,7 +27,7 @@ from fedmmf.federation.folder import Folder, only_process
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
 from fedmmf.federation.status import FederationStatus
-from fedmmf.results import REAL
+from fedmmf.results import REAL, RecommendedList
 
 app = typer.Typer(
     help="Run a real federation across machines: init, server, site, run, status.",
@@ -35,6 +38,9 @@ ReadyOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object when it is ready.")
 ]
 SiteOption = Annotated[str, typer.Option("--site", help="Name of the site.")]
+
+
+_LAST_SECONDS = 3.0  # for threads to end by themselves, once an error was told
 
 
 class Serving(Protocol):
@@ -67,6 +73,9 @@ class Making:
         Literal["site", "user"],
         typer.Option(help="Who is a party of secure sums: a site for its users, or every user."),
     ] = "site"
+    max_parties_per_site: Annotated[
+        int | None, typer.Option(help="With --party user: the most users that one site has.")
+    ] = None
     scale: Annotated[
         Any, typer.Option(help="Rating scale.", metavar="MIN:MAX[:STEP]", parser=parse_scale)
     ] = None
@@ -108,6 +117,7 @@ def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
         name=making.name,
         sites=tuple(name.strip() for name in making.sites.split(",")),
         party=making.party,
+        max_parties_per_site=making.max_parties_per_site,
         scale=(items.scale.min, items.scale.max, items.scale.step),
         network={"host": making.host, "port": making.port, "page_port": making.page_port},
         training=settings.changed(signed=is_signed, mask=_mask_for(items, settings.mask)),
@@ -143,7 +153,7 @@ def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOp
     place = Folder(folder)
     family = FAMILIES[place.charter().training.mask]
     state = place.machine("server").state()
-    with only_process(state):
+    with only_process(state), _ending_with_the_process():
         _log_to(state / "server.log")
         about = {"is_centred": family.is_centred, "sees_features": family.needs_features}
         running = Server(place, **about)
@@ -165,7 +175,7 @@ def site(
         Path | None, typer.Option(help="Ratings of the site's users; kept, so once is enough.")
     ] = None,
     test: Annotated[
-        float, typer.Option(help="Share of each user's ratings kept for `federation evaluate`.")
+        float, typer.Option(help="Share of the ratings kept for `federation evaluate`.")
     ] = 0.1,
     json: ReadyOption = False,
     seed: UnusedSeedOption = 0,
@@ -179,7 +189,7 @@ def site(
         known = ", ".join(place.charter().sites)
         raise SettingsError(f"this federation has no site {site!r}; its sites are {known}")
     state = place.machine(site).state()
-    with only_process(state):
+    with only_process(state), _ending_with_the_process():
         _log_to(state / "site.log")
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it repeats that nobody is there
         running = SiteProcess(place, site, ratings, test)
@@ -272,26 +282,55 @@ def evaluate(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedO
     results.print(table(f"{REAL}\nErrors on the sites' own test ratings", ["", "value"], rows))
 
 
+@dataclass(frozen=True)
+class SiteRecipients:
+    """Whose lists, and how long."""
+
+    user: Annotated[
+        list[str] | None, typer.Option("--user", help="One of the site's users; again for more.")
+    ] = None
+    users: Annotated[
+        Path | None, typer.Option(help="File of users: an id a line, or a column user_id.")
+    ] = None
+    n: Annotated[int, typer.Option("-n", min=1, help="How many items.")] = 10
+
+    def ids(self) -> list[str]:
+        """The users."""
+        from fedmmf.cli.recommend import read_ids
+
+        if bool(self.user) == bool(self.users):
+            raise SettingsError("give one of --user ID and --users FILE")
+        return self.user or [] if self.users is None else read_ids(self.users, "user_id")
+
+
+@expanded
 def recommend(
     folder: FolderArgument,
     site: SiteOption,
-    user: Annotated[str, typer.Option("--user", help="One of the site's users.")],
-    n: Annotated[int, typer.Option("-n", min=1, help="How many items.")] = 10,
+    wanted: SiteRecipients,
     json: JsonOption = False,
     seed: UnusedSeedOption = 0,
 ) -> None:
-    """Recommend items to a user of a site, on that site; nothing is sent."""
-    from fedmmf.site.serving import recommend as recommended
+    """Recommend items to users of a site, on that site; nothing is sent."""
+    from fedmmf.site.serving import SiteModel
 
-    found = recommended(Folder(folder), site, user, n)
+    ids = wanted.ids()
+    model = SiteModel(Folder(folder), site)  # read once: it takes longer than many lists
+    found = [model.recommend(name, wanted.n) for name in ids]
     if json:
-        print_json(found.to_json_dict())
+        lists = [one.to_json_dict() for one in found]
+        print_json(lists[0] if len(lists) == 1 and wanted.users is None else {"lists": lists})
         return
+    for one in found:
+        _show_list(one, site)
+
+
+def _show_list(one: RecommendedList, site: str) -> None:
     rows = [
         [str(item.item_id), item.title or "", shown(item.prediction, ".2f")]
-        for item in found.recommendations
+        for item in one.recommendations
     ]
-    results.print(table(f"For user {user} of {site}", ["item", "title", "prediction"], rows))
+    results.print(table(f"For user {one.user} of {site}", ["item", "title", "prediction"], rows))
 
 
 def _serve(process: Serving) -> None:
@@ -307,6 +346,23 @@ def _serve(process: Serving) -> None:
     process.serve()
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def _ending_with_the_process() -> Iterator[None]:
+    """Where an error ends this process, let no thread of the network keep it and its ports."""
+    try:
+        yield
+    except BaseException:
+        Thread(target=_end_after_main, daemon=True).start()
+        raise
+
+
+def _end_after_main() -> None:
+    """The network's threads are no daemons: Python would wait for them for ever."""
+    main_thread().join()
+    time.sleep(_LAST_SECONDS)
+    os._exit(FedMMFError.exit_code)
 
 
 class PrintableFormatter(logging.Formatter):

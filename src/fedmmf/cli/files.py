@@ -1,4 +1,4 @@
-"""Files that commands write: looked at before the work, whole or not at all, confirmed after it."""
+"""Files that commands write: checked before the work, written atomically, confirmed after it."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -101,10 +101,10 @@ def _require_folder(folder: Path, what: str) -> None:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[Path]:
-    """A file to write to, which takes the place of `path` once it is whole."""
+def written(path: Path, rights: int = SHARED) -> Iterator[Path]:
+    """Make a file to write to, which takes the place of `path` once it is whole."""
     try:
-        with replacing(path, SHARED) as partial:
+        with replacing(path, rights) as partial:
             yield partial
     except OSError as error:
         raise _unwritten(path, error.strerror or str(error)) from None

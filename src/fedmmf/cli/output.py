@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
@@ -87,9 +88,28 @@ def reading_of(name: str) -> Iterator[None]:
         yield
 
 
+LINE_SECONDS = 10.0  # between two lines where there is no terminal; shorter work is silent
+
+
 def progress_bar(label: str) -> AbstractContextManager[Report]:
-    """A bar per stage on a terminal's standard error; nothing where there is no terminal."""
-    return bars(label, errors)
+    """A bar per stage on a terminal's standard error; where there is none, a line now and then."""
+    return bars(label, errors) if errors.is_terminal else _lines(label)
+
+
+@contextmanager
+def _lines(label: str) -> Iterator[Report]:
+    """Lines for a pipe or a file: how far the work is, every LINE_SECONDS."""
+    last = time.monotonic()
+
+    def report(stage: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS:
+            last = now
+            text = f"{label}: {stage}: {done:,} of {total:,}"
+            errors.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    yield report
 
 
 @contextmanager

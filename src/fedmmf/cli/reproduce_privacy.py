@@ -1,6 +1,7 @@
 """`fedmmf reproduce efficiency|dp|attacks|strengths|strict|rounds`: what privacy costs, and is."""
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from fedmmf.data import load
 from fedmmf.kept import Kept
 from fedmmf.paper import attack_figures, dp_curve, dp_table, many_rounds, strengths, strict_sums
 from fedmmf.paper import efficiency as experiment
+from fedmmf.paper import vb_rounds as vb
 
 EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
 DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
@@ -223,7 +225,7 @@ def _strengths(title: str, report: strengths.StrengthTable, shown: list[str]) ->
 def strict(
     data: SetOption = "ml-100k",
     settings: Annotated[
-        Settings, Only("mask", "mask_strength", "factors", "min_raters", "seed")
+        Settings, Only("solver", "mask", "mask_strength", "factors", "min_raters", "seed")
     ] = _LR,
     size: Annotated[
         list[int], typer.Option(min=3, help="Of cohorts; may be given repeatedly.")
@@ -231,43 +233,66 @@ def strict(
     out: FolderOption = Path("strict"),
     json: JsonOption = False,
 ) -> None:
-    """What one secure sum says of its members beyond public knowledge, by size of the cohort."""
+    """What the secure sums of one round say beyond public knowledge, by size of the cohort."""
+    ratings = load(data)
     with progress_bar(data) as progress:
-        report = strict_sums.run(
-            load(data), settings, size, lambda done, of: progress("sizes", done, of)
-        )
-    strict_sums.write(report, out)
+        told = partial(progress, "sizes")
+        if settings.solver == "vb":
+            report = vb.run(ratings, settings, size, [1], told)
+        else:
+            report = strict_sums.run(ratings, settings, size, told)
+    _tell_sums(report, out, json, "strict")
+
+
+def _tell_sums(report: strict_sums.StrictSums, out: Path, json: bool, name: str) -> None:
+    """Write what sums say, and print it."""
+    strict_sums.write(report, out, name)
     if json:
         print_json(asdict(report))
         return
+    columns = ["attack", "cohort", "rounds", "found", "public", "gain, 95 %", "control, 95 %"]
     rows = [
-        [row.attack, f"{row.size:,}", str(row.n_cohorts), f"{row.public:.3f}", str(row.gain)]
+        [
+            row.attack,
+            f"{row.n_cohorts} x {row.size:,}",
+            str(row.rounds),
+            f"{row.success:.3f}",
+            f"{row.public:.3f}",
+            str(row.gain),
+            str(row.control),
+        ]
         for row in report.rows
     ]
-    title = f"{data}, mask {settings.mask}, {settings.factors} factors, one sum"
-    columns = ["attack", "cohort", "cohorts", "public", "gain, 95 %"]
+    title = f"{report.data}, {report.solver}, mask {report.mask}, {report.factors} factors"
     results.print(table(title, columns, rows))
-    confirm_folder(out, "strict.json, strict.md, strict-sums.png and .svg")
+    confirm_folder(out, f"{name}.json, {name}.md, {name}-sums.png and .svg")
 
 
 @expanded
 def rounds(
     data: SetOption = "ml-100k",
-    settings: Annotated[Settings, Only("mask", "factors", "min_raters", "seed")] = _LR,
+    settings: Annotated[Settings, Only("solver", "mask", "factors", "min_raters", "seed")] = _LR,
     size: Annotated[
         list[int], typer.Option(min=3, help="Of cohorts; may be given repeatedly.")
     ] = SOME_SIZES,
     rounds: Annotated[
-        list[int], typer.Option(min=2, help="Rounds seen; may be given repeatedly.")
-    ] = MANY_ROUNDS,
+        list[int] | None,
+        typer.Option(min=2, help="Rounds seen; may be given repeatedly. [30 100 200; vb: 5 8 22]"),
+    ] = None,
     out: FolderOption = Path("rounds"),
     json: JsonOption = False,
 ) -> None:
-    """What the secure sums of many rounds say when parties stay away, with and without batches."""
+    """What the secure sums of many rounds say: of sgd when parties stay away, of vb anyway."""
+    ratings = load(data)
     with progress_bar(data) as progress:
-        report = many_rounds.run(
-            load(data), settings, size, rounds, lambda done, of: progress("cohorts", done, of)
-        )
+        told = partial(progress, "cohorts")
+        if settings.solver == "vb":
+            sums = vb.run(ratings, settings, size, rounds or vb.ROUNDS, told)
+        else:
+            report = many_rounds.run(ratings, settings, size, rounds or MANY_ROUNDS, told)
+    if settings.solver == "vb":
+        _tell_sums(sums, out, json, "rounds")
+        return
     many_rounds.write(report, out)
     if json:
         print_json(asdict(report))

@@ -89,14 +89,19 @@ def train(
                 testing,
                 top=top,
                 relevant_from=test.relevant_from,
-                total_seconds=time.perf_counter() - began,
                 progress=progress,
             )
-        found = stamped(found)
+        found = _timed(stamped(found), time.perf_counter() - began)
         _warn_of_means(found)
         outputs.write(model, found)
         _tell(found, settings, outputs)
     kept.remove()
+
+
+def _timed(found: TrainResult, seconds: float) -> TrainResult:
+    """The same with the time that has passed, reading and testing included."""
+    total = round(seconds, 4)
+    return found.model_copy(update={"seconds": found.seconds.model_copy(update={"total": total})})
 
 
 def _tell(found: TrainResult, settings: Settings, outputs: TrainOutputs) -> None:

@@ -57,13 +57,12 @@ def _refuse_bomb(n_unpacked: int, n_packed: int, label: str) -> None:
 
 
 def _read(stream: IO[bytes], n_packed: int, label: str) -> bytes:
-    """All that a stream gives, unless that is too much."""
-    pieces, n_bytes = [], 0
+    """Return all that a stream gives, in memory once, unless that is too much."""
+    whole = io.BytesIO()
     while piece := stream.read(_PIECE):
-        pieces.append(piece)
-        n_bytes += len(piece)
-        _refuse_bomb(n_bytes, n_packed, label)
-    return b"".join(pieces)
+        whole.write(piece)
+        _refuse_bomb(whole.tell(), n_packed, label)
+    return whole.getvalue()  # the buffer itself, as nobody else has it
 
 
 def _streamed(opened: Callable[[io.BytesIO], Any]) -> Callable[[bytes, str], bytes]:

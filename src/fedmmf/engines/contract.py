@@ -71,6 +71,13 @@ class Cohort:
         return rows * min(1.0, self.clip / length) if length > 0 else rows
 
 
+def limit_in_float32(bound: float, scale: float) -> np.float32:
+    """The bound in steps, or the next float32 below it, for kernels that bound there."""
+    limit = np.rint(bound * scale)
+    found = np.float32(limit)
+    return found if found <= limit else np.nextafter(found, np.float32(0))
+
+
 def _in_steps(values: Array, bound: float, scale: float) -> Array:
     require_finite(values)
     bounded = np.clip(np.asarray(values, np.float64), -bound, bound)
@@ -89,10 +96,17 @@ class CrowdUpdate:
 
     rows: Sequence[Array]  # (n_items, width) float32, or int64 steps if it is fixed
     totals: Sequence[Array]  # (n_totals,) float64; whole numbers of steps if it is fixed
+    n_overflowed: int = 0  # users who added nothing; a simulation's business, never to be sent
 
 
 class Crowd(Protocol):
-    """The party's half of every user."""
+    """The party's half of every user.
+
+    A user whose rows, totals or factors would be larger than `solvers.contract` allows or not
+    finite, or whose linear system has no solution, adds zeros to all rows and totals, and its
+    factors stay. What the others add is the same to the last bit as without that user. So one
+    user's ratings move a sum by that user's own bound at most, whatever was published.
+    """
 
     user_factors: Array  # (n_users, k)
 
@@ -100,12 +114,15 @@ class Crowd(Protocol):
         """Take part in round t.
 
         Raises:
-            WireError: rows to be rounded are not finite.
-            numpy.linalg.LinAlgError: a user's linear system has no solution.
+            WireError: what was published is refused, whoever rated what.
+            numpy.linalg.LinAlgError: a matrix that was published has no inverse.
         """
 
     def settle(self, public: Public, users: Array) -> None:
-        """Let some users (codes) find p_u for finished item factors, without a round."""
+        """Let some users (codes) find p_u for finished item factors, without a round.
+
+        Raises as `update`.
+        """
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round; copies."""

@@ -4,6 +4,7 @@ Slow and obvious: the oracle of the other engines, and what a device runs for it
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -34,24 +35,34 @@ class ReferenceCrowd:
             half.user_factors = row
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
-        """Every user's own update, added up."""
-        given, reading = self._given, self._reading(public)
+        """Every user's own update, added up; who overflows adds nothing."""
+        with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
+            return self._updated(public, t)
+
+    def _updated(self, public: Public, t: int) -> CrowdUpdate:
+        given, reading, n_overflowed = self._given, self._reading(public), 0
         shape = (given.n_items, given.form.width)
         sums = [_empty(cohort, shape) for cohort in given.cohorts]
         totals = [np.zeros(given.form.n_totals) for _ in given.cohorts]
         for user, (half, own) in enumerate(zip(self._halves, self._own, strict=True)):
-            rows, mine = half.update(own, reading, t)
+            try:
+                rows, mine = half.update(own, reading, t)
+            except OverflowError:
+                n_overflowed += 1
+                continue
             for cohort, total, all_totals in zip(given.cohorts, sums, totals, strict=True):
                 if cohort.members is None or cohort.members[user]:
                     _add(total, cohort, own.items, rows)
                     all_totals += cohort.totals_in_steps(mine)
-        return CrowdUpdate(sums, totals)
+        return CrowdUpdate(sums, totals, n_overflowed)
 
     def settle(self, public: Public, users: Array) -> None:
-        """Let some users find p_u for finished item factors."""
-        reading = self._reading(public)
-        for user in users:
-            self._halves[user].settle(self._own[user], reading)
+        """Let some users find p_u for finished item factors; who overflows stays."""
+        with np.errstate(all="ignore"):
+            reading = self._reading(public)
+            for user in users:
+                with suppress(OverflowError):
+                    self._halves[user].settle(self._own[user], reading)
 
     def _reading(self, public: Public) -> Any:
         return self._solver.reading(self._given.form, public, self._given.design)

@@ -97,12 +97,13 @@ class ListTally:
     def add(self, items: Array, hits: Array, n_relevant: int) -> None:
         """Take a user's list into account: item codes, which are hits, how many there were."""
         self._n_lists += 1
+        has_hits = bool(hits.any())  # most lists have none, and every other metric is then 0
         for name, n in self._sums:
             if name == "novelty":  # mean over the items of a list, then over lists; nothing: 0
                 self._sums[name, n] += float(self._surprise[items[:n]].sum()) / max(
                     len(items[:n]), 1
                 )
-            else:
+            elif has_hits:
                 self._sums[name, n] += PER_LIST[name](hits, n_relevant, n)
         for n, shown in self._shown.items():
             shown[items[:n]] = True

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -14,15 +15,17 @@ from fedmmf.components import AUTO
 from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.scale import RatingScale
+from fedmmf.sums.contract import CORRUPT
 
 FEWEST_SITES = 3
+_MOST_PARTIES = 1000  # of one site where each user is a party
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")  # fits a certificate, a folder and NVFlare
 _RESERVED = ("server",)
 _WAYS = ("secure", "adaptive", "plain", "dp")  # others need a channel that the server cannot read
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400)]
 # What is of no use, or not done yet, where machines are real
-_UNUSED = {"engine", "ensemble", "item_statistics", "collect_masked"}
+UNUSED = {"engine", "device", "pieces", "ensemble", "item_statistics", "collect_masked"}
 
 
 class _Part(BaseModel):
@@ -62,6 +65,8 @@ class Charter(_Part):
         name: of the federation.
         sites: who may take part.
         party: site: each sums its users, who trust it; user: every user is a party of secure sums.
+        max_parties_per_site: with party user, the most users that one site brings into the sums.
+            None: 1 with party site; 1,000 with party user where updates leave in the clear.
         reproducible: masks start and ratings are held out as the seed says, not by chance.
         scale: of the ratings.
         network: where the server is.
@@ -72,6 +77,7 @@ class Charter(_Part):
     name: str
     sites: tuple[str, ...]
     party: Literal["site", "user"] = "site"
+    max_parties_per_site: Annotated[int, Field(ge=1, le=100_000)] | None = None
     reproducible: bool = False
     scale: tuple[float, float, float] = (1.0, 5.0, 1.0)
     network: Network = Network()
@@ -107,7 +113,25 @@ class Charter(_Part):
             )
         if self.training.sums not in _WAYS:
             yield f"sums across machines are {', '.join(_WAYS)}; got {self.training.sums}"
+        yield from self._parties_misfits()
         yield from self._unused()
+
+    def _parties_misfits(self) -> Iterator[str]:
+        most = self.max_parties_per_site
+        if self.party == "site" and most not in (None, 1):
+            yield f"a site is one party with party 'site'; got max_parties_per_site {most}"
+        if self.party == "user" and most is None and self._hides_in_sums:
+            yield (
+                "party 'user' needs max_parties_per_site, the most users of one site: all of them "
+                "may be corrupt, and the sums have to protect the others all the same. Set it to "
+                "the number of users of the largest site, which is less than half of all"
+            )
+
+    @property
+    def _hides_in_sums(self) -> bool:
+        """Whether every update leaves in a secure sum alone."""
+        is_local = self.training.sums == "dp" and self.training.dp_noise == "local"
+        return self.training.sums in ("secure", "dp") and not is_local
 
     def _unused(self) -> Iterator[str]:
         """What has no meaning here, or not twice."""
@@ -115,9 +139,27 @@ class Charter(_Part):
         if network.host == network.page_host and network.port == network.page_port:
             yield f"network.port and network.page_port differ; both are {network.port}"
         defaults = Settings()
-        for name in sorted(_UNUSED):
+        for name in sorted(UNUSED):
             if getattr(self.training, name) != getattr(defaults, name):
                 yield f"training.{name} has no meaning in a federation across machines"
+
+    @property
+    def most_parties(self) -> int:
+        """The most parties that one site brings."""
+        if self.party == "site":
+            return 1
+        return self.max_parties_per_site or _MOST_PARTIES
+
+    @property
+    def corrupt_parties(self) -> int:
+        """Parties that corrupt sites may bring: 5 % of the sites, rounded up, with all of theirs.
+
+        0 where a site is one party, so that 5 % of the parties is the same, and where updates
+        leave in the clear.
+        """
+        if self.party == "site" or not self._hides_in_sums:
+            return 0
+        return math.ceil(CORRUPT * len(self.sites)) * self.most_parties
 
     @property
     def rating_scale(self) -> RatingScale:
@@ -173,11 +215,14 @@ class Charter(_Part):
         yield f"sites = {_toml(list(self.sites))}  # who may take part"
         yield f"party = {_toml(self.party)}  # site: each sums its users, who trust it"
         yield "# user: every user is a party of the secure sum, as in the paper"
+        most = self.max_parties_per_site
+        yield "# with party user: the most users of one site; all of them may be corrupt at once"
+        yield "# max_parties_per_site =" if most is None else f"max_parties_per_site = {most}"
         yield f"reproducible = {_toml(self.reproducible)}  # start masks by the seed, not by chance"
         yield f"scale = {_toml(list(self.scale))}  # of the ratings: lowest, highest, step"
         for title, part in (("network", self.network), ("deadlines", self.deadlines)):
             yield from ("", f"[{title}]", *_fields(part, type(part).model_fields))
-        used = [name for name in Settings.model_fields if name not in _UNUSED]
+        used = [name for name in Settings.model_fields if name not in UNUSED]
         yield from ("", "[training]", *_fields(self.training, used))
 
 

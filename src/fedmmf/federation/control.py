@@ -123,7 +123,10 @@ def _refusal(error: HTTPError, url: str) -> str:
     if error.code == 409 and said:
         return said
     if error.code == 401:
-        return f"the server at {_shown(url)} wants another token: use the one it was started with"
+        return (
+            f"the server at {_shown(url)} wants another token: use the one in server/state/token "
+            "of its federation's folder"
+        )
     if error.code == 503:
         return f"the server at {_shown(url)} is busy; try again in a moment"
     if said:

@@ -1,6 +1,6 @@
 """What a site and the server tell each other before anything else, and every few seconds."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,7 +27,10 @@ _Text = Annotated[str, Field(max_length=MOST_WORDS), AfterValidator(_printable)]
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]*$", max_length=64)]
 
 
-class _Words(BaseModel):
+class SentText(BaseModel):
+    """Something that machines tell each other as JSON."""
+
+    most_bytes: ClassVar[int] = MOST_BYTES
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def encode(self) -> bytes:
@@ -37,8 +40,8 @@ class _Words(BaseModel):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read it; whatever is wrong is a `WireError`."""
-        if len(data) > MOST_BYTES:
-            raise WireError(f"a {cls.__name__} has at most {MOST_BYTES} bytes; got {len(data)}")
+        if len(data) > cls.most_bytes:
+            raise WireError(f"a {cls.__name__} has at most {cls.most_bytes} bytes; got {len(data)}")
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
@@ -46,7 +49,7 @@ class _Words(BaseModel):
             raise WireError(f"malformed {cls.__name__}: {first['loc']}: {first['msg']}") from None
 
 
-class Hello(_Words):
+class Hello(SentText):
     """Site to server: here I am, and this is what I take for agreed."""
 
     protocol: int
@@ -55,11 +58,14 @@ class Hello(_Words):
     catalogue: _Hex
     identity: _Hex  # public key; empty: it does not sign
     instance: _Hex  # of this process, so that another of the same name is noticed
-    parties: Annotated[int, Field(ge=1, le=100_000)]
-    users: Annotated[int, Field(ge=1, le=10_000_000)]
+    # How large they may be is said by name (`limits`); here they only have to be numbers
+    parties: Annotated[int, Field(ge=1, lt=1 << 31)]
+    users: Annotated[int, Field(ge=1, lt=1 << 31)]
+    run: _Hex = ""  # that it has joined; empty: none
+    round: Annotated[int, Field(ge=0, lt=1 << 31)] = 0  # the last of this run that it answered
 
 
-class Welcome(_Words):
+class Welcome(SentText):
     """Server to site: come in, or why not."""
 
     is_welcome: bool
@@ -68,18 +74,15 @@ class Welcome(_Words):
     model: _Hex = ""  # name of the finished model, once there is one
 
 
-class ErrorSums(_Words):
-    """Site to server: errors on its own test ratings, summed over its users."""
+class ErrorSums(SentText):
+    """Errors on test ratings, summed over users; leaves a site in a secure sum alone."""
 
-    n_ratings: Annotated[int, Field(ge=0, le=10**9)]
+    columns: ClassVar[tuple[str, ...]] = ("n_ratings", "squared", "absolute")
+    most_ratings: ClassVar[int] = 10**9
+
+    n_ratings: Annotated[int, Field(ge=0, le=most_ratings)]
     squared: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     absolute: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    declined: _Text = ""  # why it says nothing
-
-    @classmethod
-    def none(cls, reason: str) -> Self:
-        """Nothing, and why."""
-        return cls(n_ratings=0, squared=0.0, absolute=0.0, declined=shown(reason))
 
     def is_possible(self, span: float) -> bool:
         """Whether ratings on a scale of this width can have such errors."""

@@ -13,19 +13,22 @@ from typing import Any
 from fedmmf import __version__
 from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
-from fedmmf.federation.charter import Charter
+from fedmmf.federation.charter import UNUSED, Charter
+from fedmmf.federation.evaluation import ErrorSession, SummedErrors
 from fedmmf.federation.folder import Folder
-from fedmmf.federation.hello import ErrorSums, Welcome
+from fedmmf.federation.hello import Welcome, shown
+from fedmmf.federation.limits import too_large_messages
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.page import StatusPage
 from fedmmf.federation.provision import server_name
 from fedmmf.federation.sites import Admission, Sites
-from fedmmf.federation.status import Board, Evaluated, FederationStatus, now
+from fedmmf.federation.status import STRANGER, Board, Evaluated, FederationStatus, now
 from fedmmf.federation.store import RunStore
 from fedmmf.federation.training import StoppedError, Training
 from fedmmf.identity import TrustList
 from fedmmf.identity.files import OWNER_ONLY, create, read
 from fedmmf.interactions import widened
+from fedmmf.reports.applied import in_use
 from fedmmf.server.federation import ServerPlan
 from fedmmf.solvers.contract import design_of
 from fedmmf.sums import SUMS
@@ -39,7 +42,9 @@ _WHO = {  # what "users" means in what follows
 }
 _DONE = "training is done; sites fetch the model by themselves"
 _MODEL_PAUSE = 10.0  # seconds before a site is sent the model again: it may not read it
+_STRANGER_PAUSE = 1.0  # seconds between refused connections that are shown
 _REFRESH = 1.0  # seconds between pictures where nothing happens
+_LAST_SECONDS = 5.0  # that a training may still take where the server ends with an error
 _MOST_TOKEN = 200
 log = logging.getLogger("fedmmf.server")
 
@@ -57,6 +62,7 @@ class Server:
         self._charter, self._items = folder.charter(), ItemList.load(folder.catalogue_file)
         _require_same_scale(self._charter, self._items)
         self._machine, self._state = folder.machine("server"), folder.machine("server").state()
+        self._plan = self._make_plan(is_centred, sees_features)
         catalogue = self._items.catalogue
         digests = {
             "charter": self._charter.digest.hex(),
@@ -69,17 +75,17 @@ class Server:
         self._page = self._make_page()
         self._page.start()  # before the network, whose threads would outlive a failure here
         self._link = self._open_link()
-        self._sites = Sites(self._link, admission, self._show_sites)
+        self._sites = Sites(self._link, admission, self._show_sites, self._tell_of_refusal)
         self._sites.remember(() if before is None else before.sites)
-        self._plan = self._make_plan(is_centred, sees_features)
         self._stop = Event()
         self._training: Training | None = None
         self._thread: Thread | None = None
         self._sent: dict[str, float] = {}  # when each site was sent the model
+        self._stranger_told = -_STRANGER_PAUSE  # when the last refused connection was shown
 
     def _make_plan(self, is_centred: bool, sees_features: bool) -> ServerPlan:
         seen = widened(self._charter.training.mask, self._items.features)
-        return ServerPlan(
+        plan = ServerPlan(
             settings=self._charter.training,
             catalogue=self._items.catalogue,
             is_centred=is_centred,
@@ -87,6 +93,10 @@ class Server:
             regressors=self._items.features,
             design=design_of(seen, sees_features=sees_features),
         )
+        n_items = self._items.catalogue.n_items
+        if reason := too_large_messages(plan.form, n_items, self._charter.party):
+            raise SettingsError(reason)
+        return plan
 
     def _first_picture(self, before: FederationStatus | None) -> FederationStatus:
         settings = self._charter.training
@@ -97,7 +107,7 @@ class Server:
             version=__version__,
             detail="waiting for sites; `fedmmf federation run` begins the training",
             smallest_cohort=settings.smallest_cohort,
-            settings={**settings.model_dump(), "party": self._charter.party},
+            settings=settings_shown(self._charter),
             protection=(_WHO[self._charter.party], *SUMS[settings.sums].words(settings)),
             started=now(),
         )
@@ -124,7 +134,21 @@ class Server:
         return self._page.url
 
     def serve(self) -> None:
-        """Let sites in until `stop` is called; go on with a training that was going on."""
+        """Let sites in until `stop` is called; go on with a training that was going on.
+
+        Whatever ends it, its threads end and its ports are free afterwards.
+        """
+        try:
+            self._serve()
+        except BaseException as error:
+            self.stop()
+            self._end(f"the server ended with an error: {error}", patience=_LAST_SECONDS)
+            raise
+        self._end("the server was stopped; start it to go on")
+
+    def _serve(self) -> None:
+        self._link.door.answer = self._sites.knock
+        self._link.door.refused = self._tell_of_stranger
         self._link.answer("hello", self._sites.hello)
         self._link.answer("model", self._model_for)
         self._board.show(rounds=self._charter.training.max_rounds)
@@ -135,7 +159,6 @@ class Server:
             self._begin()
         while not self._stop.wait(_REFRESH):
             self._show_sites()
-        self._end()
 
     def _model_for(self, site: str, data: bytes) -> bytes:
         """The model, for sites that were let in, now and then."""
@@ -152,10 +175,11 @@ class Server:
         if self._training is not None:
             self._training.stop()
 
-    def _end(self) -> None:
+    def _end(self, detail: str, patience: float | None = None) -> None:
+        """Close everything; `patience` is the seconds that a round may still take, None: any."""
         if self._thread is not None:
-            self._thread.join()
-        self._board.show(state="stopped", detail="the server was stopped; start it to go on")
+            self._thread.join(patience)
+        self._board.show(state="stopped", detail=detail)
         self._page.stop()
         self._link.close()
 
@@ -209,58 +233,85 @@ class Server:
         self._sites.welcome = Welcome(is_welcome=True, model=name_of(parcel).hex())
 
     def evaluate(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask every site for its errors on its own test ratings, and add them up."""
+        """Sum the sites' errors on their own test ratings, securely, and once for a model."""
         parcel = self._store.model
         if not parcel:
             raise SettingsError("there is nothing to evaluate before training is done")
-        if self._charter.training.objective == "ranking":
-            raise SettingsError(
-                "this federation ranks: its scores are no ratings, so that they have no error. "
-                "Sites judge no lists yet; `fedmmf federation recommend` shows them"
-            )
-        here = self._sites.here()
-        questions = dict.fromkeys(here, name_of(parcel))
-        replies = self._link.ask("evaluate", questions, self._charter.deadlines.answer)
-        sums = {site: _read_sums(data) for site, data in replies.items()}
-        silent = ErrorSums.none("it is away, or did not answer in time")
-        span = self._items.scale.span
-        lie = ErrorSums.none("its errors are beyond the scale")
-        sums = {site: part if part.is_possible(span) else lie for site, part in sums.items()}
-        found = added_up({site: sums.get(site, silent) for site in self._charter.sites})
+        _require_errors(self._charter)
+        model = name_of(parcel)
+        found = self._store.evaluation(model) or self._evaluated(model)
         self._board.show(evaluation=found)
         return found.model_dump()
+
+    def _evaluated(self, model: bytes) -> Evaluated:
+        here, deadline = self._sites.here(), self._charter.deadlines.answer
+        identities = {site: self._sites.identity_of(site) for site in here}
+        session = ErrorSession(
+            self._charter,
+            model,
+            identities,
+            lambda questions: self._link.ask("evaluate", questions, deadline),
+        )
+        found = evaluated_of(session.run(here), self._charter, self._items.scale.span)
+        self._store.save_evaluation(model, found)
+        return found
+
+    def _tell_of_refusal(self, site: str, reason: str) -> None:
+        self._board.tell(site, "hello", f"was not let in: {reason}")
+
+    def _tell_of_stranger(self, address: str, reason: str) -> None:
+        """Somebody could not prove who it is: only its address is known.
+
+        The log has everybody; a picture is written for each incident, which has to have a limit.
+        """
+        if time.monotonic() - self._stranger_told > _STRANGER_PAUSE:
+            self._stranger_told = time.monotonic()
+            self._board.tell(shown(address), STRANGER, shown(reason))
 
     def _show_sites(self) -> None:
         if self._board.status.sites != (pictures := self._sites.pictures):
             self._board.show(sites=pictures)
 
 
-def _read_sums(data: bytes) -> ErrorSums:
-    try:
-        return ErrorSums.decode(data)
-    except WireError as error:
-        return ErrorSums.none(str(error))
+def _require_errors(charter: Charter) -> None:
+    """Refuse where there are no errors, or none that may leave the sites."""
+    if charter.training.aggregation == "dp":
+        raise SettingsError(
+            "under differential privacy errors stay at the sites: without noise they would tell "
+            "more than dp_epsilon allows. Hold ratings out at a site, and compare them there with "
+            "what `fedmmf federation recommend` predicts"
+        )
+    if charter.training.objective == "ranking":
+        raise SettingsError(
+            "this federation ranks: its scores are no ratings, so that they have no error. "
+            "Sites judge no lists yet; `fedmmf federation recommend` shows them"
+        )
 
 
-def added_up(sums: Mapping[str, ErrorSums]) -> Evaluated:
-    """Errors over all sites that said something."""
-    said = {site: part for site, part in sums.items() if part.n_ratings and not part.declined}
-    n = sum(part.n_ratings for part in said.values())
-    declined = {site: part.declined for site, part in sums.items() if site not in said}
-    if not n:
-        why = "; ".join(f"{site}: {reason}" for site, reason in declined.items())
-        raise SettingsError(f"no site has test ratings that it may speak of. {why}")
-    squared, absolute = (sum(getattr(part, name) for part in said.values()) for name in _SUMS)
+def settings_shown(charter: Charter) -> dict[str, Any]:
+    """Settings that have a say in this federation; the page would claim too much with others."""
+    chosen = in_use(charter.training.model_dump())
+    shown_ones = {name: value for name, value in chosen.items() if name not in UNUSED}
+    return {**shown_ones, "party": charter.party}
+
+
+def evaluated_of(summed: SummedErrors, charter: Charter, span: float) -> Evaluated:
+    """Errors over all sites that are in the sum."""
+    sums, n = summed.sums, summed.sums.n_ratings
+    if not n or not sums.is_possible(span):
+        raise SettingsError(
+            f"the sum over {', '.join(summed.sites)} cannot be of errors on this scale: one of "
+            "them has added something else"
+        )
+    away = dict.fromkeys(charter.sites, "it is away")
+    declined = {**away, **summed.declined}
     return Evaluated(
-        rmse=math.sqrt(squared / n),
-        mae=absolute / n,
+        rmse=math.sqrt(sums.squared / n),
+        mae=sums.absolute / n,
         n_ratings=n,
-        sites=tuple(said),
-        declined=declined,
+        sites=summed.sites,
+        declined={site: why for site, why in declined.items() if site not in summed.sites},
     )
-
-
-_SUMS = ("squared", "absolute")
 
 
 def _require_same_scale(charter: Charter, items: ItemList) -> None:

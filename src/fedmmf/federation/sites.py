@@ -3,21 +3,24 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
-from threading import RLock
+from threading import RLock, Thread
 from typing import Protocol
 
 from fedmmf.errors import WireError
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import PROTOCOL, Hello, Welcome, shown
+from fedmmf.federation.limits import PARTIES_PER_BUNDLE, beyond_limits
 from fedmmf.federation.status import SiteStatus, now
-from fedmmf.transports.bundles import pack, unpack
+from fedmmf.transports.bundles import pack, unpack_answers
 
-PARTIES_PER_BUNDLE = 16  # so that a message of a site with many users stays some megabytes
 _MISSED = 3  # heartbeats after which a site is away
-_SECOND = "another process with this name is connected; end one of them"
+_HURRY = 10  # a site that was silent is waited for so many times shorter
+_FULL_EVERY = 10  # times that it is asked after which it has the whole time once more
+_LOOK = 0.2  # seconds between looks whether whoever is asked is still connected
+_SECOND = "another process of this site is connected; this one waits for its end"
 log = logging.getLogger("fedmmf.server")
 
 
@@ -51,6 +54,11 @@ class Admission:
             return "it is not among the sites of this federation"
         if self.charter.party == "site" and hello.parties != 1:
             return f"a site is one party here; it has {hello.parties}"
+        if hello.parties > self.charter.most_parties:
+            return (
+                f"a site brings at most {self.charter.most_parties:,} parties "
+                f"(max_parties_per_site); it has {hello.parties:,}"
+            )
         if not self.knows(site, bytes.fromhex(hello.identity)):
             return "its identity is unknown or was revoked"
         return ""
@@ -79,13 +87,23 @@ class Sites:
         link: to the machines.
         admission: whom to let in.
         on_change: called when a site's picture has changed.
+        on_refusal: called with the name of a site that is not let in, and why.
     """
 
-    def __init__(self, link: Link, admission: Admission, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        admission: Admission,
+        on_change: Callable[[], None],
+        on_refusal: Callable[[str, str], None] = lambda site, reason: None,
+    ) -> None:
         self._link, self._admission, self._on_change = link, admission, on_change
+        self._on_refusal = on_refusal
         self._lock = RLock()
         self._seen: dict[str, _Seen] = {}
         self._asked: set[str] = set()  # who is at work on an answer
+        self._refused: dict[str, str] = {}  # why each was refused last
+        self._silences: dict[str, int] = {}  # of each site, since it was last in a sum
         self._pictures = {name: SiteStatus(name=name) for name in admission.charter.sites}
         self._heartbeat = admission.charter.deadlines.heartbeat
         self.changes = 0
@@ -101,20 +119,38 @@ class Sites:
         """Answer a site that says that it is here."""
         try:
             hello = Hello.decode(data)
-            reason = self._admission.refusal(site, hello)
+            reason = self._admission.refusal(site, hello) or self._beyond_limits(site, hello)
         except (WireError, ValueError) as error:
             return self._refuse(site, str(error))
         if reason:
             return self._refuse(site, reason)
-        if self._is_second(site, hello):
+        if self._is_second(site, hello.instance):
             return self._refuse(site, _SECOND, may_retry=True)
         self._note(site, hello)
         return self.welcome.encode()
 
-    def _is_second(self, site: str, hello: Hello) -> bool:
+    def _beyond_limits(self, site: str, hello: Hello) -> str:
+        with self._lock:
+            others = (seen.hello.parties for name, seen in self._seen.items() if name != site)
+            return beyond_limits(hello.parties, hello.users, sum(others))
+
+    def knock(self, site: str, instance: bytes) -> bytes:
+        """Tell a process that is not connected yet whether its site's place is free.
+
+        In the network, a second connection of one name would end the first.
+        """
+        with self._lock:
+            if site in self._pictures:
+                self._look_after(site)
+            is_second = self._is_second(site, instance.decode(errors="replace"))
+        if is_second:
+            return self._refuse(site, _SECOND, may_retry=True)
+        return Welcome(is_welcome=True).encode()
+
+    def _is_second(self, site: str, instance: str) -> bool:
         with self._lock:
             before = self._seen.get(site)
-            is_other = before is not None and before.hello.instance != hello.instance
+            is_other = before is not None and before.hello.instance != instance
             return is_other and not self._is_silent(site)
 
     def _is_silent(self, site: str) -> bool:
@@ -125,7 +161,11 @@ class Sites:
 
     def _refuse(self, site: str, reason: str, *, may_retry: bool = False) -> bytes:
         reason = shown(reason)
-        log.warning("%s was refused: %s", site, reason)
+        with self._lock:
+            is_news, self._refused[site] = self._refused.get(site) != reason, reason
+        if is_news:  # one that waits asks again with every heartbeat
+            log.warning("%s was refused: %s", site, reason)
+        self._on_refusal(shown(site), reason)
         with self._lock:
             is_here = site in self._seen and not self._is_silent(site)
             if site in self._pictures and not is_here:
@@ -141,6 +181,7 @@ class Sites:
             self._seen[site] = _Seen(hello, time.monotonic())
             self._picture(site, state="here", parties=hello.parties, users=hello.users, seen=now())
             self.changes += comes
+            self._refused.pop(site, None)
         if comes:
             log.info("%s is here, with %d users", site, hello.users)
             self._on_change()
@@ -181,6 +222,13 @@ class Sites:
             return [site]
         return [f"{site}/{number:06}" for number in range(self._seen[site].hello.parties)]
 
+    def named_rounds(self, run: str) -> dict[str, int]:
+        """The last round of a run that each site, here or not, says that it had a part in."""
+        with self._lock:
+            return {
+                site: seen.hello.round for site, seen in self._seen.items() if seen.hello.run == run
+            }
+
     def count(self, joined: Sequence[str], summed: Sequence[str]) -> None:
         """Note whose parties were in a round's sum, and whose were not."""
         began, stayed = ({site_of(name) for name in names} for names in (joined, summed))
@@ -189,12 +237,19 @@ class Sites:
                 picture, is_in = self._pictures[site], site in stayed
                 rounds, lost = picture.rounds + is_in, picture.drop_outs + (not is_in)
                 self._picture(site, rounds=rounds, drop_outs=lost)
+                if is_in:
+                    self._silences.pop(site, None)
 
     def blame(self, party: str, reason: str) -> None:
         """Note what went wrong with a party."""
         with self._lock:
             if site_of(party) in self._pictures:
                 self._picture(site_of(party), reason=reason)
+
+    def identity_of(self, site: str) -> bytes:
+        """Public key that a site which was let in signs with; empty: it does not sign."""
+        with self._lock:
+            return bytes.fromhex(self._seen[site].hello.identity)
 
     def knows(self, party: str, identity: bytes) -> bool:
         """Whether a party may sign with this identity."""
@@ -210,13 +265,25 @@ class Sites:
         for name in messages:
             by_site.setdefault(site_of(name), []).append(name)
         here = [site for site in by_site if site in self.here()]
-        until = time.monotonic() + timeout
+        began = time.monotonic()
+        until = {site: began + self._patience(site, timeout) for site in here}
         replies: dict[str, bytes] = {}
         with ThreadPoolExecutor(max(1, len(here))) as pool:
-            asked = [pool.submit(self._ask, site, by_site[site], messages, until) for site in here]
+            asked = [
+                pool.submit(self._ask, site, by_site[site], messages, until[site]) for site in here
+            ]
             for answer in asked:
                 replies |= answer.result()
         return replies
+
+    def _patience(self, site: str, timeout: float) -> float:
+        """Seconds to wait for a site: few for one that was silent, until it is in a sum again.
+
+        Now and then it has the whole time, since an honest site may have become slow.
+        """
+        with self._lock:
+            is_hurried = self._silences.get(site, 0) % _FULL_EVERY
+        return timeout / _HURRY if is_hurried else timeout
 
     def _ask(
         self, site: str, names: Sequence[str], messages: Mapping[str, bytes], until: float
@@ -225,35 +292,55 @@ class Sites:
         replies: dict[str, bytes] = {}
         rest = iter(names)
         while some := list(islice(rest, PARTIES_PER_BUNDLE)):
-            bundle = pack({name: messages[name] for name in some})
+            bundle = pack(messages, some)
             answer = self._answer_of(site, bundle, until)
-            found = self._unpacked(site, answer)
             self._traffic(site, len(answer or b""), len(bundle))
+            found = self._unpacked(site, answer, some)
             if found is None:
                 break  # whatever happened to it, the next bundle would only wait as long again
-            replies |= {name: found[name] for name in some if name in found}
+            replies |= found
+            del answer, found  # the bytes of an answer are here once
         return replies
 
     def _answer_of(self, site: str, bundle: bytes, until: float) -> bytes | None:
         with self._lock:
             self._asked.add(site)
         try:
-            left = max(until - time.monotonic(), 0.001)
-            return self._link.ask("ask", {site: bundle}, left).get(site)
+            return self._asking(site, bundle, until)
         finally:
             with self._lock:
                 self._asked.discard(site)
                 self._seen[site] = replace(self._seen[site], heard=time.monotonic())
 
-    def _unpacked(self, site: str, data: bytes | None) -> dict[str, bytes] | None:
+    def _asking(self, site: str, bundle: bytes, until: float) -> bytes | None:
+        """Ask, and wait no longer once there is no connection on which an answer could come."""
+        answer: Future[bytes | None] = Future()
+        left = max(until - time.monotonic(), 0.001)
+
+        def ask() -> None:
+            try:
+                answer.set_result(self._link.ask("ask", {site: bundle}, left).get(site))
+            except BaseException as error:  # told to whoever waits
+                answer.set_exception(error)
+
+        Thread(target=ask, daemon=True).start()
+        while not wait((answer,), _LOOK).done:
+            if not self._link.is_connected(site):
+                return None
+        return answer.result()
+
+    def _unpacked(
+        self, site: str, data: bytes | None, asked: Sequence[str]
+    ) -> dict[str, bytes] | None:
         if data is None:
             with self._lock:
                 if site in self._seen:
                     self._seen[site] = replace(self._seen[site], is_away=True)
+                self._silences[site] = self._silences.get(site, 0) + 1
                 self._picture(site, state="away", reason="did not answer in time")
             return None
         try:
-            return unpack(data)
+            return unpack_answers(data, asked)
         except WireError as error:
             self.blame(site, str(error))
             return None

@@ -1,5 +1,6 @@
 """What an operator may know of a federation: one typed picture, and a board on which it hangs."""
 
+import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -8,9 +9,13 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from fedmmf.errors import FedMMFError
+
 State = Literal["waiting", "surveying", "training", "finished", "failed", "stopped"]
 Presence = Literal["here", "away", "refused", "never seen"]
+STRANGER = "connection"  # stage of somebody who could not prove who it is
 MOST_INCIDENTS = 100  # that a picture shows; the log has all
+log = logging.getLogger("fedmmf.server")
 
 
 def now() -> str:
@@ -29,6 +34,11 @@ class IncidentLine(_Picture):
     party: str
     stage: str
     reason: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it the same as an earlier one; a stranger chooses parts of its reason."""
+        return self.party, self.stage, "" if self.stage == STRANGER else self.reason
 
 
 class SiteStatus(_Picture):
@@ -60,7 +70,7 @@ class SiteStatus(_Picture):
 
 
 class Evaluated(_Picture):
-    """Errors on the sites' own test ratings; only sums over a site's users have left it."""
+    """Errors on the sites' own test ratings; only their secure sum over sites has left them."""
 
     rmse: float
     mae: float
@@ -115,13 +125,28 @@ class FederationStatus(_Picture):
         """The same with some things changed, as of now."""
         return self.model_copy(update={**changes, "updated": now()})
 
+    def having(self, *news: IncidentLine) -> Self:
+        """The same with more incidents, newest first; one that was seen before moves to the front.
+
+        Whoever repeats an incident cannot push those of others out of the list.
+        """
+        latest = {line.key: line for line in news}
+        others = (line for line in self.incidents if line.key not in latest)
+        return self.but(incidents=(*reversed(latest.values()), *others)[:MOST_INCIDENTS])
+
 
 class Board:
-    """The latest picture; whoever wants to know is told of a new one."""
+    """The latest picture; whoever wants to know is told of a new one.
+
+    Args:
+        first: what it shows until something changes.
+        keep: writes a picture to disk. Where that fails, training goes on, and the picture says so.
+    """
 
     def __init__(self, first: FederationStatus, keep: Callable[[FederationStatus], None]) -> None:
         self._status, self._keep, self._number = first, keep, 0
         self._changed = Condition()
+        self._is_kept = True  # whether the last picture could be written
 
     @property
     def status(self) -> FederationStatus:
@@ -133,8 +158,26 @@ class Board:
         with self._changed:
             self._status = make(self._status)
             self._number += 1
-            self._keep(self._status)
+            self._write()
             self._changed.notify_all()
+
+    def _write(self) -> None:
+        """Keep the picture; the first failure in a row is told, as an incident of the server."""
+        try:
+            self._keep(self._status)
+        except (FedMMFError, OSError) as error:
+            if self._is_kept:
+                log.error("the status was not written; all else goes on: %s", error)
+                self._status = self._status.having(_incident("server", "status", str(error)))
+            self._is_kept = False
+        else:
+            if not self._is_kept:
+                log.info("the status can be written again")
+            self._is_kept = True
+
+    def tell(self, party: str, stage: str, reason: str) -> None:
+        """Add an incident."""
+        self.change(lambda status: status.having(_incident(party, stage, reason)))
 
     def show(self, **changes: Any) -> None:
         """Change some things of the picture."""
@@ -147,3 +190,7 @@ class Board:
             while self._number <= number and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
             return self._number, self._status
+
+
+def _incident(party: str, stage: str, reason: str) -> IncidentLine:
+    return IncidentLine(at=now(), party=party, stage=stage, reason=reason)

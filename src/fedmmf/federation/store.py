@@ -12,10 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedmmf import checkpoint
+from fedmmf import checkpoint, whole
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
-from fedmmf.federation.status import FederationStatus
+from fedmmf.federation.status import Evaluated, FederationStatus
+from fedmmf.whole import OWNER_ONLY, SHARED
 
 
 class RunStore:
@@ -59,11 +60,14 @@ class RunStore:
 
     def note_round(self, about: Mapping[str, Any]) -> None:
         """Add a line on a finished round, before the checkpoint that has it."""
+        is_new = not self._rounds.exists()
         try:
             with self._rounds.open("a") as file:
                 file.write(json.dumps(about) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
+            if is_new:
+                whole.sync_folder(self._folder)
         except OSError as error:
             raise _unwritable(self._rounds, error) from None
 
@@ -88,6 +92,21 @@ class RunStore:
         """Keep the result."""
         _write(self._model, parcel)
 
+    def save_evaluation(self, model: bytes, found: Evaluated) -> None:
+        """Keep what came of `federation evaluate`, which is made once for a model."""
+        kept = {"model": model.hex(), "found": found.model_dump()}
+        _write(self._folder / "evaluation.json", json.dumps(kept).encode())
+
+    def evaluation(self, model: bytes) -> Evaluated | None:
+        """What was found of a model; None: nothing yet."""
+        path = self._folder / "evaluation.json"
+        try:
+            kept = json.loads(path.read_bytes()) if path.exists() else {}
+            is_same = kept.get("model") == model.hex()
+            return Evaluated.model_validate_json(json.dumps(kept["found"])) if is_same else None
+        except (OSError, ValueError, AttributeError, KeyError):
+            return None
+
     def save_status(self, status: FederationStatus) -> None:
         """Write the picture for whoever asks while no server runs."""
         _write(self._folder / "status.json", status.model_dump_json().encode(), is_synced=False)
@@ -108,15 +127,9 @@ def _is_whole(line: str) -> bool:
 
 
 def _write(path: Path, data: bytes, *, is_synced: bool = True) -> None:
-    """Replace a file at once."""
-    partial = path.with_name(path.name + ".part")
+    """Replace a file atomically; one that outlasts a loss of power is for its owner alone."""
     try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            if is_synced:
-                os.fsync(file.fileno())
-        partial.replace(path)
+        whole.write(path, data, OWNER_ONLY if is_synced else SHARED, is_synced=is_synced)
     except OSError as error:
         raise _unwritable(path, error) from None
 

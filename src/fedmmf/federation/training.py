@@ -8,8 +8,8 @@ round.
 import logging
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any
 
@@ -19,19 +19,21 @@ from fedmmf.arrays import Array
 from fedmmf.errors import DataError, DivergenceError, FedMMFError, WireError
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import shown
-from fedmmf.federation.sites import Sites
-from fedmmf.federation.status import MOST_INCIDENTS, Board, IncidentLine, now
+from fedmmf.federation.sites import Sites, site_of
+from fedmmf.federation.status import Board, IncidentLine, now
 from fedmmf.federation.store import RunStore
 from fedmmf.server.federation import ServerPlan
 from fedmmf.server.roster import Roster
 from fedmmf.server.rounds import Coordinator
 from fedmmf.solvers.contract import part_of
 from fedmmf.sums import SUMS
+from fedmmf.sums.contract import last_number
 from fedmmf.sums.server_side import ServerDesk, ServerSide
 from fedmmf.wire import Invitation, Layout
 
 _POLL = 0.1  # seconds between looks at who is here
 BREATH = 1.0  # seconds between an attempt without a sum and the next
+_FEWEST_TO_AGREE = 2  # sites, on a round that the server does not know of
 _RECENT = 20  # rounds whose seconds tell how long the rest will take
 log = logging.getLogger("fedmmf.server")
 
@@ -47,6 +49,7 @@ class _Stretch:
     roster: Roster
     side: ServerSide
     changes: int  # of the sites, when it began
+    ahead: dict[str, int] = field(default_factory=dict)  # last round of each site that waits
     n_told: int = 0  # incidents that were passed on
 
 
@@ -122,7 +125,8 @@ class Training:
     def _gather(self) -> _Stretch | None:
         """Wait for enough sites, invite them, and make the survey if there was none."""
         self._wait_for_sites()
-        changes, here = self._sites.changes, self._sites.here()
+        changes, here, ahead = self._sites.changes, *self._in_step()
+        self._catch_up(ahead)
         roster = Roster(
             self._sites,
             self._sites.parties(here),
@@ -137,21 +141,23 @@ class Training:
             self._lose(error)
             return None
         side = SUMS[self._plan.settings.sums].server(self._desk(roster))
-        stretch = _Stretch(roster, side, changes)
+        stretch = _Stretch(roster, side, changes, ahead)
         side.restore(self._side_state)
         return stretch if self._is_surveyed(stretch) else None
 
     def _desk(self, roster: Roster) -> ServerDesk:
         invitation = self._invitation or self._plan.invitation()
         plan = self._plan
-        return ServerDesk(roster, plan.catalogue, invitation, plan.settings, plan.regressors)
+        about = (plan.catalogue, invitation, plan.settings, plan.regressors)
+        corrupt = self._charter.corrupt_parties
+        return ServerDesk(roster, *about, site_of=site_of, corrupt=corrupt)
 
     def _wait_for_sites(self) -> None:
         """Until enough parties are here, and the others had some time to come as well."""
         deadlines = self._charter.deadlines
         began, fewest = time.monotonic(), self._plan.settings.smallest_cohort
         while True:
-            here = self._sites.here()
+            here, _ = self._in_step()
             n_parties, waited = len(self._sites.parties(here)), time.monotonic() - began
             is_late = waited >= deadlines.gathering or len(here) == len(self._charter.sites)
             if n_parties >= fewest and (is_late or not self._is_fresh):
@@ -166,6 +172,61 @@ class Training:
             words = f"{n_parties} of at least {fewest} parties are here; waiting for more"
             self._board.show(state="waiting", detail=words, sites=self._sites.pictures)
             self._pause(_POLL)
+
+    def _in_step(self) -> tuple[list[str], dict[str, int]]:
+        """Sites that are here and can take part in the next round, and the last round of others.
+
+        A server that was restored from an older copy is behind its sites: they refuse rounds whose
+        numbers they have answered before.
+        """
+        here = self._sites.here()
+        if self._coordinator is None or self._invitation is None:
+            return here, {}
+        named = self._sites.named_rounds(self._invitation.run.hex())
+        next_after = max(self._coordinator.round, self._agreed_round(named))
+        ahead = {site: named[site] for site in here if named.get(site, 0) > next_after}
+        return [site for site in here if site not in ahead], ahead
+
+    def _agreed_round(self, named: Mapping[str, int]) -> int:
+        """The highest round within the plan that sites with most of the users say is over.
+
+        How many users it has is a site's own word: at least two sites have to agree.
+        """
+        users = {picture.name: picture.users for picture in self._sites.pictures}
+        within = {s: number for s, number in named.items() if number <= self._last_number}
+        for number in sorted(set(within.values()), reverse=True):
+            who = [site for site, its in within.items() if its >= number]
+            n_users = sum(users[site] for site in who)
+            if len(who) >= _FEWEST_TO_AGREE and 2 * n_users > sum(users.values()):
+                return number
+        return 0
+
+    @property
+    def _last_number(self) -> int:
+        return last_number(self._plan.settings)
+
+    def _catch_up(self, ahead: Mapping[str, int]) -> None:
+        """Go on after the round that most say is over, and tell of whoever has to wait."""
+        if self._coordinator is None or self._invitation is None:
+            return
+        own = self._coordinator.round
+        agreed = self._agreed_round(self._sites.named_rounds(self._invitation.run.hex()))
+        if agreed > own:
+            self._store.begin_attempt(agreed)
+            self._coordinator.skip_to(agreed)
+            words = (
+                f"this server knew of {own} attempts, sites with most of the users of {agreed}: it "
+                "was restored from an older copy, and goes on after the higher number"
+            )
+            log.warning("%s", words)
+            self._board.tell("server", "rounds", words)
+        for site, number in ahead.items():
+            words = (
+                f"says that round {number} is over; the server and most others are at "
+                f"{self._coordinator.round}. It waits until they are past its number"
+            )
+            log.warning("%s %s", site, words)
+            self._board.tell(site, "rounds", words)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
@@ -211,11 +272,16 @@ class Training:
     def _go_on(self, stretch: _Stretch) -> None:
         """Rounds, until training is done, somebody comes, or a round gives no sum."""
         coordinator, is_good = self._rounds(), True
-        while is_good and not coordinator.is_finished and stretch.changes == self._sites.changes:
+        while is_good and not coordinator.is_finished and self._is_whole(stretch):
             self._pause(0)
             is_good = self._one_round(coordinator, stretch)
         if not is_good:
             self._pause(BREATH)
+
+    def _is_whole(self, stretch: _Stretch) -> bool:
+        """Whether nobody has come since it began, and nobody who waited may come in."""
+        is_past = any(number <= self._rounds().round for number in stretch.ahead.values())
+        return stretch.changes == self._sites.changes and not is_past
 
     def _one_round(self, coordinator: Coordinator, stretch: _Stretch) -> bool:
         """Whether a round gave a sum; if not, its number is spent all the same."""
@@ -286,11 +352,7 @@ class Training:
         for line in lines:
             log.warning("%s, %s: %s", line.party, line.stage, line.reason)
             self._sites.blame(line.party, line.reason)
-        self._board.change(
-            lambda status: status.but(
-                incidents=(*reversed(lines), *status.incidents)[:MOST_INCIDENTS]
-            )
-        )
+        self._board.change(lambda status: status.having(*lines))
 
     def _show_rounds(self) -> None:
         coordinator = self._rounds()

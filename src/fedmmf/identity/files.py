@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: secrets for their owner alone, lists replaced at once.
+"""Files of identities, written atomically: secrets for their owner alone, lists replaced at once.
 
 Rights are asked of the open file and not of its path, so that nobody can swap it in between.
 """
@@ -7,13 +7,12 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from fedmmf import whole
 from fedmmf.errors import IdentityError
 from fedmmf.whole import OWNER_ONLY as OWNER_ONLY
-from fedmmf.whole import create as create_new
-from fedmmf.whole import unguessable
 
 PUBLIC = 0o644
 _OTHERS, _ALL = 0o077, 0o777
@@ -22,8 +21,7 @@ _OTHERS, _ALL = 0o077, 0o777
 def create(path: Path, data: bytes, rights: int) -> None:
     """Write a file that is not there yet; one that is there is never touched."""
     try:
-        _write_new(path, data, rights)
-        _sync_folder(path)
+        whole.write_new(path, data, rights)
     except FileExistsError:
         raise IdentityError(
             f"{path} is there already and is never overwritten; choose another name"
@@ -35,16 +33,9 @@ def create(path: Path, data: bytes, rights: int) -> None:
 def replace(path: Path, data: bytes) -> None:
     """Write a public file in the place of an older one; a failure leaves that as it was."""
     target = _target(path)
-    partial = unguessable(target)
     try:
         rights = target.stat().st_mode & _ALL if target.exists() else PUBLIC
-        _write_new(partial, data, rights)
-        try:
-            partial.replace(target)
-        except OSError:
-            partial.unlink()
-            raise
-        _sync_folder(target)
+        whole.write(target, data, rights, is_exact=True)
     except OSError as error:
         raise IdentityError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -102,29 +93,6 @@ def _target(path: Path) -> Path:
     except (OSError, RuntimeError, ValueError):  # too long, links in a circle, a null byte
         raise IdentityError(f"{str(path)!a} cannot be the name of a file") from None
     return target
-
-
-def _write_new(path: Path, data: bytes, rights: int) -> None:
-    descriptor = create_new(path, rights)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, rights)  # whatever the umask took; never more than was asked
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-    except BaseException:  # ours, since it was not there before; half a file helps nobody
-        with suppress(OSError):
-            path.unlink()
-        raise
-
-
-def _sync_folder(path: Path) -> None:
-    """Make the new name last through a loss of power."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _require_owner_only(path: Path, mode: int) -> None:

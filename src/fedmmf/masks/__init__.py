@@ -8,6 +8,7 @@ from fedmmf.masks.fitting import (
     apply_mask,
     apply_one_mask,
     fit_masks,
+    mask_base,
 )
 from fedmmf.masks.indicator import epsilon_reached, privacy_indicator, sample_complexity
 from fedmmf.masks.models import MaskFamily
@@ -22,6 +23,7 @@ __all__ = [
     "apply_one_mask",
     "epsilon_reached",
     "fit_masks",
+    "mask_base",
     "privacy_indicator",
     "sample_complexity",
 ]

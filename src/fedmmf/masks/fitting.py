@@ -199,25 +199,31 @@ def apply_mask(masks: Applicable, lists: UserLists, features: Array, runner: Run
     """f_u(i) on the rating scale for the users' items. (n,)."""
     out = np.empty(len(lists.items))
     runner.apply(masks.family, lists.indptr, lists.items, features, masks.theta, out)
-    return _on_scale(masks, out, features, lists.items)
+    return _on_scale(masks, out, mask_base(masks, features)[lists.items])
 
 
-def apply_one_mask(masks: Applicable, user: int, features: Array) -> Array:
+def apply_one_mask(
+    masks: Applicable, user: int, features: Array, base: Array | None = None
+) -> Array:
     """f_u(i) on the rating scale for one user and every row of `features`. (n,).
 
-    Unlike `apply_mask` it copies no features, so that whole catalogues can be gone through.
+    Unlike `apply_mask` it copies no features, so that whole catalogues can be gone through. Whoever
+    goes through one for many users gives what `mask_base` says of it, which is the same for all.
     """
-    return _on_scale(masks, masks.family.predict(features, masks.theta[user]), features)
+    unit = masks.family.predict(features, masks.theta[user])
+    return _on_scale(masks, unit, mask_base(masks, features) if base is None else base)
 
 
-def _on_scale(
-    masks: Applicable, unit: Array, features: Array, rows: Array | slice = slice(None)
-) -> Array:
-    """What masks predict, from a span of 1 to the span of the ratings."""
-    base = np.zeros(len(features))
+def mask_base(masks: Applicable, features: Array) -> Array:
+    """What masks are centred at, on the rating scale: what somebody unknown gives. (n,)."""
     if masks.family.is_centred:
-        base = masks.population.base(features, masks.scale)
-    return np.asarray(base[rows] + masks.scale.span * unit, np.float32)
+        return masks.population.base(features, masks.scale)
+    return np.zeros(len(features))
+
+
+def _on_scale(masks: Applicable, unit: Array, base: Array) -> Array:
+    """What masks predict, from a span of 1 to the span of the ratings. (n,)."""
+    return np.asarray(base + masks.scale.span * unit, np.float32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,11 +43,12 @@ def require_sound(learned: "Learned") -> None:
         if array.dtype.kind == "f" and name in _FINITE and not np.isfinite(array).all():
             raise ValueError(f"its {name} has numbers that are not finite")
     _require_lists(learned)
+    _require_indicators(learned)
     _require_factors(learned)
     _require_numbers(learned)
 
 
-_FINITE = ("theta", "features", "line", "variances", "j_train", "user_means", "item_means")
+_FINITE = ("theta", "features", "line", "user_means", "item_means")
 
 
 def _is_of(array: Array, kinds: str) -> bool:
@@ -95,6 +96,15 @@ def _require_lists(learned: "Learned") -> None:
     for ids in (learned.user_ids, learned.item_ids):
         if len(ids) == 0 or not (ids[:-1] < ids[1:]).all():
             raise ValueError("its ids are not in order")
+
+
+def _require_indicators(learned: "Learned") -> None:
+    """J and variances are finite for everybody with ratings; there is neither without any."""
+    has_any = np.diff(learned.indptr) > 0  # (n_users,)
+    for name in ("j_train", "variances"):
+        values = getattr(learned, name)
+        if not np.isfinite(values[has_any]).all() or np.isinf(values).any():
+            raise ValueError(f"its {name} has numbers that are not finite")
 
 
 def _require_factors(learned: "Learned") -> None:

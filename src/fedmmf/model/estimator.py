@@ -183,7 +183,8 @@ class FedMMF(SklearnSide):
             top: also rank, and score the first so many items.
             relevant_from: the rating from which on an item is relevant; None: three quarters of the
                 way up the scale, which are 4 and 5 of 5.
-            progress: True: a bar; or a function, called with ("lists", done, total).
+            progress: True: bars; or a function, called with (stage, done, total), where the stages
+                are "test ratings", "popular lists" and "lists".
         """
         learned = self.learned
         with watched(progress, "evaluate") as report:
@@ -217,7 +218,8 @@ class FedMMF(SklearnSide):
         wanted = ListRequest.checked(self.learned, n, candidates, exclude, seen)
         if user is not None and users is None:
             lists = lists_for(self.learned, user, wanted)
-            return lists if is_many(user) else lists.drop("user_id", "rank")
+            # Not drop(): that is lazy, and polars' threads do not live on in a forked process.
+            return lists if is_many(user) else pl.DataFrame(lists.get_columns()[2:])
         if users is not None and user is None:
             return lists_for(self.learned, users, wanted)
         raise SettingsError(

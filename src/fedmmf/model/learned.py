@@ -18,14 +18,13 @@ from fedmmf.engines import ENGINES, lasting_engine
 from fedmmf.errors import DataError, UnknownNameError
 from fedmmf.evaluation import RatingMeans
 from fedmmf.lists import UserLists
-from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask
+from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask, mask_base
 from fedmmf.masks.indicator import privacy_indicator, rating_variances
 from fedmmf.population import Population
 from fedmmf.scale import RatingScale
 from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Form, Public, design_of, whole_factors
-from fedmmf.solvers.sgd import scores
 from fedmmf.sums.costs import Cost
 
 _ARRAYS = [
@@ -299,13 +298,13 @@ class Learned:
         user at a time, so that a user's list does not depend on who else gets one, and so that
         memory does not grow with the number of users.
         """
-        item_factors, features, masks = (
-            self.item_factors[items],
-            self.features[items],
-            self._masks(),
-        )
+        factors = np.ascontiguousarray(self.item_factors[items].T)  # (k, n)
+        features, masks = self.features[items], self._masks()
+        base = mask_base(masks, features)  # the same for all users
         return lambda user: (
-            scores(item_factors, self.user_factors[user]) + apply_one_mask(masks, user, features)
+            # By columns: equal items tie, and it is four times as fast as by rows.
+            np.einsum("fi,f->i", factors, self.user_factors[user])
+            + apply_one_mask(masks, user, features, base)
         )
 
     def check_on_scale(self, values: Array) -> None:

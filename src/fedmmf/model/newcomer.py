@@ -138,7 +138,7 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
         streams=[mask_stream(settings.seed, "newcomer")],
         content=content,
     )
-    return Newcomer(learned, Party(data, mask_plan(settings), Policy()), codes)
+    return Newcomer(learned, Party(data, mask_plan(settings), Policy(), expectation=None), codes)
 
 
 def _numbers(ratings: Mapping[Id, float]) -> Array:

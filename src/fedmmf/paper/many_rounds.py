@@ -6,7 +6,7 @@ who took part. `attacks.disaggregation` takes the sums apart, and finds which it
 that come and go together: a sum then never differs by less than a batch, and rounds lose more
 parties.
 
-The control is the same attack with the names in the attendance list exchanged.
+The controls are the same attacks with the names in the attendance list exchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.attacks.calibrated import most_probable, spread_of, trusting
+from fedmmf.attacks.calibrated import SummedView, most_probable, spread_of, trusting
 from fedmmf.attacks.contract import exact_share
 from fedmmf.attacks.disaggregation import RoundSums, item_scores, residuals_of_raters
 from fedmmf.attacks.membership import CohortView, area_under_curve, item_matrix, popularity_area
@@ -55,7 +55,8 @@ class RoundsRow:
         items_public: what popularity gives.
         ratings: gain in the share of exact ratings, where the items are known.
         ratings_public: what the prior gives.
-        control: the same with names exchanged, beside what the counts of one sum give.
+        items_control: the same with names exchanged, beside what the counts of one sum give.
+        ratings_control: the same with names exchanged.
     """
 
     size: int
@@ -68,7 +69,8 @@ class RoundsRow:
     items_public: float
     ratings: Gain
     ratings_public: float
-    control: Gain
+    items_control: Gain
+    ratings_control: Gain
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ def _train(first: FirstRound, users: Array, batch: int, rounds: int) -> _Trained
 
 def _row(first: FirstRound, trained: list[_Trained], batch: int, rounds: int) -> RoundsRow:
     found = [_attacked(first, one, rounds) for one in trained]
-    items, items_public, ratings, ratings_public, control, counts = (
-        [part[number] for part in found] for number in range(6)
+    items, items_public, ratings, ratings_public, control, counts, exchanged = (
+        [part[number] for part in found] for number in range(7)
     )
     return RoundsRow(
         size=len(trained[0].users),
@@ -134,7 +136,8 @@ def _row(first: FirstRound, trained: list[_Trained], batch: int, rounds: int) ->
         items_public=_mean(items_public),
         ratings=_gain(ratings, ratings_public),
         ratings_public=_mean(ratings_public),
-        control=_gain(control, counts),
+        items_control=_gain(control, counts),
+        ratings_control=_gain(exchanged, ratings_public),
     )
 
 
@@ -145,7 +148,10 @@ def _n_sums(one: _Trained, rounds: int) -> int:
 
 
 def _attacked(first: FirstRound, one: _Trained, rounds: int) -> tuple[Array, ...]:
-    """Items and ratings, found and public; control, found and counts alone. (n_users,) each."""
+    """Items and ratings, found and public; controls of items, and counts alone; of ratings.
+
+    (n_users,) each.
+    """
     view, truth = first.summed(one.users)
     n, n_items = _n_sums(one, rounds), first.run.training.n_items
     rated = item_matrix(view.lists, n_items)
@@ -156,18 +162,24 @@ def _attacked(first: FirstRound, one: _Trained, rounds: int) -> tuple[Array, ...
     known = CohortView(one.users, popularity, rated + 0.0)
     if n < 2:
         nothing = popularity_area(known, rated), exact_share(view, view.prior_guess, truth)
-        return nothing[0], nothing[0], nothing[1], nothing[1], nothing[0], nothing[0]
-    belief = residuals_of_raters(seen, view.lists.users, view.lists.items)
-    guess = most_probable(trusting(view, WEIGHT), belief)
+        return nothing[0], nothing[0], nothing[1], nothing[1], nothing[0], nothing[0], nothing[1]
     exchanged = replace(seen, present=np.roll(seen.present, 1, axis=1))
+    guesses = [_guess(view, sums) for sums in (seen, exchanged)]
     return (
         area_under_curve(known, item_scores(seen), rated),
         popularity_area(known, rated),
-        exact_share(view, guess, truth),
+        exact_share(view, guesses[0], truth),
         exact_share(view, view.prior_guess, truth),
         area_under_curve(known, item_scores(exchanged), rated),
         area_under_curve(known, seen.odds, rated),
+        exact_share(view, guesses[1], truth),
     )
+
+
+def _guess(view: SummedView, sums: RoundSums) -> Array:
+    """A rating for each item that a member rated. (n,)."""
+    belief = residuals_of_raters(sums, view.lists.users, view.lists.items)
+    return most_probable(trusting(view, WEIGHT), belief)
 
 
 def _gain(found: list[Array], public: list[Array]) -> Gain:
@@ -186,12 +198,14 @@ def write(report: ManyRounds, out: Path) -> None:
 def to_markdown(report: ManyRounds) -> str:
     """One line per size, batch and number of rounds."""
     lines = [
-        "| cohort | batch | rounds | sums | present | items: gain | ratings: gain | control |",
-        "|---|---|---|---|---|---|---|---|",
+        "| cohort | batch | rounds | sums | present | items: public | gain | control "
+        "| ratings: public | gain | control |",
+        "|---" * 11 + "|",
     ]
     lines += [
         f"| {row.size} | {row.batch} | {row.rounds} | {row.sums:.0f} | {row.present:.2f} | "
-        f"{row.items} | {row.ratings} | {row.control} |"
+        f"{row.items_public:.3f} | {row.items} | {row.items_control} | "
+        f"{row.ratings_public:.3f} | {row.ratings} | {row.ratings_control} |"
         for row in report.rows
     ]
     return "\n".join(lines) + "\n"

@@ -3,7 +3,8 @@
 Cohorts of users are drawn at random, those of one size without a common member, and the sum of
 round 1 over each is attacked: by `calibrated` and `unmixing`, which know who rated what, and by
 `membership`, which does not. Beside each stands what public knowledge finds of the same user; the
-gain is the difference. The control is `calibrated` on sums of shuffled residuals.
+gain is the difference. Every attack has its control: the same attack with nothing to find. Ratings
+are drawn anew from what the public knows of their items, and so are the counts of `membership`.
 
 Weights are chosen on people who are in none of the attacked cohorts (`audit.cohorts`).
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.attacks import ATTACKS, Attack
+from fedmmf.attacks import ATTACKS, Attack, AttackResult
 from fedmmf.attacks.calibrated import SummedView, calibrate, trusting
 from fedmmf.attacks.membership import CohortView, item_matrix
 from fedmmf.audit.cohorts import FirstRound, weighed
@@ -26,6 +27,7 @@ from fedmmf.data import Ratings
 from fedmmf.paper.drawing import new_figure, write_results
 from fedmmf.paper.gains import Gain, paired_gain
 from fedmmf.simulation import prepare
+from fedmmf.sums.rare import are_rare
 
 COHORTS = {12: 16, 25: 8, 50: 6, 100: 5, 200: 3, 400: 2}  # size -> how many at most
 ON_SUMS = ("calibrated", "unmixing")
@@ -38,10 +40,12 @@ class SumRow:
     Attributes:
         size: members of a cohort.
         n_cohorts: that were attacked.
-        attack: its name; "control" where residuals were shuffled.
-        success: mean over users, and so public, what public knowledge finds.
+        attack: its name.
+        success: share that it finds, mean over users; and so public, what public knowledge finds.
         gain: attack minus public, user by user.
+        control: the same with nothing to find.
         shown: share of the members' ratings whose items are in the sum at all.
+        rounds: whose sums were attacked.
     """
 
     size: int
@@ -50,7 +54,9 @@ class SumRow:
     success: float
     public: float
     gain: Gain
+    control: Gain
     shown: float
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
@@ -59,13 +65,10 @@ class StrictSums:
 
     data: str
     mask: str
+    solver: str
     factors: int
     rows: list[SumRow]
     settings: dict[str, Any]
-
-    def of(self, attack: str) -> list[SumRow]:
-        """The rows of one attack, by size."""
-        return [row for row in self.rows if row.attack == attack]
 
 
 def run(
@@ -76,13 +79,14 @@ def run(
 ) -> StrictSums:
     """Attack cohorts of each size, and everybody at once; `progress` is told (done, of)."""
     ready = prepare(ratings, settings.changed(held_out=0.0, sharing="strict"))
-    first, control = FirstRound.of(ready), FirstRound.of(ready, shuffled=True)
+    first, control = FirstRound.of(ready), FirstRound.of(ready, is_control=True)
     every = [*(size for size in sorted(set(sizes)) if size < ratings.n_users), ratings.n_users]
     rows: list[SumRow] = []
     for number, size in enumerate(every):
         progress(number, len(every))
         rows += attack_size(first, control, draw_cohorts(ratings.n_users, size, settings.seed))
-    return StrictSums(ratings.name, settings.mask, settings.factors, rows, settings.model_dump())
+    about = (ratings.name, settings.mask, "sgd", settings.factors)
+    return StrictSums(*about, rows, settings.model_dump())
 
 
 def draw_cohorts(n_users: int, size: int, seed: int) -> list[Array]:
@@ -95,22 +99,25 @@ def draw_cohorts(n_users: int, size: int, seed: int) -> list[Array]:
 
 def attack_size(first: FirstRound, control: FirstRound, cohorts: list[Array]) -> list[SumRow]:
     """Every attack on cohorts of one size."""
-    rows, weights = [], []
+    rows = []
     for name in ON_SUMS:
         views = _weighed(first, ATTACKS[name], [first.summed(cohort)[0] for cohort in cohorts])
-        weights.append([view.weights for view in views])
-        rows.append(_on_sums(first, cohorts, weights[-1], name))
-    shuffled = _on_sums(control, cohorts, weights[0], ON_SUMS[0])
-    return [*rows, replace(shuffled, attack="control"), _members(first, cohorts)]
+        weights = [view.weights for view in views]
+        found, nothing = (_on_sums(made, cohorts, weights, name) for made in (first, control))
+        rows.append(sum_row(name, found, nothing, len(cohorts[0]), _shown(views)))
+    views = [first.summed(cohort)[0] for cohort in cohorts]
+    seen = [_members(first, view, is_control=False) for view in views]
+    drawn = [_members(first, view, is_control=True) for view in views]
+    return [*rows, sum_row("membership", seen, drawn, len(cohorts[0]), _shown(views))]
 
 
-def _on_sums(made: FirstRound, cohorts: list[Array], weights: list[Array], name: str) -> SumRow:
+def _on_sums(
+    made: FirstRound, cohorts: list[Array], weights: list[Array], name: str
+) -> list[AttackResult]:
     """One attack on the sums that `made` makes, with weights chosen before."""
     seen = [made.summed(cohort) for cohort in cohorts]
-    views = [replace(view, weights=mine) for (view, _), mine in zip(seen, weights, strict=True)]
-    pairs = zip(views, seen, strict=True)
-    found = [ATTACKS[name].run(view, truth) for view, (_, truth) in pairs]
-    return _row(views, name, [one.success for one in found], [one.baseline for one in found])
+    pairs = zip(seen, weights, strict=True)
+    return [ATTACKS[name].run(replace(view, weights=mine), truth) for (view, truth), mine in pairs]
 
 
 def _weighed(first: FirstRound, attack: Attack, views: list[SummedView]) -> list[SummedView]:
@@ -124,75 +131,74 @@ def _weighed(first: FirstRound, attack: Attack, views: list[SummedView]) -> list
     return [trusting(view, weight) for view in views]
 
 
-def _members(first: FirstRound, cohorts: list[Array]) -> SumRow:
-    """Which items each member rated, from the survey's counts."""
-    attack, n_items = ATTACKS["membership"], first.run.training.n_items
-    everybody = first.run.lists.counts(n_items)
-    views, success, public = [], [], []
-    for cohort in cohorts:
-        view, _ = first.summed(cohort)
-        rated = item_matrix(view.lists, n_items)
-        popularity = (everybody - rated) / max(first.run.training.n_users - 1, 1)
-        shown = np.where(view.is_shown, view.n_raters, 0)[np.newaxis] + 0.0  # (1, n_items)
-        result = attack.run(CohortView(cohort, popularity, shown), rated)
-        views.append(view)
-        success.append(result.success)
-        public.append(result.baseline)
-    return _row(views, attack.name, success, public)
+def _members(first: FirstRound, view: SummedView, *, is_control: bool) -> AttackResult:
+    """Which items each member rated, from the survey's counts.
+
+    A control's counts are drawn from what other people rated, for each member anew: a count that
+    has the member in it says something of the member.
+    """
+    everybody, settings = first.run.lists.counts(len(view.rows)), first.run.settings
+    rated = item_matrix(view.lists, len(view.rows))
+    popularity = (everybody - rated) / max(first.run.training.n_users - 1, 1)
+    counts = view.n_raters[np.newaxis]  # (1, n_items): the same for everybody
+    if is_control:
+        draw = rng.stream(settings.seed, "drawn counts", int(view.users[0]))
+        counts = draw.binomial(len(view.users), popularity)  # (n_users, n_items)
+    shown = np.where(are_rare(counts, settings.min_raters), 0, counts) + 0.0
+    return ATTACKS["membership"].run(CohortView(view.users, popularity, shown), rated)
 
 
-def _row(views: list[SummedView], attack: str, success: list[Array], public: list[Array]) -> SumRow:
-    shown = np.concatenate([view.is_shown[view.lists.items] for view in views])
-    gain = paired_gain([found - known for found, known in zip(success, public, strict=True)])
+def _shown(views: list[SummedView]) -> float:
+    return float(np.concatenate([view.is_shown[view.lists.items] for view in views]).mean())
+
+
+def sum_row(
+    name: str, found: list[AttackResult], control: list[AttackResult], size: int, shown: float
+) -> SumRow:
+    """What an attack found in each cohort, and in its control."""
     return SumRow(
-        size=len(views[0].users),
-        n_cohorts=len(views),
-        attack=attack,
-        success=float(np.nanmean(np.concatenate(success))),
-        public=float(np.nanmean(np.concatenate(public))),
-        gain=gain,
-        shown=float(shown.mean()),
+        size=size,
+        n_cohorts=len(found),
+        attack=name,
+        success=float(np.nanmean(np.concatenate([one.success for one in found]))),
+        public=float(np.nanmean(np.concatenate([one.baseline for one in found]))),
+        gain=paired_gain([one.success - one.baseline for one in found]),
+        control=paired_gain([one.success - one.baseline for one in control]),
+        shown=shown,
     )
 
 
-def write(report: StrictSums, out: Path) -> None:
+def write(report: StrictSums, out: Path, name: str = "strict") -> None:
     """The figures as JSON and Markdown, and drawn."""
-    write_results(out, "strict", report, to_markdown(report), {"strict-sums": draw(report)})
+    write_results(out, name, report, to_markdown(report), {f"{name}-sums": draw(report)})
 
 
 def to_markdown(report: StrictSums) -> str:
-    """One line per size; gains with their intervals."""
-    names = list(dict.fromkeys(row.attack for row in report.rows))
+    """One line per attack and size; shares, and gains with their intervals."""
     lines = [
-        "| cohort | cohorts | ratings in the sum | public | " + " | ".join(names) + " |",
-        "|---" * (4 + len(names)) + "|",
+        "| cohort | cohorts | rounds | in the sums | attack | found | public | gain | control |",
+        "|---" * 9 + "|",
     ]
-    for rows in by_size(report):
-        one = rows[names[0]]
-        cells = " | ".join(str(rows[name].gain) for name in names)
-        lines.append(
-            f"| {one.size} | {one.n_cohorts} | {one.shown:.2f} | {one.public:.3f} | {cells} |"
-        )
+    lines += [
+        f"| {row.size} | {row.n_cohorts} | {row.rounds} | {row.shown:.2f} | {row.attack} | "
+        f"{row.success:.3f} | {row.public:.3f} | {row.gain} | {row.control} |"
+        for row in report.rows
+    ]
     return "\n".join(lines) + "\n"
 
 
-def by_size(report: StrictSums) -> list[dict[str, SumRow]]:
-    """The rows of each size, by attack."""
-    sizes = sorted({row.size for row in report.rows})
-    return [{row.attack: row for row in report.rows if row.size == size} for size in sizes]
-
-
 def draw(report: StrictSums) -> Any:
-    """Gain against the size of the cohort, one line per attack."""
+    """Gain against the size of the cohort, one line per attack and number of rounds."""
     figure, panel = new_figure()
-    for name in dict.fromkeys(row.attack for row in report.rows):
-        rows = report.of(name)
+    for name, rounds in dict.fromkeys((row.attack, row.rounds) for row in report.rows):
+        rows = [row for row in report.rows if (row.attack, row.rounds) == (name, rounds)]
         means = np.array([row.gain.mean for row in rows])
         ends = np.array([(row.gain.low, row.gain.high) for row in rows]).T  # (2, n_sizes)
         error = np.maximum(np.abs(ends - means), 0.0)
-        panel.errorbar([row.size for row in rows], means, error, marker="o", capsize=3, label=name)
+        label = name if rounds == 1 else f"{name}, {rounds} rounds"
+        panel.errorbar([row.size for row in rows], means, error, marker="o", capsize=3, label=label)
     panel.axhline(0.0, color="black", linewidth=0.8)
     panel.set(xscale="log", xlabel="members of the cohort", ylabel="gain over public knowledge")
-    panel.set_title(f"One secure sum: {report.data}, mask {report.mask}")
+    panel.set_title(f"Secure sums: {report.data}, {report.solver}, mask {report.mask}")
     panel.legend()
     return figure

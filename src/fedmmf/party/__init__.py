@@ -6,7 +6,8 @@ clear is its own choice.
 """
 
 from fedmmf.party.device import Party
+from fedmmf.party.expectation import Expectation
 from fedmmf.party.policy import Policy
 from fedmmf.party.users import PartyData
 
-__all__ = ["Party", "PartyData", "Policy"]
+__all__ = ["Expectation", "Party", "PartyData", "Policy"]

@@ -12,6 +12,8 @@ from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import CheckpointError, DataError, FedMMFError, NotFittedError, WireError
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskPlan
+from fedmmf.party.expectation import Expectation
+from fedmmf.party.guards import Guards
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun, WantedError
 from fedmmf.party.users import PartyData, Users
@@ -34,7 +36,7 @@ from fedmmf.wire import (
     named_parcel,
     read,
 )
-from fedmmf.wire.messages import MOST_WORDS
+from fedmmf.wire.messages import MOST_WORDS, NO_PARTY
 
 _REMEMBERED = 2  # answers that are kept, for a network that repeats a message
 _RUNS = 1000  # names of runs that are kept
@@ -47,15 +49,22 @@ class Party:
         data: its ratings, and the catalogue as it knows it.
         mask: what private model to fit.
         policy: what its owner allows.
+        expectation: what it expects of a run, by its charter; None: it has none, and takes part in
+            no run. It may still take finished factors (`join_late`).
         engine: what computes its users' halves; numpy for a device, another for many users.
     """
 
     def __init__(
-        self, data: PartyData, mask: MaskPlan, policy: Policy, engine: Engine = NUMPY
+        self,
+        data: PartyData,
+        mask: MaskPlan,
+        policy: Policy,
+        expectation: Expectation | None,
+        engine: Engine = NUMPY,
     ) -> None:
         if data.lists.n_users < 1:
             raise DataError("a party has at least one user; got none")
-        self._data, self.policy = data, policy
+        self._data, self.policy, self._expectation = data, policy, expectation
         self._lock = Lock()  # one answer at a time: another's way back would undo it
         self._users = Users(data, mask, engine)
         self._run: PartyRun | None = None
@@ -80,7 +89,29 @@ class Party:
         kept = (users.n_noisy, users.mates, len(users.surveyed), len(self._runs))
         if run is None:
             return kept, None
-        return kept, run.invitation.run, run.layout is not None, run.place
+        begun = (run.has_summed_moments, run.layout is not None)
+        return kept, run.invitation.run, begun, run.place
+
+    @property
+    def guards(self) -> Guards:
+        """What it has answered, for its owner to keep where no older copy is ever put back."""
+        users, run = self._users, self._run
+        return Guards(
+            n_noisy=users.n_noisy,
+            runs=self._runs,
+            last_round=0 if run is None else run.place[0],
+            surveyed=frozenset(users.surveyed),
+            mates=users.mates,
+        )
+
+    def keep_to(self, guards: Guards) -> None:
+        """Count what was answered before, though its state may be lost: counters only go up.
+
+        A run whose state is lost is not joined again, since its rounds would be answered twice.
+        """
+        raised, users = guards.raised(self.guards), self._users
+        users.n_noisy, users.mates = raised.n_noisy, raised.mates
+        users.surveyed, self._runs = set(raised.surveyed), raised.runs
 
     @property
     def is_finished(self) -> bool:
@@ -162,8 +193,15 @@ class Party:
         if self._run is None or invitation != self._run.invitation:
             name = name_of(invitation.encode())
             if name in self._runs:
-                raise WireError("that run has begun before, and another since")
-            run = PartyRun(self._data, self._users, self.policy, invitation)
+                raise WireError(
+                    "this party had a part in that training before, and cannot go on with it: "
+                    "another has begun since, or where it was is lost"
+                )
+            if self._expectation is None:
+                raise WireError(
+                    "this party has no charter that says what is trained: it joins none"
+                )
+            run = PartyRun(self._data, self._users, self.policy, self._expectation, invitation)
             self._run, self._runs = run, (*self._runs[-_RUNS:], name)
             self._answers = {}  # of the run before; what is published may be the same again
         return Joined(self.n_users, self.policy.public_identity)
@@ -234,13 +272,15 @@ class Party:
             raise CheckpointError(f"this is no checkpoint of this party: {error}") from None
 
     def _restore(self, state: Mapping[str, Array]) -> None:
+        known = self.guards
         self._runs = ()
         self._join(Invitation.decode(state["invitation"].tobytes()))
         self._runs = _from_rows(state["runs"])
         self._users.surveyed = _surveys_from_arrays(state)
         self._running().resume(state)
-        self._users.n_noisy = max(self._users.n_noisy, int(state["n_noisy"]))
+        self._users.n_noisy = int(state["n_noisy"])
         self._users.mates = _from_rows(state["mates"])
+        self.keep_to(known)
         factors, fresh = part_of(state, "users/"), self._factors()
         shapes, wanted = ({n: v.shape for n, v in part.items()} for part in (factors, fresh))
         if shapes != wanted:
@@ -267,24 +307,25 @@ def _from_rows(rows: Array) -> tuple[bytes, ...]:
     return tuple(row.tobytes() for row in rows)
 
 
-def _surveys_as_arrays(surveys: Iterable[tuple[bool, frozenset[bytes]]]) -> dict[str, Array]:
-    """Surveys that were unmasked: `survey<n>` with ratings or without, among whom."""
+def _surveys_as_arrays(surveys: Iterable[tuple[str, frozenset[bytes]]]) -> dict[str, Array]:
+    """Surveys that were unmasked: `survey<n>/<what was asked>`, among whom."""
     return {
-        f"survey{number}/{'ratings' if with_ratings else 'counts'}": _as_rows(sorted(identities))
-        for number, (with_ratings, identities) in enumerate(surveys)
+        f"survey{number}/{asked}": _as_rows(sorted(identities))
+        for number, (asked, identities) in enumerate(surveys)
     }
 
 
-def _surveys_from_arrays(state: Mapping[str, Array]) -> set[tuple[bool, frozenset[bytes]]]:
+def _surveys_from_arrays(state: Mapping[str, Array]) -> set[tuple[str, frozenset[bytes]]]:
     return {
-        (name.endswith("/ratings"), frozenset(_from_rows(rows)))
+        (name.partition("/")[2], frozenset(_from_rows(rows)))
         for name, rows in state.items()
         if name.startswith("survey")
     }
 
 
 def _refusal(error: Exception) -> bytes:
-    return Refused(str(error)[:MOST_WORDS]).encode()
+    blamed = error.blamed if isinstance(error, WireError) else None
+    return Refused(str(error)[:MOST_WORDS], NO_PARTY if blamed is None else blamed).encode()
 
 
 class _Before:

@@ -57,6 +57,9 @@ class Policy:
         largest_rank: the longest vectors of factors that it computes with.
         takes_thin_sums: whether it takes part in sums over no more users than there are factors,
             which can be taken apart by themselves.
+        max_parties: the most that all sites together bring into a sum; None: any number.
+        corrupt: parties that may be in league, where that is more than 5 % of those in a sum:
+            all that the corrupt sites may bring.
     """
 
     sharing: Literal["strict", "adaptive", "plain"] = "strict"
@@ -71,6 +74,8 @@ class Policy:
     survey_ratings: bool = False
     largest_rank: int = 256
     takes_thin_sums: bool = False
+    max_parties: int | None = None
+    corrupt: int = 0
 
     def __post_init__(self) -> None:
         conditions = [

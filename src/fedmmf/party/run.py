@@ -8,12 +8,12 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdUpdate
 from fedmmf.errors import WireError
 from fedmmf.lists import UserLists
+from fedmmf.party.expectation import Expectation
 from fedmmf.party.policy import Policy
 from fedmmf.party.users import PartyData, Users
-from fedmmf.population import n_totals
 from fedmmf.solvers import SOLVERS
 from fedmmf.sums import SUMS
-from fedmmf.sums.contract import Contribution, Work, round_sizes, survey_sizes
+from fedmmf.sums.contract import Contribution, Shapes, Work, asked_by
 from fedmmf.sums.party_side import PartySide, Rounding
 from fedmmf.wire import (
     PUBLICATIONS,
@@ -27,7 +27,7 @@ from fedmmf.wire import (
 from fedmmf.wire.frames import kind_of
 from fedmmf.wire.messages import Expected
 
-_FAILURES = (WireError, np.linalg.LinAlgError, ArithmeticError)  # of computing on any factors
+_REFUSALS = (WireError, np.linalg.LinAlgError)  # of what is published, whoever rated what
 _HELD = 2  # publications that are kept: of this round, and of the last
 
 
@@ -48,13 +48,21 @@ class PartyRun:
         data: of the party.
         users: behind it.
         policy: of its owner.
+        expectation: what the charter says of any run.
         invitation: what was agreed on, once it is checked here.
     """
 
     def __init__(
-        self, data: PartyData, users: Users, policy: Policy, invitation: Invitation
+        self,
+        data: PartyData,
+        users: Users,
+        policy: Policy,
+        expectation: Expectation,
+        invitation: Invitation,
     ) -> None:
         check_agreement(invitation, data.catalogue)
+        expectation.check(invitation)
+        self.expectation = expectation
         policy.check_rank(invitation.rank)
         self.catalogue: Catalogue = data.catalogue
         self.users, self.invitation = users, invitation
@@ -64,6 +72,7 @@ class PartyRun:
         users.check_form(self.form)
         self.n_users = users.n_users
         self.layout: Layout | None = None  # once it is adopted
+        self._moments_of: Array | None = None  # items whose moments it has added up, once it has
         self._works: dict[bytes, Work | Layout] = {}
         self._last_round, self._is_finished = 0, False
         self._best: Array | None = None  # p_u of the best round that it had a part in
@@ -73,6 +82,11 @@ class PartyRun:
         policy.check_way(way, invitation.minimum)
         users.check_columns(invitation.columns, way, policy)
         self.side: PartySide = way.party(self)
+
+    @property
+    def has_summed_moments(self) -> bool:
+        """Whether it has answered a survey of moments, which it does over one list of items."""
+        return self._moments_of is not None
 
     @property
     def place(self) -> tuple[int, int, bool]:
@@ -96,6 +110,7 @@ class PartyRun:
             if layout.encode() != self.layout.encode():
                 raise WireError("this party has adopted another layout for this run")
             return
+        self._require_same_items(layout.items)
         self.users.begin(self.invitation.solver, self.form, layout, self.policy)
         self.layout = layout
 
@@ -104,12 +119,15 @@ class PartyRun:
         found = {"rounds": np.array(self.place, np.int64)}
         if self.layout is not None:
             found["layout"] = np.frombuffer(self.layout.encode(), np.uint8)
+        if self._moments_of is not None:
+            found["moments_of"] = self._moments_of
         return found if self._best is None else found | {"best": self._best}
 
     def resume(self, state: Mapping[str, Array]) -> None:
         """Go on from there."""
+        self._moments_of = state.get("moments_of")
         if "layout" in state:
-            known = survey_sizes(self.catalogue.n_items, self.invitation.columns)
+            known = self._shapes.known(None)
             self._take_layout(Layout.decode(state["layout"].tobytes(), known))
         last, best, is_finished = map(int, state["rounds"].tolist())
         self._last_round, self._best_round, self._is_finished = last, best, bool(is_finished)
@@ -125,12 +143,12 @@ class PartyRun:
         self.users.mates = identities
 
     @property
-    def surveyed(self) -> set[tuple[bool, frozenset[bytes]]]:
+    def surveyed(self) -> set[tuple[str, frozenset[bytes]]]:
         """Surveys that it has unmasked, in this run and in all before."""
         return self.users.surveyed
 
     @surveyed.setter
-    def surveyed(self, surveys: set[tuple[bool, frozenset[bytes]]]) -> None:
+    def surveyed(self, surveys: set[tuple[str, frozenset[bytes]]]) -> None:
         self.users.surveyed = surveys
 
     def take(self, name: bytes, frame: bytes) -> None:
@@ -153,13 +171,9 @@ class PartyRun:
 
     def read_work(self, frame: bytes) -> Work | Layout:
         """Read a publication against what was agreed on."""
-        n_items, layout = self.catalogue.n_items, self.layout
-        known = survey_sizes(n_items, self.invitation.columns)
-        if layout is not None:
-            known = round_sizes(n_items, layout, self.form)
-        if layout is None and kind_of(frame) == Round.kind:
+        if self.layout is None and kind_of(frame) == Round.kind:
             raise WireError("a round needs a layout first; this party has adopted none")
-        work = read(frame, PUBLICATIONS, known)
+        work = read(frame, PUBLICATIONS, self._shapes.known(self.layout))
         if isinstance(work, Round):
             self.solver.check(self.form, work.public)
             return work
@@ -172,13 +186,11 @@ class PartyRun:
 
     def sizes(self, work: Work) -> Expected:
         """Of the answer to what is summed."""
-        n_items, layout = self.catalogue.n_items, self.layout
-        if isinstance(work, Survey):
-            columns = self.invitation.columns
-            return survey_sizes(n_items, columns, layout if work.with_ratings else None)
-        if layout is None:
-            raise WireError("a round needs a layout first; this party has adopted none")
-        return round_sizes(n_items, layout, self.form)
+        return self._shapes.of(asked_by(work), self.layout)
+
+    @property
+    def _shapes(self) -> Shapes:
+        return Shapes(self.catalogue.n_items, self.invitation.columns, self.form)
 
     def contribute(
         self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
@@ -186,7 +198,8 @@ class PartyRun:
         """What the users add; p_u moves with it."""
         cohort = Cohort(left_out=left_out) if rounding is None else rounding.cohort(left_out)
         if isinstance(work, Survey):
-            return self._describe_items(work, cohort)
+            self._check_survey(work)
+            return self._moments(work, cohort) if len(work.items) else self._rows(work, cohort)
         self._begin_round(work)
         if self.policy.noise is not None:
             return self._noisy(work, rounding, n_parties)
@@ -217,14 +230,15 @@ class PartyRun:
         return work
 
     def _settle(self, work: Round, users: Array | None = None) -> None:
-        """Find p_u; where the server's numbers lead nowhere it stays, and nothing tells."""
+        """Find p_u; it stays where the server's matrices have no inverse, and nothing tells.
+
+        Users whose own numbers overflow stay too, each for itself: the engine sees to that.
+        """
         if self.layout is None:
             return
         try:
             self.users.settle(work.public.take(self.layout.items), users)
-        except _FAILURES:
-            self._stay()
-        if not np.isfinite(self.users.user_factors).all():
+        except _REFUSALS:
             self._stay()
 
     def _stay(self) -> None:
@@ -233,19 +247,17 @@ class PartyRun:
             self.users.restore(self.undo)
 
     def _update(self, work: Round, cohort: Cohort) -> CrowdUpdate:
-        """What the users add; zeros, and p_u as before, where the server's numbers lead nowhere.
+        """What the users add; zeros, and p_u as before, where what was published is refused.
 
-        Whether they do depends on what is rated, and how: an answer that said so would tell it.
+        Refused are matrices without an inverse and membership rounds beyond the most: public
+        numbers, whoever rated what. A user whose own numbers overflow adds zeros alone, which is
+        the engine's contract: were it the whole party, that user's ratings would decide what the
+        party says about all others.
         """
         try:
-            found = self.users.update(work.public, work.round, cohort)
-        except _FAILURES:
-            found = None
-        if found is not None:
-            every = (found.rows[0], found.totals[0], self.users.user_factors)
-            if all(np.isfinite(array).all() for array in every):
-                return found
-        self._stay()
+            return self.users.update(work.public, work.round, cohort)
+        except _REFUSALS:
+            self._stay()
         sizes = self.sizes(work)
         shape = (sizes.n_items, self.form.width)
         rows = np.zeros(shape, np.int64 if cohort.is_fixed else np.float32)
@@ -289,8 +301,8 @@ class PartyRun:
             return Contribution(items, counts, (steps / scale).astype(np.float32), totals)
         return Contribution(items, counts, steps, totals.astype(np.int64))
 
-    def _describe_items(self, work: Survey, cohort: Cohort) -> Contribution:
-        """Which items are rated or, if its owner lets it, the ratings around the scale's middle."""
+    def _check_survey(self, work: Survey) -> None:
+        """Refuse a survey that its owner does not allow, or that comes at the wrong time."""
         if self.policy.noise is not None:
             raise WireError("this party adds noise to what it says; a survey has none")
         if work.with_ratings and not self.policy.survey_ratings:
@@ -299,6 +311,9 @@ class PartyRun:
             raise WireError("a survey of ratings needs a layout first; this party has adopted none")
         if self._last_round:
             raise WireError("a survey comes before the first round")
+
+    def _rows(self, work: Survey, cohort: Cohort) -> Contribution:
+        """Which items are rated or, if its owner lets it, the ratings around the scale's middle."""
         lists, values = self._described(work)
         rows = np.asarray(values, np.float32)[:, np.newaxis]
         rows = cohort.in_steps(rows) if cohort.is_fixed else rows
@@ -306,7 +321,7 @@ class PartyRun:
         total = np.zeros((n_items, 1), rows.dtype)
         np.add.at(total, lists.items, rows)
         items, counts = _counted(lists.counts(n_items), cohort.left_out)
-        return Contribution(items, counts, total[items], self._in_common(cohort))
+        return Contribution(items, counts, total[items], cohort.totals_in_steps(np.zeros(0)))
 
     def _described(self, work: Survey) -> tuple[UserLists, Array]:
         """Items, and what is said of each. (n,)."""
@@ -315,17 +330,30 @@ class PartyRun:
             return users.summed_lists, scale.to_unit(users.summed_values) - 0.5
         return users.lists, np.ones(len(users.ratings))
 
-    def _in_common(self, cohort: Cohort) -> Array:
-        """What the users add to what is known of all, until that is known. (n_totals,).
+    def _moments(self, work: Survey, cohort: Cohort) -> Contribution:
+        """What the users add to what is known of all users, over the items of one layout alone.
 
-        Afterwards nothing: who is in the clear does not say its own.
+        Moments over two lists of items differ by what few items add, and who is in the clear has
+        chosen by then: so there is one list in a run, before the layout.
         """
-        columns = self.invitation.columns
-        nothing = cohort.totals_in_steps(np.zeros(n_totals(columns)))
         if self.layout is not None:
-            return nothing
-        parts = (cohort.totals_in_steps(some).sum(axis=0) for some in self.users.totals(columns))
-        return np.asarray(sum(parts, nothing))
+            raise WireError("moments are summed before there is a layout; this party has one")
+        self._require_same_items(work.items)
+        self._moments_of = work.items
+        columns, min_raters = self.invitation.columns, self.expectation.min_raters
+        nothing = cohort.totals_in_steps(np.zeros(self.sizes(work).n_totals))
+        added = self.users.totals(work.items, columns, min_raters)
+        totals = sum((cohort.totals_in_steps(some).sum(axis=0) for some in added), nothing)
+        none, rows = np.zeros(0, np.int32), np.zeros((0, 1), np.float32)
+        return Contribution(none, np.zeros(0, np.int64), rows, np.asarray(totals))
+
+    def _require_same_items(self, items: Array) -> None:
+        """Refuse other items than those whose moments were summed."""
+        if self._moments_of is not None and not np.array_equal(self._moments_of, items):
+            raise WireError(
+                f"moments were summed over {len(self._moments_of)} items, and the layout has the "
+                f"same; the server names {len(items)}, which are others"
+            )
 
 
 def _counted(counts: Array, left_out: Array | None) -> tuple[Array, Array]:

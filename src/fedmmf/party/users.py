@@ -15,9 +15,9 @@ from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskInput, MaskPlan, fit_masks
 from fedmmf.masks.lines import lines_of
 from fedmmf.party.policy import Policy, Private
-from fedmmf.population import MOST_COLUMNS, Population, user_totals
+from fedmmf.population import MOST_COLUMNS, CommonItems, Population, user_totals
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Form, Public, design_of, whole_factors
+from fedmmf.solvers.contract import MAX_TOTAL, Form, Public, design_of, whole_factors
 from fedmmf.sums.contract import Way
 from fedmmf.wire import Catalogue, Layout
 
@@ -61,6 +61,16 @@ class PartyData:
         features, content = np.asarray(self.features, np.float64), np.asarray(self.content)
         return np.hstack((widened(mask, content), features[:, content.shape[1] :]))
 
+    @property
+    def n_content(self) -> int:
+        """Columns of features, without what only masks are given."""
+        return int(np.asarray(self.content).shape[1])
+
+    def n_seen(self, mask: str) -> int:
+        """Columns that masks of a family see of the content, interactions among them."""
+        n_statistics = self.features.shape[1] - self.n_content
+        return int(self.seen_by(mask).shape[1] - n_statistics)
+
     def part(self, *, held_out: bool) -> tuple[UserLists, Array]:
         """Lists and ratings of the held-out part, or of the rest."""
         if self.held_out is None and not held_out:
@@ -96,7 +106,7 @@ class Users:
         self._given: CrowdInput | None = None
         self._in_clear: bool | None = None  # once it is known
         self.n_noisy = 0  # updates with noise that have left
-        self.surveyed: set[tuple[bool, frozenset[bytes]]] = set()  # of ratings? among whom?
+        self.surveyed: set[tuple[str, frozenset[bytes]]] = set()  # what was asked, among whom
         self.mates: tuple[bytes, ...] = ()  # identities that its sums were made with, or not at all
 
     @property
@@ -111,10 +121,18 @@ class Users:
             raise NotFittedError("a party has masks after it has adopted a layout")
         return self._masks
 
-    def totals(self, n_columns: int) -> Iterator[Array]:
-        """What they add to what is known of all users, some users at a time. (n_some, n_totals)."""
-        seen, scale = self._seen[:, : n_columns - 1], self._data.catalogue.scale
-        return user_totals(self.lists, self.ratings, seen, scale)
+    def totals(self, items: Array, n_columns: int, min_raters: int) -> Iterator[Array]:
+        """What they add to what is known of all users, some users at a time. (n_some, n_totals).
+
+        Args:
+            items: of the layout. (n,)
+            n_columns: of what users have in common.
+            min_raters: the fewest raters of an item that is summed.
+        """
+        catalogue, seen = self._data.catalogue, self._seen[:, : n_columns - 1]
+        common = CommonItems.of(items, seen, min_raters)
+        lists, is_common = self.lists.within(common.items, catalogue.n_items)
+        return user_totals(lists, self.ratings[is_common], common.features, catalogue.scale)
 
     @property
     def counts(self) -> Array:
@@ -245,7 +263,8 @@ class Users:
         """Take part in round t; the totals begin with those of held-out ratings."""
         crowd = self._crowd_for(cohort)
         found = crowd.update(public, t)
-        tested = self._held_out_totals(public)
+        with np.errstate(all="ignore"):  # hostile factors overflow, which is looked at
+            tested = self._held_out_totals(public)
         held_out = cohort.totals_in_steps(tested).sum(axis=0)
         return CrowdUpdate(found.rows, [np.concatenate((held_out, found.totals[0]))])
 
@@ -299,13 +318,18 @@ class Users:
         return SOLVERS[given.solver].ratings_of(given.form, public, scores, scale)
 
     def _held_out_totals(self, public: Public) -> Array:
-        """Number of held-out ratings and their squared error, of every user. (n_users, 2)."""
+        """Number of held-out ratings and their squared error, of every user. (n_users, 2).
+
+        Zeros for users whose error is not finite: the sums of others must not depend on it.
+        """
         lists, ratings = self._tested, self._test_ratings[self._is_tested]
         scores = self._factor_scores(lists, public, self._started_input().design)
         scores = scores + self._test_mask[self._is_tested]
         squares = np.square(ratings - self.ratings_of(scores, public), dtype=np.float64)
         errors = np.bincount(lists.users, squares, self.n_users)
-        return np.column_stack((lists.lengths, errors))
+        found = np.column_stack((lists.lengths, errors))
+        is_sound = errors <= MAX_TOTAL  # (n_users,) not where it is no number
+        return np.where(is_sound[:, np.newaxis], found, 0.0)
 
     @property
     def _test_mask(self) -> Array:

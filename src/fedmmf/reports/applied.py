@@ -29,6 +29,11 @@ def applied(result: TrainResult | AuditResult) -> dict[str, Any]:
     return found
 
 
+def in_use(chosen: Chosen) -> dict[str, Any]:
+    """Settings of a run that others leave a say, in their order."""
+    return {name: value for name, value in chosen.items() if _RULES.get(name, _always)(chosen)}
+
+
 def _always(chosen: Chosen) -> bool:
     return True
 

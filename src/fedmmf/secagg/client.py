@@ -32,8 +32,6 @@ from fedmmf.secagg.prg import apply_masks
 from fedmmf.secagg.setup import SERVER, Setup
 from fedmmf.secagg.shamir import SHARE_BYTES, Entropy
 
-_SERVER = "the server"
-
 
 class _ClientStage(IntEnum):
     ADVERTISE = 0
@@ -174,55 +172,55 @@ class RoundClient:
 
     def _require_known(self, given: Collection[int], known: Collection[int]) -> None:
         strangers = sorted(set(given).difference(known))
-        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
+        require(not strangers, SERVER, f"it names strangers: {strangers[:5]}")
         needed = self.setup.threshold
         count = len(given) + 1
-        require(count >= needed, _SERVER, f"only {count} holders are left; {needed} are needed")
+        require(count >= needed, SERVER, f"only {count} holders are left; {needed} are needed")
 
     def _require_sound(self, peers: dict[int, Advertise]) -> None:
         own = [self._channel.public, self._mask.public]
         every = own + [key for peer in peers.values() for key in (peer.channel, peer.mask)]
-        require(len(set(every)) == len(every), _SERVER, "two public keys are the same")
+        require(len(set(every)) == len(every), SERVER, "two public keys are the same")
         if self.setup.active:
             for peer, key in peers.items():
                 text = key.channel + key.mask
                 signed = self._is_signed(peer, key.signature, b"keys", text)
-                require(signed, f"party {peer}", "the signature under its keys is not valid")
+                require(signed, peer, "the signature under its keys is not valid")
 
     def _require_enough(self, survivors: frozenset[int]) -> None:
         setup, near = self.setup, survivors.intersection(self._sharing)
         known = survivors.intersection(setup.holders(self.party))
         strangers = sorted(known.difference(self._sharing))
-        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
-        require(self.party in survivors, _SERVER, "it does not count this party's own vector")
+        require(not strangers, SERVER, f"it names strangers: {strangers[:5]}")
+        require(self.party in survivors, SERVER, "it does not count this party's own vector")
         are_whole = setup.whole(survivors) == survivors
-        require(are_whole, _SERVER, "it counts some parties of a batch, and not the others")
+        require(are_whole, SERVER, "it counts some parties of a batch, and not the others")
         text = "only {} survivors {}; at least {} are needed"
         enough = len(survivors) >= setup.least
-        require(enough, _SERVER, text.format(len(survivors), "in all", setup.least))
+        require(enough, SERVER, text.format(len(survivors), "in all", setup.least))
         enough = len(near) >= setup.threshold
-        require(enough, _SERVER, text.format(len(near), "among the holders", setup.threshold))
+        require(enough, SERVER, text.format(len(near), "among the holders", setup.threshold))
 
     def _require_single(self, request: messages.Request) -> None:
         both = sorted(request.survivors & request.dropped)
-        require(not both, _SERVER, f"it asks for both shares of parties {both[:5]}")
+        require(not both, SERVER, f"it asks for both shares of parties {both[:5]}")
         asked = (request.survivors | request.dropped).intersection(self.setup.holders(self.party))
         strangers = sorted(asked.difference(self._sharing))
-        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
+        require(not strangers, SERVER, f"it names strangers: {strangers[:5]}")
         left_out = sorted(self._sharing.difference(asked))
-        require(not left_out, _SERVER, f"it leaves the state of parties {left_out[:5]} open")
+        require(not left_out, SERVER, f"it leaves the state of parties {left_out[:5]} open")
 
     def _require_consistent(self, request: messages.Request) -> None:
         same = request.survivors == self._confirmed
-        require(same, _SERVER, "these are not the survivors this party signed")
+        require(same, SERVER, "these are not the survivors this party signed")
         signatures = {p: s for p, s in request.signatures.items() if p != self.party}
         strangers = sorted(signatures.keys() - self.setup.around(self.party))
-        require(not strangers, _SERVER, f"it names strangers: {strangers[:5]}")
+        require(not strangers, SERVER, f"it names strangers: {strangers[:5]}")
         holds = self._who_holds(list(signatures))  # (n_signers, n_owners)
         signed = holds.sum(axis=0) + 1  # itself; it holds a share of each of them
         for owner, count in zip(self._shares, signed.tolist(), strict=True):
             reason = f"{count} holders of party {owner} signed; {self.setup.threshold} are needed"
-            require(count >= self.setup.threshold, _SERVER, reason)
+            require(count >= self.setup.threshold, SERVER, reason)
         spare = spared(holds, signed - self.setup.threshold)
         needed = [pair for pair, skip in zip(signatures.items(), spare, strict=True) if not skip]
         self._require_signed(request.survivors, dict(needed))  # most of a party's time goes here
@@ -239,7 +237,7 @@ class RoundClient:
         for party, signature in signatures.items():
             is_signed = self._is_signed(party, signature, b"survivors", text)
             reason = f"the signature of party {party} over the survivors is not valid"
-            require(is_signed and party in survivors, _SERVER, reason)
+            require(is_signed and party in survivors, SERVER, reason)
 
     def _split(self, holders: tuple[int, ...]) -> dict[int, bytes]:
         points = self.setup.points(holders)
@@ -250,7 +248,7 @@ class RoundClient:
     def _agree(self, pair: KeyPair, peer: int, public: bytes) -> bytes:
         secret = pair.agree(public)
         if secret is None:
-            raise SecAggError(f"party {peer}", "its public key is not a proper point")
+            raise SecAggError(peer, "its public key is not a proper point")
         return secret
 
     def _seal(self, peer: int, key: Advertise, secret: bytes, text: bytes) -> Box:

@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from fedmmf.secagg.errors import require
+from fedmmf.secagg.errors import in_words, require
 from fedmmf.secagg.keys import CHECK_BYTES, check
-from fedmmf.secagg.setup import SERVER, Setup
+from fedmmf.secagg.setup import Setup
 
 _HEADER = struct.Struct("<4sBB16sI")
 _MAGIC, _VERSION = b"FMSA", 2
@@ -24,11 +24,6 @@ _TAG_BYTES = 16
 _NUMBER = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + CHECK_BYTES
 NUMBER_BYTES = _NUMBER.size  # of a party, before its record in a table
-
-
-def name(sender: int) -> str:
-    """Return a sender in words."""
-    return "the server" if sender == SERVER else f"party {sender}"
 
 
 def frame(setup: Setup, kind: int, sender: int, body: bytes) -> bytes:
@@ -39,28 +34,27 @@ def frame(setup: Setup, kind: int, sender: int, body: bytes) -> bytes:
 
 def kind_of(setup: Setup, sender: int, data: bytes) -> int:
     """Check everything in the header but the kind, and return that."""
-    who = name(sender)
-    require(len(data) >= HEADER_BYTES, who, f"needs {HEADER_BYTES} bytes; got {len(data)}")
+    require(len(data) >= HEADER_BYTES, sender, f"needs {HEADER_BYTES} bytes; got {len(data)}")
     magic, version, kind, tag, claimed = _HEADER.unpack_from(data)
-    require((magic, version) == (_MAGIC, _VERSION), who, "not a message of this protocol")
-    require(tag == setup.context[:_TAG_BYTES], who, "it belongs to another round or setup")
-    require(claimed == sender, who, f"it claims to come from {name(claimed)}")
+    require((magic, version) == (_MAGIC, _VERSION), sender, "not a message of this protocol")
+    require(tag == setup.context[:_TAG_BYTES], sender, "it belongs to another round or setup")
+    require(claimed == sender, sender, f"it claims to come from {in_words(claimed)}")
     return int(kind)
 
 
 def body_of(setup: Setup, kind: int, sender: int, data: bytes) -> memoryview:
     """Check the header, and all the rest against it, and return the body."""
     given = kind_of(setup, sender, data)
-    require(given == kind, name(sender), f"a message of kind {kind} was due; got kind {given}")
+    require(given == kind, sender, f"a message of kind {kind} was due; got kind {given}")
     body = memoryview(data)[HEADER_BYTES:]
     is_whole = check(setup.context, data[: _HEADER.size], body) == data[_HEADER.size : HEADER_BYTES]
-    require(is_whole, name(sender), "it was damaged on its way: its check does not fit")
+    require(is_whole, sender, "it was damaged on its way: its check does not fit")
     return body
 
 
-def require_size(body: memoryview, size: int, who: str) -> None:
+def require_size(body: memoryview, size: int, sender: int) -> None:
     """Refuse a body of another size."""
-    require(len(body) == size, who, f"the body must have {size} bytes; got {len(body)}")
+    require(len(body) == size, sender, f"the body must have {size} bytes; got {len(body)}")
 
 
 def table(records: Mapping[int, bytes]) -> bytes:
@@ -68,16 +62,16 @@ def table(records: Mapping[int, bytes]) -> bytes:
     return b"".join(_NUMBER.pack(party) + records[party] for party in sorted(records))
 
 
-def read_table(body: memoryview, size: int, setup: Setup, who: str) -> dict[int, bytes]:
+def read_table(body: memoryview, size: int, setup: Setup, sender: int) -> dict[int, bytes]:
     """Read records of `size` bytes each, of parties of the cohort."""
     step = NUMBER_BYTES + size
-    require(len(body) % step == 0, who, f"records have {step} bytes; got {len(body)} in all")
+    require(len(body) % step == 0, sender, f"records have {step} bytes; got {len(body)} in all")
     last = -1
     records: dict[int, bytes] = {}
     for start in range(0, len(body), step):
         (party,) = _NUMBER.unpack_from(body, start)
-        require(party in setup.index, who, f"party {party} is a stranger to this cohort")
-        require(party > last, who, f"records must increase; party {party} follows {last}")
+        require(party in setup.index, sender, f"party {party} is a stranger to this cohort")
+        require(party > last, sender, f"records must increase; party {party} follows {last}")
         records[party] = bytes(body[start + NUMBER_BYTES : start + step])
         last = party
     return records
@@ -100,9 +94,9 @@ def bit_map(setup: Setup, members: Collection[int]) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def read_bit_map(body: memoryview, setup: Setup, who: str) -> frozenset[int]:
+def read_bit_map(body: memoryview, setup: Setup, sender: int) -> frozenset[int]:
     """Read a set of parties."""
-    require_size(body, map_bytes(setup.n), who)
+    require_size(body, map_bytes(setup.n), sender)
     bits = np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")  # (8 bytes,)
-    require(not bits[setup.n :].any(), who, "the set has bits beyond the cohort")
+    require(not bits[setup.n :].any(), sender, "the set has bits beyond the cohort")
     return frozenset(setup.parties[i] for i in np.flatnonzero(bits).tolist())

@@ -14,7 +14,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.secagg import framing, shamir
 from fedmmf.secagg.errors import require
-from fedmmf.secagg.framing import name, require_size
+from fedmmf.secagg.framing import require_size
 from fedmmf.secagg.keys import (
     DIGEST_BYTES,
     KEY_BYTES,
@@ -57,7 +57,7 @@ class Advertise:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        require_size(body, key_bytes(setup.active), name(sender))
+        require_size(body, key_bytes(setup.active), sender)
         return cls.unpacked(bytes(body))
 
     def packed(self) -> bytes:
@@ -86,7 +86,7 @@ class Keys:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        records = framing.read_table(body, key_bytes(setup.active), setup, name(sender))
+        records = framing.read_table(body, key_bytes(setup.active), setup, sender)
         return cls({party: Advertise.unpacked(record) for party, record in records.items()})
 
 
@@ -120,8 +120,8 @@ def _box_table(boxes: Mapping[int, Box]) -> bytes:
     return framing.table({party: box.packed for party, box in boxes.items()})
 
 
-def _read_box_table(body: memoryview, setup: Setup, who: str) -> dict[int, Box]:
-    records = framing.read_table(body, BOX_BYTES, setup, who)
+def _read_box_table(body: memoryview, setup: Setup, sender: int) -> dict[int, Box]:
+    records = framing.read_table(body, BOX_BYTES, setup, sender)
     return {party: Box(record) for party, record in records.items()}
 
 
@@ -142,8 +142,8 @@ class Shares:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        require(len(body) >= COMMITMENT_BYTES, name(sender), "the commitment is cut short")
-        boxes = _read_box_table(body[COMMITMENT_BYTES:], setup, name(sender))
+        require(len(body) >= COMMITMENT_BYTES, sender, "the commitment is cut short")
+        boxes = _read_box_table(body[COMMITMENT_BYTES:], setup, sender)
         return cls(bytes(body[:COMMITMENT_BYTES]), boxes)
 
 
@@ -162,7 +162,7 @@ class Boxes:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        return cls(_read_box_table(body, setup, name(sender)))
+        return cls(_read_box_table(body, setup, sender))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +182,10 @@ class Masked:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
         start = signature_bytes(setup.active)
-        require_size(body, start + setup.ring.width * setup.length, name(sender))
+        require_size(body, start + setup.ring.width * setup.length, sender)
         vector = np.frombuffer(body[start:], setup.ring.dtype)
         below = setup.ring.contains(vector)
-        require(below, name(sender), f"entries must be below {setup.ring.modulus}")
+        require(below, sender, f"entries must be below {setup.ring.modulus}")
         return cls(vector, bytes(body[:start]))
 
     def signed(self, about: bytes) -> bytes:
@@ -208,7 +208,7 @@ class Survivors:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        return cls(framing.read_bit_map(body, setup, name(sender)))
+        return cls(framing.read_bit_map(body, setup, sender))
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Confirmed:
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
         body = framing.body_of(setup, cls.kind, sender, data)
-        require_size(body, SIGNATURE_BYTES, name(sender))
+        require_size(body, SIGNATURE_BYTES, sender)
         return cls(bytes(body))
 
 
@@ -247,13 +247,13 @@ class Request:
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
-        body, who = framing.body_of(setup, cls.kind, sender, data), name(sender)
+        body = framing.body_of(setup, cls.kind, sender, data)
         size = framing.map_bytes(setup.n)
-        survivors = framing.read_bit_map(body[:size], setup, who)
-        dropped = framing.read_bit_map(body[size : 2 * size], setup, who)
+        survivors = framing.read_bit_map(body[:size], setup, sender)
+        dropped = framing.read_bit_map(body[size : 2 * size], setup, sender)
         rest = body[2 * size :]
-        require(setup.active or len(rest) == 0, who, "signatures belong to the active variant")
-        signatures = framing.read_table(rest, SIGNATURE_BYTES, setup, who)
+        require(setup.active or len(rest) == 0, sender, "signatures belong to the active variant")
+        signatures = framing.read_table(rest, SIGNATURE_BYTES, setup, sender)
         return cls(survivors, dropped, signatures)
 
 
@@ -275,9 +275,9 @@ class Revealed:
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
         """Read the message."""
-        body, who = framing.body_of(setup, cls.kind, sender, data), name(sender)
-        records = framing.read_table(body, shamir.SHARE_BYTES, setup, who)
+        body = framing.body_of(setup, cls.kind, sender, data)
+        records = framing.read_table(body, shamir.SHARE_BYTES, setup, sender)
         shares = {owner: shamir.from_bytes(record) for owner, record in records.items()}
         in_field = all(share < shamir.PRIME for share in shares.values())
-        require(in_field, who, "a share is not an element of the field")
+        require(in_field, sender, "a share is not an element of the field")
         return cls(shares)

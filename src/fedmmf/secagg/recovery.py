@@ -96,14 +96,14 @@ class Recovery:
             kept[owner] = shares[owner]  # of its own share there is no print; it may be right
         secret = self._combine(owner, kept)
         if secret is None or not is_right(secret):
-            raise SecAggError(f"party {owner}", "its shares do not give the secret it committed to")
+            raise SecAggError(owner, "its shares do not give the secret it committed to")
         return secret
 
     def _combine(self, owner: int, shares: Mapping[int, int]) -> bytes | None:
         threshold = self._setup.threshold
         if len(shares) < threshold:  # its holders' fault or its own: nobody is blamed here
             whom = f"holders with right shares of party {owner}"
-            raise BelowThresholdError("unmask", len(shares), threshold, whom)
+            raise BelowThresholdError("unmask", len(shares), threshold, whom, owner)
         chosen = tuple(sorted(shares)[:threshold])
         return shamir.combine([shares[holder] for holder in chosen], self._setup.points(chosen))
 

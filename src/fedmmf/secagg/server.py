@@ -15,7 +15,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.secagg import keys, messages
 from fedmmf.secagg.errors import BelowThresholdError, RoundError, SecAggError, require
-from fedmmf.secagg.framing import bit_map, kind_of, name
+from fedmmf.secagg.framing import bit_map, kind_of
 from fedmmf.secagg.graph import core
 from fedmmf.secagg.recovery import Recovery
 from fedmmf.secagg.setup import SERVER, Setup
@@ -93,14 +93,14 @@ class RoundServer:
 
         A session's message has parts for two rounds: both are checked before either is taken.
         """
-        require(party in self.setup.index, name(party), "it is not in the cohort")
-        kind, who = kind_of(self.setup, party, data), name(party)
-        require(kind in _ANSWERS, who, f"kind {kind} is not for the server")
+        require(party in self.setup.index, party, "it is not in the cohort")
+        kind = kind_of(self.setup, party, data)
+        require(kind in _ANSWERS, party, f"kind {kind} is not for the server")
         if kind < self.stage:
             return lambda: Receipt.LATE
-        require(kind == self.stage, who, f"out of turn: '{self.stage.title}' is due")
-        require(party in self._expected, who, "it dropped out of this round before")
-        require(party not in self._answered, who, f"duplicate in '{self.stage.title}'")
+        require(kind == self.stage, party, f"out of turn: '{self.stage.title}' is due")
+        require(party in self._expected, party, "it dropped out of this round before")
+        require(party not in self._answered, party, f"duplicate in '{self.stage.title}'")
         keep = _ANSWERS[kind](self, party, data)
 
         def take() -> Receipt:
@@ -149,15 +149,15 @@ class RoundServer:
                 self.setup.ring.add_into(self._total, mine)
 
     def _read_keys(self, party: int, data: bytes) -> _Keep:
-        key, who = messages.Advertise.decode(self.setup, party, data), name(party)
+        key = messages.Advertise.decode(self.setup, party, data)
         own = {key.channel, key.mask}
-        require(all(map(keys.is_proper, own)), who, "its public key is not a proper point")
+        require(all(map(keys.is_proper, own)), party, "its public key is not a proper point")
         is_new = len(own) == 2 and own.isdisjoint(self._public)
-        require(is_new, who, "its public keys are not two new ones")
+        require(is_new, party, "its public keys are not two new ones")
         if self.setup.active:
             public, text = self.setup.identity(party), key.channel + key.mask
             signed = keys.is_signed(public, key.signature, b"keys", self.setup.context, text)
-            require(signed, who, "the signature under its keys is not valid")
+            require(signed, party, "the signature under its keys is not valid")
 
         def keep() -> None:
             self._keys[party] = key
@@ -169,7 +169,7 @@ class RoundServer:
         shares = messages.Shares.decode(self.setup, party, data)
         wanted = self._expected.intersection(self.setup.peers(party))
         given = shares.boxes.keys()
-        require(given == wanted, name(party), f"boxes must be for its {len(wanted)} neighbours")
+        require(given == wanted, party, f"boxes must be for its {len(wanted)} neighbours")
         return partial(self._shares.__setitem__, party, shares)
 
     def _read_vector(self, party: int, data: bytes) -> _Keep:
@@ -177,7 +177,7 @@ class RoundServer:
         if self.setup.active:
             public, text = self.setup.identity(party), masked.signed(self.about)
             signed = keys.is_signed(public, masked.signature, b"vector", self.setup.context, text)
-            require(signed, name(party), "the signature under its vector is not valid")
+            require(signed, party, "the signature under its vector is not valid")
         return partial(self._add, party, masked.vector)
 
     def _read_signature(self, party: int, data: bytes) -> _Keep:
@@ -185,14 +185,14 @@ class RoundServer:
         text = bit_map(self.setup, self._survivors) + self.about
         public = self.setup.identity(party)
         signed = keys.is_signed(public, signature, b"survivors", self.setup.context, text)
-        require(signed, name(party), "the signature over the survivors is not valid")
+        require(signed, party, "the signature over the survivors is not valid")
         return partial(self._signatures.__setitem__, party, signature)
 
     def _read_revealed(self, party: int, data: bytes) -> _Keep:
         revealed = messages.Revealed.decode(self.setup, party, data)
         wanted = self._sharing.intersection(self._holders[party])
         right = revealed.shares.keys() <= wanted
-        require(right, name(party), f"shares must be of its {len(wanted)} owners")
+        require(right, party, f"shares must be of its {len(wanted)} owners")
 
         def keep() -> None:
             self._revealed[party] = revealed
@@ -271,12 +271,14 @@ class RoundServer:
             is_needed = not survivors.isdisjoint(holders)  # its masks are in the sum
             count = len(answered.intersection(holders))
             if is_needed and count < self.setup.threshold:
-                self._fail(count, self.setup.threshold, f"holders of party {owner}")
+                self._fail(count, self.setup.threshold, f"holders of party {owner}", owner)
 
-    def _fail(self, answered: int, needed: int, whom: str = "parties") -> None:
+    def _fail(
+        self, answered: int, needed: int, whom: str = "parties", owner: int | None = None
+    ) -> None:
         title = self.stage.title
         self.abort()
-        raise BelowThresholdError(title, answered, needed, whom)
+        raise BelowThresholdError(title, answered, needed, whom, owner)
 
     def _advance(self, stage: Stage, expected: frozenset[int]) -> None:
         self.stage, self._expected, self._answered = stage, expected, set()

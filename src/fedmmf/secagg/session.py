@@ -21,7 +21,6 @@ from functools import lru_cache
 from fedmmf.arrays import Array
 from fedmmf.secagg.client import RoundClient, require_member
 from fedmmf.secagg.errors import PolicyError, SecAggError, require
-from fedmmf.secagg.framing import name
 from fedmmf.secagg.setup import LARGEST_NAME, SERVER, Setup
 from fedmmf.secagg.shamir import Entropy
 
@@ -59,13 +58,12 @@ class Trip:
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> "Trip":
         """Read the message."""
-        who = name(sender)
-        require(len(data) >= _PARTS.size, who, f"needs {_PARTS.size} bytes; got {len(data)}")
+        require(len(data) >= _PARTS.size, sender, f"needs {_PARTS.size} bytes; got {len(data)}")
         magic, tag, trip, number, current, following = _PARTS.unpack_from(data)
-        require(magic == _MAGIC and FIRST <= trip <= SECOND, who, "not a message of a session")
-        require(tag == setup.context[:16], who, "it belongs to another session or setup")
+        require(magic == _MAGIC and FIRST <= trip <= SECOND, sender, "not a message of a session")
+        require(tag == setup.context[:16], sender, "it belongs to another session or setup")
         size = _PARTS.size + current + following
-        require(len(data) == size, who, f"must have {size} bytes; got {len(data)}")
+        require(len(data) == size, sender, f"must have {size} bytes; got {len(data)}")
         middle = _PARTS.size + current
         return cls(trip, number, data[_PARTS.size : middle], data[middle:])
 
@@ -130,15 +128,17 @@ class SessionClient:
         return self._write(message, revealed, boxes)
 
     def _read(self, data: bytes, trip: int) -> Trip:
-        message, who = Trip.decode(self.setup, SERVER, data), name(SERVER)
+        message = Trip.decode(self.setup, SERVER, data)
         place = (message.number, message.trip)
-        require(message.trip == trip, who, f"trip {trip} was asked for; got {message.trip}")
-        require(place > self._done, who, f"round and trip {place} do not follow {self._done}")
+        require(message.trip == trip, SERVER, f"trip {trip} was asked for; got {message.trip}")
+        require(place > self._done, SERVER, f"round and trip {place} do not follow {self._done}")
         begun = trip == FIRST or message.number == self._done[0]
-        require(begun, who, f"this party did not begin round {message.number}")
-        require(message.number < _LAST, who, f"round {message.number} leaves no number for a next")
+        require(begun, SERVER, f"this party did not begin round {message.number}")
+        require(
+            message.number < _LAST, SERVER, f"round {message.number} leaves no number for a next"
+        )
         alone = trip == SECOND or not message.following
-        require(alone, who, "only the second trip brings a part of the next round")
+        require(alone, SERVER, "only the second trip brings a part of the next round")
         return message
 
     def _write(self, message: Trip, current: bytes, following: bytes = b"") -> bytes:
@@ -159,5 +159,5 @@ def require_short(setup: Setup) -> None:
 
 def _running(client: RoundClient | None) -> RoundClient:
     if client is None:
-        raise SecAggError(name(SERVER), "this party is not in that round")
+        raise SecAggError(SERVER, "this party is not in that round")
     return client

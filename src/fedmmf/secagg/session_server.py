@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 
 from fedmmf.arrays import Array
 from fedmmf.secagg.errors import BelowThresholdError, RoundError, require
-from fedmmf.secagg.framing import name
 from fedmmf.secagg.server import Receipt, RoundServer
 from fedmmf.secagg.session import CHECK, FIRST, SECOND, Trip, require_short, setup_of
 from fedmmf.secagg.setup import Setup
@@ -57,15 +56,14 @@ class SessionServer:
 
     def receive(self, party: int, data: bytes) -> Receipt:
         """Take one answer; raise `SecAggError` if it is not right, and stay as before."""
-        who = name(party)
-        require(party in self.setup.index, who, "it is not in the cohort")
+        require(party in self.setup.index, party, "it is not in the cohort")
         message = Trip.decode(self.setup, party, data)
         place, due = (message.number, message.trip), (self.number, self._trip)
         if place < due:
             return Receipt.LATE
-        require(place == due, who, f"out of turn: round and trip {due} are due")
+        require(place == due, party, f"out of turn: round and trip {due} are due")
         begun = self._current is not None or not message.current
-        require(begun, who, f"round {self.number} sums nothing")
+        require(begun, party, f"round {self.number} sums nothing")
         parts = (self._current, message.current), (self._following, message.following)
         readings = [server.reading(party, part) for server, part in parts if server and part]
         for take in readings:

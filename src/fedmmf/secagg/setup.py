@@ -10,12 +10,12 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.secagg import policy
+from fedmmf.secagg.errors import SERVER as SERVER
 from fedmmf.secagg.errors import PolicyError
 from fedmmf.secagg.graph import neighbour_rows, neighbours
 from fedmmf.secagg.keys import KEY_BYTES, digest
 from fedmmf.secagg.ring import RING32, Ring
 
-SERVER = 0xFFFFFFFF  # the name of the server in message headers
 LARGEST_NAME = 64  # bytes of a round's name, and of the graph's seed
 _LARGEST_VECTOR = 1 << 31  # bytes; the sizes of parts travel in 32 bits
 

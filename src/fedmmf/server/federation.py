@@ -12,14 +12,13 @@ from fedmmf.server.rounds import (
     MOST_LOST,
     Coordinator,
     Everything,
-    last_number,
     one_round,
     train,
 )
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Form, Ground
 from fedmmf.sums import SUMS
-from fedmmf.sums.contract import columns_of
+from fedmmf.sums.contract import columns_of, last_number
 from fedmmf.sums.server_side import ServerDesk, ServerSide
 from fedmmf.transports.contract import Transport
 from fedmmf.wire import Catalogue, Invitation, Layout

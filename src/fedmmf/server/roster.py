@@ -12,9 +12,10 @@ from fedmmf.errors import WireError
 from fedmmf.sums.server_side import Reply
 from fedmmf.transports.contract import Transport
 from fedmmf.wire import Invitation, Joined, Message, Refused, Wanted, name_of, read
+from fedmmf.wire.messages import NO_PARTY
 
 PATIENCE = 3  # exchanges in a row without a proper answer before a party counts as gone
-MOST_USERS = 100_000  # behind one party: one that claims more would leave the others no room
+MAX_USERS_PER_PARTY = 100_000  # one that claims more would leave the others no room
 TIMEOUT = 60.0
 
 Known = Callable[[str, bytes], bool]
@@ -72,6 +73,7 @@ class Roster:
         self._joined: dict[str, Joined] = {}
         self._published = b""  # name of the publication that went out last
         self._holding: frozenset[str] = frozenset()  # who has it
+        self._blamed: dict[str, int] = {}  # by each party's latest answer
         self.incidents: list[Incident] = []
 
     @property
@@ -89,6 +91,11 @@ class Roster:
         """The latest incident of each party that had one."""
         return {incident.party: incident.reason for incident in self.incidents}
 
+    @property
+    def accused(self) -> dict[str, int]:
+        """Whom a party's latest answer blames, by number, where it was a refusal that blames."""
+        return {party: number for party, number in self._blamed.items() if number != NO_PARTY}
+
     def invite(self, invitation: Invitation) -> None:
         """Begin a run: ask everybody, the dead too, whether they take part."""
         self._misses = dict.fromkeys(self._names, 0)
@@ -102,8 +109,8 @@ class Roster:
 
     def _is_welcome(self, name: str, said: Joined) -> bool:
         reason = ""
-        if said.n_users > MOST_USERS:
-            reason = f"claims {said.n_users:,} users; {MOST_USERS:,} are the most"
+        if said.n_users > MAX_USERS_PER_PARTY:
+            reason = f"claims {said.n_users:,} users; {MAX_USERS_PER_PARTY:,} are the most"
         elif said.identity and self._known and not self._known(name, said.identity):
             reason = "its identity is not on the list of those who may take part"
         if reason:
@@ -170,7 +177,7 @@ class Roster:
         self, stage: str, name: str, data: bytes | None, expected: type[Message], known: Any
     ) -> Message | None:
         """A proper answer, or None with an incident."""
-        reason = "did not answer"
+        reason, self._blamed[name] = "did not answer", NO_PARTY
         if data is not None:
             try:
                 said = read(data, (expected, Refused, Wanted), known)
@@ -181,6 +188,7 @@ class Roster:
                     self._misses[name] = 0
                     return said
                 reason = f"refused: {said.reason}"
+                self._blamed[name] = said.blamed
         self._misses[name] += 1
         gone = "" if self._is_alive(name) else "; it counts as gone"
         self.incidents.append(Incident(stage, name, reason + gone))

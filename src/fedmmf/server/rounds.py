@@ -14,20 +14,10 @@ from fedmmf.arrays import Array
 from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server.stopping import EarlyStop
 from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, part_of
-from fedmmf.sums.contract import HELD_OUT_TOTALS
+from fedmmf.sums.contract import HELD_OUT_TOTALS, last_number
 from fedmmf.wire import Round
 
 MOST_LOST = 3  # rounds in a row that may fail before training is given up
-_SPARE = 100  # rounds, besides as many again as were asked for, that lost ones are made again with
-
-
-def last_number(settings: Any) -> int:
-    """The highest number that a round may have: each attempt takes one, and numbers only go up.
-
-    With a privacy budget there is nothing to spare: an attempt costs what a round costs.
-    """
-    wanted = int(settings.max_rounds)
-    return wanted if settings.aggregation == "dp" else 2 * wanted + _SPARE
 
 
 class Participants(Protocol):
@@ -144,9 +134,9 @@ class Coordinator:
                 self._half.advance(solver_sums, round_.round)
                 public = self._half.public()
             self._require_sound(public)
-        except (ArithmeticError, np.linalg.LinAlgError, WireError):
+        except (ArithmeticError, np.linalg.LinAlgError, WireError) as error:
             self._half.restore(before)
-            raise divergence(self._settings, round_.round) from None
+            raise divergence(self._settings, round_.round, error) from None
         n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
         if self._stop.observe(float(squared_error), float(n_held_out)):
             self._best = known
@@ -179,9 +169,9 @@ class Coordinator:
             self._half.restore(half)
             public = self._half.public()
             self._require_sound(public)
-        except (ArithmeticError, np.linalg.LinAlgError, WireError):
+        except (ArithmeticError, np.linalg.LinAlgError, WireError) as error:
             self._half.restore(before)
-            raise divergence(self._settings, self.round + n_rounds) from None
+            raise divergence(self._settings, self.round + n_rounds, error) from None
         self._public = public
         self.skip_to(self.round + n_rounds)
         self.n_done += n_rounds
@@ -208,8 +198,21 @@ class Coordinator:
         self.round, self.n_done = len(self.history), int(state["n_done"])
 
 
-def divergence(settings: Any, round_: int) -> DivergenceError:
-    """What to tell whoever chose the settings."""
+def divergence(settings: Any, round_: int, error: Exception | None = None) -> DivergenceError:
+    """Tell whoever chose the settings why training cannot go on.
+
+    Args:
+        settings: of the run.
+        round_: that failed.
+        error: what failed in it; a factorization has its own reason and remedy.
+    """
+    if isinstance(error, np.linalg.LinAlgError):
+        return DivergenceError(
+            f"training stopped in round {round_}: solver {settings.solver!r} needs positive "
+            f"definite matrices, and the sums of this round gave another one ({error}). Train "
+            "with fewer factors or more users; if that does not help, some party's numbers are "
+            "wrong."
+        )
     said = f"training diverged in round {round_}: numbers are no longer finite with solver "
     if settings.solver != "sgd":
         hint = "Are the ratings what they should be? `fedmmf data info` shows their scale."

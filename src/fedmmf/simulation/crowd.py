@@ -45,8 +45,10 @@ class SimulatedCrowd:
             with np.errstate(all="ignore"):  # what comes of it is checked
                 found = self._users.update(round_.public, round_.round)
         except (WireError, np.linalg.LinAlgError) as error:
-            # Real parties would refuse to send such an update.
-            raise divergence(self._run.settings, round_.round) from error
+            # Real parties would add zeros instead, and so would users who overflow.
+            raise divergence(self._run.settings, round_.round, error) from error
+        if found.n_overflowed:
+            raise divergence(self._run.settings, round_.round)
         held_out = self._held_out_totals(round_.public)
         noise = rng.stream(*self._noise, round_.round)
         cohorts = zip(self._groups, found.rows, found.totals, strict=True)

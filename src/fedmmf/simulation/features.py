@@ -9,7 +9,7 @@ from fedmmf.data import Ratings
 from fedmmf.errors import DataError
 from fedmmf.lists import UserLists, count_codes
 from fedmmf.masks import FAMILIES
-from fedmmf.population import Population, everybodys_totals
+from fedmmf.population import CommonItems, Population, everybodys_totals
 from fedmmf.solvers.contract import ItemSums
 from fedmmf.sums.contract import Census, columns_of
 from fedmmf.sums.rare import are_rare, raters_needed, summed_items
@@ -75,23 +75,31 @@ def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
     if settings.aggregation == "dp":
         return Census(np.zeros_like(counts), Population.unknown(scale))
     n_seen = content.shape[1] * FAMILIES[settings.mask].needs_features
-    columns, lists = columns_of(settings, n_seen), UserLists(ratings.by_user, ratings.item_codes)
-    seen = content[:, : columns - 1]
-    totals = everybodys_totals(lists, ratings.values, seen, scale)
-    return Census(counts, Population.of_totals(totals, counts, seen, scale))
+    items, seen = _items_of(counts, settings), content[:, : columns_of(settings, n_seen) - 1]
+    common = CommonItems.of(items, seen, settings.min_raters)
+    lists = UserLists(ratings.by_user, ratings.item_codes)
+    lists, is_common = lists.within(common.items, ratings.n_items)
+    totals = everybodys_totals(lists, ratings.values[is_common], common.features, scale)
+    about = (counts[common.items], common.features, scale)
+    return Census(counts, Population.of_totals(totals, *about))
+
+
+def _items_of(n_raters: Array, settings: Settings) -> Array:
+    """Which items are summed: all in the clear and under noise, else those that are not rare."""
+    if settings.sharing == "plain" or settings.aggregation == "dp":
+        return np.arange(len(n_raters), dtype=np.int32)
+    return summed_items(n_raters, settings)
 
 
 def layout_of(census: Census, settings: Settings) -> Layout:
-    """Which items are summed: all in the clear and under noise, else those that are not rare."""
-    items = np.arange(len(census.n_raters), dtype=np.int32)
-    if settings.sharing != "plain" and settings.aggregation != "dp":
-        items = summed_items(census.n_raters, settings)
+    """Which items are summed, and what users have in common."""
+    items = _items_of(census.n_raters, settings)
     if len(items) == 0:
         raise DataError(
             f"no item has the {raters_needed(settings.min_raters, settings.batch)} raters that a "
-            "sum that hides summands needs (some more than min_raters, for drop-outs); lower "
-            "min_raters, or simulate without protection: sharing 'plain'",
-            flags="--min-raters, --sharing plain",
+            "sum that hides summands needs (some more than min_raters, for drop-outs). Use "
+            "ratings of more people, or simulate without protection: sharing 'plain'",
+            flags="--sharing plain",
         )
     return Layout(items, census.population.line, census.population.pull)
 

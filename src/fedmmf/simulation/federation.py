@@ -16,7 +16,7 @@ from fedmmf.errors import NotFittedError, SettingsError
 from fedmmf.interactions import widened
 from fedmmf.lists import UserLists
 from fedmmf.masks import FittedMasks
-from fedmmf.party import Party, PartyData, Policy
+from fedmmf.party import Expectation, Party, PartyData, Policy
 from fedmmf.secagg import public_identity
 from fedmmf.server import FederationServer, ServerPlan
 from fedmmf.simulation.features import (
@@ -156,11 +156,13 @@ def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Par
     seen = np.hstack((widened(settings.mask, content), more))
     catalogue = Catalogue.of(ratings.item_ids, ratings.scale, content)
     policies = _policies(settings, len(cuts) - 1)
+    each = 1 if (np.diff(cuts) == 1).all() else None
     parties = {}
     for number, policy in enumerate(policies):
         users = range(cuts[number], cuts[number + 1])
         data = replace(_data_of(holdings, catalogue, features, users), seen=seen)
-        parties[f"{number:06}"] = Party(data, mask_plan(settings), policy, engine)
+        expected = Expectation.of(settings, data, each)
+        parties[f"{number:06}"] = Party(data, mask_plan(settings), policy, expected, engine)
     return parties
 
 

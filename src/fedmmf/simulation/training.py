@@ -120,7 +120,7 @@ def _on_device(
     try:
         rounds = crowd.rounds(coordinator.half)
     except np.linalg.LinAlgError as error:
-        raise divergence(run.settings, coordinator.round + 1) from error
+        raise divergence(run.settings, coordinator.round + 1, error) from error
     n_new, looked = 0, time.monotonic()
     while rounds is not None and not coordinator.is_finished:
         n_new += 1
@@ -131,7 +131,7 @@ def _on_device(
                 continue
             coordinator.skip_ahead(n_new, rounds.state())
         except (WireError, np.linalg.LinAlgError) as error:
-            raise divergence(run.settings, coordinator.round + n_new) from error
+            raise divergence(run.settings, coordinator.round + n_new, error) from error
         crowd.take(rounds)
         after_round(coordinator)
         n_new, looked = 0, time.monotonic()

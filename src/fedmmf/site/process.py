@@ -13,20 +13,27 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder, Machine
 from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
+from fedmmf.federation.limits import beyond_limits, too_large_messages
 from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.provision import server_name
 from fedmmf.federation.server import issuer_of
 from fedmmf.identity import Identity, take_part
+from fedmmf.interactions import widened
+from fedmmf.masks import FAMILIES
 from fedmmf.party import Policy
 from fedmmf.simulation.prepared import policy_of
 from fedmmf.site.ratings import Outside, SiteRatings, UserRatings, read_ratings, split
 from fedmmf.site.site import Site, SitePlan
 from fedmmf.site.store import SiteStore
+from fedmmf.site.warming import compile_kernels
+from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import design_of
+from fedmmf.transports.tls import RefusedError, knock
 from fedmmf.wire import name_of
 
 log = logging.getLogger("fedmmf.site")
 _ANSWER = 10.0  # seconds that a hello may take
-_REMIND = 30  # hellos without an answer after which it is said again
+_REMIND = 30  # times that a warning stays true after which it is said again
 
 
 class SiteProcess:
@@ -50,6 +57,7 @@ class SiteProcess:
         self._store, self._items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
         self.outside: Outside | None = None
         holdings = self._holdings(ratings, test)
+        self._require_within_limits(len(holdings.training.user_ids))
         policy = policy_for(folder, self._charter, machine)
         plan = SitePlan(name, self._charter, self._items, holdings, policy, self._seed)
         self.site = Site(plan, self._store)
@@ -57,7 +65,20 @@ class SiteProcess:
         self._policy, self._machine = policy, machine
         self._instance, self._stop = secrets.token_hex(8), Event()
         self._is_welcome = False
-        self._n_unheard = 0  # hellos in a row
+        self._warned, self._n_unheard = "", 0  # the last warning, and how often it was true since
+
+    def _require_within_limits(self, n_users: int) -> None:
+        """What the server would refuse is told before anything is computed or sent."""
+        family, settings = FAMILIES[self._charter.training.mask], self._charter.training
+        seen = widened(family.name, self._items.features)
+        n_design = design_of(seen, sees_features=family.needs_features).shape[1]
+        solver, scale = SOLVERS[settings.solver], self._items.scale
+        variant = solver.variant(settings, 0, n_design, scale.n_levels)
+        form, party = solver.form(solver.rank(settings), variant), self._charter.party
+        reason = beyond_limits(1 if party == "site" else n_users, n_users)
+        reason = reason or too_large_messages(form, self._items.catalogue.n_items, party)
+        if reason:
+            raise SettingsError(f"{self._name} cannot take part. {reason}")
 
     @property
     def _seed(self) -> int:
@@ -69,9 +90,21 @@ class SiteProcess:
             if not self._store.holdings.exists():
                 raise SettingsError("give the site its ratings with --ratings FILE the first time")
             return SiteRatings.load(self._store.holdings)
+        self._require_same_share(test)
         ratings, self.outside = read_ratings(path, self._items)
         self._tell_of(ratings, self.outside)
-        return split(ratings, test, self._seed)
+        return split(ratings, test, self._seed, self._items.ids)
+
+    def _require_same_share(self, test: float) -> None:
+        """Refuse a larger test part of a training that has begun: it would hold trained ratings."""
+        if not self._store.has_answered or not self._store.holdings.exists():
+            return
+        share = SiteRatings.load(self._store.holdings).share
+        if test != share:
+            raise SettingsError(
+                f"this site's training began with --test {share:g}; got {test:g}, which would test "
+                f"on ratings that were trained on. Start it with --test {share:g}"
+            )
 
     def _tell_of(self, ratings: UserRatings, outside: Outside) -> None:
         if outside.n_ratings:
@@ -91,21 +124,56 @@ class SiteProcess:
 
     def serve(self) -> None:
         """Take part until `stop` is called, whatever happens to the server."""
+        if self._charter.party == "site":  # users that are parties compute without kernels
+            compile_kernels(self._charter.training)
+        log.info("looking for the server at %s", self._charter.url)
+        while not self._stop.is_set():
+            if self._may_connect():
+                self._stay()
+            else:
+                self._stop.wait(self._charter.deadlines.heartbeat)
+
+    def _may_connect(self) -> bool:
+        """Knock: a connection of the network would end that of another process of this site."""
+        names = (self._name, server_name(self._charter))
+        question = self._instance.encode()
+        try:
+            said = knock(self._charter.url, self._machine.credentials, names, question)
+            welcome = Welcome.decode(said) if said else Welcome(is_welcome=True)
+        except (RefusedError, WireError) as error:
+            self._warn(f"no way in: {error}; trying again")
+            return False
+        if not welcome.is_welcome:
+            self._warn(f"not let in yet: {welcome.reason}")
+        return welcome.is_welcome
+
+    def _warn(self, text: str) -> None:
+        """Log it when it is new, and now and then while it stays so."""
+        self._n_unheard = self._n_unheard + 1 if text == self._warned else 0
+        if self._n_unheard % _REMIND == 0:
+            log.warning("%s", text)
+        self._warned = text
+
+    def _stay(self) -> None:
+        """Be in the network until this process is stopped, or has to wait outside."""
         nvflare = needs_nvflare("fedmmf.transports.nvflare")
         name = server_name(self._charter)
         link = nvflare.CellLink(self._name, self._charter.url, self._machine.credentials, name)
-        log.info("looking for the server at %s", self._charter.url)
         try:
             link.answer("ask", self._answer)
             link.answer("evaluate", self._evaluate)
-            while not self._stop.is_set():
-                try:
-                    self._say_hello(link)
-                except WireError as error:  # whatever a server says, a site stays
-                    log.warning("what the server said is of no use: %s", error)
+            while not self._stop.is_set() and self._is_heard(link):
                 self._stop.wait(self._charter.deadlines.heartbeat)
         finally:
             link.close()
+
+    def _is_heard(self, link: Any) -> bool:
+        """Say hello; False where this process has to leave, and may knock again."""
+        try:
+            return self._say_hello(link)
+        except WireError as error:  # whatever a server says, a site stays
+            self._warn(f"what the server said is of no use: {error}")
+            return True
 
     def stop(self) -> None:
         """End `serve`."""
@@ -117,27 +185,27 @@ class SiteProcess:
         return self.site.answer(data)
 
     def _evaluate(self, who: str, data: bytes) -> bytes:
-        return self.site.evaluate(data).encode()
+        return self.site.evaluate(data)
 
-    def _say_hello(self, link: Any) -> None:
+    def _say_hello(self, link: Any) -> bool:
+        """Whether this process stays in the network; the server may also be away."""
         said = link.ask("hello", {"server": self._hello().encode()}, _ANSWER).get("server")
         if said is None:
-            if self._is_welcome or self._n_unheard % _REMIND == 0:
-                log.warning("the server at %s does not answer; trying again", self._charter.url)
-            self._is_welcome, self._n_unheard = False, self._n_unheard + 1
-            return
-        self._n_unheard = 0
+            self._is_welcome = False
+            return self._may_connect()
         welcome = Welcome.decode(said)
         if welcome.may_retry:
-            log.warning("not let in yet: %s", welcome.reason)
-            return
+            self._is_welcome = False
+            self._warn(f"not let in yet: {welcome.reason}")
+            return False
         if not welcome.is_welcome:
             raise SettingsError(f"the server does not let {self._name} in: {welcome.reason}")
         if not self._is_welcome:
             log.info("connected to the server of %s", self._charter.name)
-        self._is_welcome = True
+        self._is_welcome, self._warned = True, ""
         if welcome.model and not self.site.model_name:
             self._fetch_model(link, welcome.model)
+        return True
 
     def _fetch_model(self, link: Any, name: str) -> None:
         parcel = link.ask("model", {"server": b""}, self._charter.deadlines.answer).get("server")
@@ -145,7 +213,10 @@ class SiteProcess:
             self.site.take_model(parcel)
 
     def _hello(self) -> Hello:
+        run, last_round = self.site.place
         return Hello(
+            run=run.hex(),
+            round=last_round,
             protocol=PROTOCOL,
             version=__version__,
             charter=self._charter.digest.hex(),
@@ -160,11 +231,13 @@ class SiteProcess:
 def policy_for(folder: Folder, charter: Charter, machine: Machine) -> Policy:
     """What this site's owner allows: what the charter says, and nothing more."""
     settings = charter.training
-    policy = policy_of(settings)
+    corrupt = charter.corrupt_parties
+    most = charter.most_parties * len(charter.sites)
+    policy = replace(policy_of(settings), max_parties=most, corrupt=corrupt)
     if settings.aggregation == "dp":
         from fedmmf.sums.dp.guarantee import guarantee_of
 
-        policy = replace(policy, noise=guarantee_of(settings))
+        policy = replace(policy, noise=guarantee_of(settings, corrupt))
     if not settings.signed:
         return policy
     member = take_part(

@@ -1,23 +1,26 @@
 """What a site holds of its users, in the catalogue's codes; private, all of it."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fedmmf import checkpoint, rng
+from fedmmf import checkpoint
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings, load
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.lists import UserLists
 from fedmmf.party import PartyData
-from fedmmf.simulation.prepared import MIN_RATINGS_TO_HOLD_OUT, mask_stream
+from fedmmf.simulation.prepared import mask_stream
 
 _KIND = "holdings"
+_DRAW_BYTES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,13 @@ class UserRatings:
         before = np.concatenate(([0], np.cumsum(keep)))
         lists = UserLists(before[self.lists.indptr], self.lists.items[keep])
         return UserRatings(self.user_ids, lists, self.values[keep])
+
+    def of(self, chosen: Array) -> "UserRatings":
+        """Ratings of some users, in their order. (n_users,) bool."""
+        keep = np.repeat(chosen, self.lists.lengths)  # (n,)
+        indptr = np.concatenate(([0], np.cumsum(self.lists.lengths[chosen])))
+        lists = UserLists(indptr, self.lists.items[keep])
+        return UserRatings(self.user_ids[chosen], lists, self.values[keep])
 
     def user(self, user: str) -> int:
         """The place of a user."""
@@ -62,10 +72,17 @@ class Outside:
 
 @dataclass(frozen=True, eq=False)
 class SiteRatings:
-    """What a site trains and tests on."""
+    """What a site trains and tests on.
+
+    Attributes:
+        training: what masks and factors are found from.
+        test: what `federation evaluate` is about.
+        share: of all ratings that were to be in the test part.
+    """
 
     training: UserRatings
     test: UserRatings
+    share: float = 0.0
 
     def save(self, path: Path) -> None:
         """Write it, for the owner alone."""
@@ -73,14 +90,14 @@ class SiteRatings:
         for name, part in (("training", self.training), ("test", self.test)):
             arrays[f"{name}/indptr"], arrays[f"{name}/items"] = part.lists.indptr, part.lists.items
             arrays[f"{name}/values"] = part.values
-        checkpoint.save(path, arrays, {"kind": _KIND})
+        checkpoint.save(path, arrays, {"kind": _KIND, "share": self.share})
 
     @classmethod
     def load(cls, path: Path) -> "SiteRatings":
         """Read it."""
-        arrays, _ = checkpoint.load(path, _KIND)
+        arrays, meta = checkpoint.load(path, _KIND)
         ids = arrays["user_ids"]
-        parts = (
+        training, test = (
             UserRatings(
                 ids,
                 UserLists(arrays[f"{name}/indptr"], arrays[f"{name}/items"]),
@@ -88,7 +105,7 @@ class SiteRatings:
             )
             for name in ("training", "test")
         )
-        return cls(*parts)
+        return cls(training, test, float(meta.get("share", 0.0)))
 
     @property
     def fingerprint(self) -> str:
@@ -97,6 +114,18 @@ class SiteRatings:
         for column in (self.training.lists.indptr, self.training.lists.items, self.training.values):
             digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
+
+    def is_without_some_of(self, before: "SiteRatings") -> bool:
+        """Whether it is what was here before, without some of its users."""
+        now, then = self.training.user_ids, before.training.user_ids
+        stays = np.isin(then, now)  # (n_users,)
+        if stays.all() or not np.isin(now, then).all() or self.share != before.share:
+            return False
+        return before.of_users(stays).fingerprint == self.fingerprint
+
+    def of_users(self, chosen: Array) -> "SiteRatings":
+        """Both parts of some users. (n_users,) bool."""
+        return SiteRatings(self.training.of(chosen), self.test.of(chosen), self.share)
 
     def party_data(self, items: ItemList, users: range, seed: Any, held_out: Array) -> PartyData:
         """What one party is made of."""
@@ -144,24 +173,50 @@ def _in_codes(found: Ratings, items: Array, inside: Array) -> UserRatings:
     return UserRatings(found.user_ids[users].astype(np.str_), lists, frame["value"].to_numpy())
 
 
-def split(ratings: UserRatings, share: float, seed: Any) -> SiteRatings:
-    """Keep a share of each user's ratings for `federation evaluate`."""
+def split(ratings: UserRatings, share: float, seed: int, item_ids: Array) -> SiteRatings:
+    """Keep a share of the ratings for `federation evaluate`."""
     if not 0 <= share < 1:
         raise SettingsError(f"the share of test ratings is in [0, 1); got {share}")
-    is_test = _drawn(ratings, share, seed, "test")
-    return SiteRatings(ratings.part(~is_test), ratings.part(is_test))
+    is_test = _drawn(ratings, item_ids, share, _Draw(seed, "test"))
+    return SiteRatings(ratings.part(~is_test), ratings.part(is_test), share)
 
 
-def choose_held_out(ratings: UserRatings, share: float, seed: Any) -> Array:
-    """Which ratings are kept for early stopping. (n,) bool."""
-    return _drawn(ratings, share, seed, "held out")
+def choose_held_out(ratings: UserRatings, share: float, seed: int, item_ids: Array) -> Array:
+    """Choose the ratings that are kept for early stopping. (n,) bool."""
+    return _drawn(ratings, item_ids, share, _Draw(seed, "held out"))
 
 
-def _drawn(ratings: UserRatings, share: float, seed: Any, why: str) -> Array:
-    """Some ratings of users who have enough of them, each user's by a stream of its own."""
-    chosen: Array = np.zeros(len(ratings.values), bool)
-    for place, user in enumerate(ratings.user_ids):
-        start, end = ratings.lists.indptr[place : place + 2]
-        if share > 0 and end - start >= MIN_RATINGS_TO_HOLD_OUT:
-            chosen[start:end] = rng.stream(seed, why, str(user)).random(end - start) < share
-    return chosen
+class _Draw:
+    """A keyed hash of a user and an item: 64 bits that nobody without the seed can work out."""
+
+    def __init__(self, seed: int, purpose: str) -> None:
+        key = hashlib.sha256(f"{purpose}/{seed}".encode()).digest()
+        self._keyed = hashlib.blake2b(key=key, digest_size=_DRAW_BYTES)
+
+    def of(self, user: str, items: Iterable[bytes]) -> bytes:
+        """Hash a user with each of some items, one hash behind the other."""
+        name, hashes = user.encode(), []
+        start = self._keyed.copy()
+        start.update(len(name).to_bytes(8, "little") + name)  # so that no two pairs are one text
+        for item in items:
+            one = start.copy()
+            one.update(item)
+            hashes.append(one.digest())
+        return b"".join(hashes)
+
+
+def _drawn(ratings: UserRatings, item_ids: Array, share: float, draw: _Draw) -> Array:
+    """Draw ratings by a keyed hash of user and item. (n,) bool.
+
+    Whether a rating is drawn depends on nothing else, not even on how many ratings its user has:
+    ratings that are added or removed never move another one to the other part.
+    """
+    if share == 0:
+        return np.zeros(len(ratings.values), bool)
+    names = [str(item).encode() for item in item_ids]
+    indptr, items = ratings.lists.indptr.tolist(), ratings.lists.items.tolist()
+    hashes = b"".join(
+        draw.of(str(user), (names[item] for item in items[start:end]))
+        for user, (start, end) in zip(ratings.user_ids, pairwise(indptr), strict=True)
+    )
+    return np.frombuffer(hashes, "<u8") < np.uint64(share * 2.0**64)

@@ -31,36 +31,59 @@ class _Mask:
     theta: Array  # (1, n_parameters)
 
 
+class SiteModel:
+    """What a site has learned, read once for any number of lists.
+
+    Args:
+        folder: of the federation.
+        site: its name.
+    """
+
+    def __init__(self, folder: Folder, site: str) -> None:
+        store = SiteStore(folder.machine(site).state())
+        found = store.result()
+        if found is None:
+            raise NotFittedError(
+                f"{site} has no model yet. Train with `fedmmf federation run`; a site fetches the "
+                "result by itself while `fedmmf federation site` runs"
+            )
+        self._public, about, self._users = found
+        charter = folder.charter()
+        self._name, self._family = charter.name, FAMILIES[charter.training.mask]
+        self._items = ItemList.load(folder.catalogue_file)
+        self._holdings = SiteRatings.load(store.holdings)
+        self._solver = SOLVERS[about["solver"]]
+        self._form = self._solver.form(self._public.rank, about["variant"])
+        self._seen = widened(self._family.name, self._items.features)
+        design = design_of(self._seen, sees_features=self._family.needs_features)
+        self._factors = whole_factors(self._form, self._public, design)  # (n_items, k)
+
+    def recommend(self, user: str, n: int) -> RecommendedList:
+        """The n items, not yet rated by a user, with the highest predictions."""
+        place, row = self._holdings.training.user(user), _row_of(user, self._users["user_ids"])
+        predicted = self._scores(row)  # (n_items,)
+        predicted[_seen(self._holdings, place)] = -np.inf
+        best, items = best_first(predicted, n), self._items
+        clipped = self._solver.ratings_of(self._form, self._public, predicted[best], items.scale)
+        listed = tuple(
+            RecommendedItem(
+                item_id=str(items.ids[at]), prediction=float(value), title=str(items.titles[at])
+            )
+            for at, value in zip(best, clipped, strict=True)
+        )
+        return RecommendedList(user=user, model=self._name, recommendations=listed)
+
+    def _scores(self, row: int) -> Array:
+        """q_i . p_u + f_u(i) of every item. (n_items,)."""
+        population = Population(self._users["line"], ASSUMED_PULL)
+        mask = _Mask(self._family, self._items.scale, population, self._users["theta"][[row]])
+        own = scores(self._factors, self._users["user_factors"][row])
+        return np.asarray(own + apply_one_mask(mask, 0, self._seen))
+
+
 def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
-    """The n items, not yet rated by a user of this site, with the highest predictions."""
-    store = SiteStore(folder.machine(site).state())
-    found = store.result()
-    if found is None:
-        raise NotFittedError(
-            f"{site} has no model yet. Train with `fedmmf federation run`; a site fetches the "
-            "result by itself while `fedmmf federation site` runs"
-        )
-    items, holdings = ItemList.load(folder.catalogue_file), SiteRatings.load(store.holdings)
-    public, about, users = found
-    place, row = holdings.training.user(user), _row_of(user, users["user_ids"])
-    family, theta = FAMILIES[folder.charter().training.mask], users["theta"][[row]]
-    mask = _Mask(family, items.scale, Population(users["line"], ASSUMED_PULL), theta)
-    solver = SOLVERS[about["solver"]]
-    form = solver.form(public.rank, about["variant"])
-    seen = widened(family.name, items.features)
-    design = design_of(seen, sees_features=family.needs_features)
-    of_factors = scores(whole_factors(form, public, design), users["user_factors"][row])
-    predicted = of_factors + apply_one_mask(mask, 0, seen)  # (n_items,)
-    predicted[_seen(holdings, place)] = -np.inf
-    best = best_first(predicted, n)
-    clipped = solver.ratings_of(form, public, predicted[best], items.scale)
-    listed = tuple(
-        RecommendedItem(
-            item_id=str(items.ids[at]), prediction=float(value), title=str(items.titles[at])
-        )
-        for at, value in zip(best, clipped, strict=True)
-    )
-    return RecommendedList(user=user, model=folder.charter().name, recommendations=listed)
+    """The list of one user of a site; `SiteModel` makes many without reading everything again."""
+    return SiteModel(folder, site).recommend(user, n)
 
 
 def _row_of(user: str, known: Array) -> int:

@@ -10,17 +10,20 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.engines import ENGINES, Engine
 from fedmmf.engines.reference import NUMPY
-from fedmmf.errors import WireError
+from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
-from fedmmf.federation.hello import ErrorSums
-from fedmmf.party import Party, Policy
+from fedmmf.lists import UserLists
+from fedmmf.party import Expectation, Party, PartyData, Policy
+from fedmmf.party.guards import Guards
 from fedmmf.party.run import check_agreement, check_line
 from fedmmf.simulation.prepared import mask_plan
+from fedmmf.site.evaluation import ErrorAnswers, JudgedOn
+from fedmmf.site.guards import GuardStore, behind, missing
 from fedmmf.site.ratings import SiteRatings, choose_held_out
 from fedmmf.site.store import SiteStore, rows_by_user
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums.contract import round_sizes, survey_sizes
+from fedmmf.sums.contract import Shapes
 from fedmmf.transports.bundles import pack, unpack
 from fedmmf.wire import (
     Finish,
@@ -33,8 +36,8 @@ from fedmmf.wire import (
     split_parcel,
 )
 
-_FEWEST_TESTED = 3  # users whose errors may leave as a sum
 _BEFORE_MODEL = 2  # an invitation and a layout
+_NO_LISTS = UserLists(np.zeros(1, np.int64), np.zeros(0, np.int32))
 log = logging.getLogger("fedmmf.site")
 
 
@@ -66,11 +69,70 @@ class Site:
         self.parties = make_parties(plan)
         self.n_users = len(plan.holdings.training.user_ids)
         self.model_name = b""  # of the finished model; empty: there is none
+        self._guards = GuardStore(store.guards_folder)
+        self._errors = ErrorAnswers(plan.name, plan.charter, plan.policy, self._guards)
+        self._owners = self._guarded_names()
+        store.clean_up()
+        self._go_on()
+
+    def _guarded_names(self) -> dict[str, str]:
+        """Name of each party in the guards: of the site, or of a user wherever its ratings are."""
+        if self._plan.charter.party == "site":
+            return dict.fromkeys(self.parties, "site")
+        users = self._plan.holdings.training.user_ids
+        return {
+            name: self._guards.name_of(str(user))
+            for name, user in zip(self.parties, users, strict=True)
+        }
+
+    def _go_on(self) -> None:
+        """Be where this site was, unless that is behind what it has answered."""
+        store, guards = self._store, self._guards
+        if store.has_answered and not guards.exists:
+            raise missing(guards.folder, store.folder)
         parcel = store.model
         if parcel:
             self._take_late(parcel)
-        elif n_restored := store.restore(self.parties):
-            log.info("%d parties go on where they were", n_restored)
+        else:
+            self._restore()
+        for name, party in self.parties.items():
+            party.keep_to(guards.of(self._owners[name]) or Guards())
+        # Before the first answer: a state without counters is one whose counters are lost.
+        guards.raise_to({self._owners[name]: party.guards for name, party in self.parties.items()})
+
+    def _restore(self) -> None:
+        """Bring parties back; those whose state is lost sit out the run that they lost it in."""
+        self._forget_erased()
+        restored = self._store.restore(self.parties)
+        for name in restored:
+            counted = self._guards.of(self._owners[name])
+            if counted is None:
+                raise missing(self._guards.folder, self._store.folder)
+            if lead := counted.lead_over(self.parties[name].guards):
+                raise behind(self._store.folder, lead)
+        if restored:
+            log.info("%d parties go on where they were", len(restored))
+
+    def _forget_erased(self) -> None:
+        """Where users were taken out in the middle of a training, delete what it has of them."""
+        path, now = self._store.holdings, self._plan.holdings
+        if not path.exists() or not self._store.has_answered:
+            return
+        if now.is_without_some_of(SiteRatings.load(path)):
+            self._store.forget_parties()
+            log.warning(
+                "users were taken out: what this training has of them here is deleted. This site "
+                "sits out the rest of it, and takes the finished model"
+            )
+
+    @property
+    def place(self) -> tuple[bytes, int]:
+        """The run that its parties have joined, and the last round that one of them answered."""
+        marks = [party.mark for party in self.parties.values() if party.invitation is not None]
+        if not marks:
+            return b"", 0
+        run = marks[0][1]
+        return run, max(mark[-1][0] for mark in marks if mark[1] == run)
 
     def answer(self, data: bytes) -> bytes:
         """Answer a bundle; what it changed is on disk before the answer leaves."""
@@ -81,6 +143,10 @@ class Site:
             replies = {name: self._answer_one(name, parcel) for name, parcel in messages.items()}
             self._unsaved |= {name for name in known if self.parties[name].mark != before[name]}
             self._store.save(self.parties, self._unsaved)
+            # After the state, so that a site that is killed in between is not behind its guards.
+            self._guards.raise_to(
+                {self._owners[name]: self.parties[name].guards for name in self._unsaved}
+            )
             self._unsaved = set()
         return pack(replies)
 
@@ -112,6 +178,7 @@ class Site:
                     model.let_join(party)
             self._keep_result(model)
             self._store.save_model(parcel)
+            self._store.forget_parties()  # nothing reads them any more
             self.model_name = name_of(parcel)
         log.info("the model is here")
 
@@ -129,6 +196,7 @@ class Site:
         for party in self.parties.values():
             model.let_join(party)
         self._keep_result(model)
+        self._store.forget_parties()
         self.model_name = name_of(parcel)
 
     def _keep_result(self, model: "SentModel") -> None:
@@ -141,20 +209,12 @@ class Site:
         }
         self._store.save_result(model.last.public, model.about, users)
 
-    def evaluate(self, wanted: bytes) -> ErrorSums:
-        """Errors on the site's own test ratings, summed over its users."""
-        if self.model_name != wanted:
-            return ErrorSums.none("it has no model yet, or another one")
-        test = self._plan.holdings.test
-        n_tested = int((test.lists.lengths > 0).sum())
-        if n_tested < _FEWEST_TESTED:
-            return ErrorSums.none(
-                f"{n_tested} users have test ratings; {_FEWEST_TESTED} are the fewest"
-            )
+    def evaluate(self, data: bytes) -> bytes:
+        """Answer a question about errors on the site's own test ratings."""
+        plan = self._plan
+        tested = JudgedOn(plan.holdings.test, plan.items.ids, self._predicted)
         with self._lock:
-            errors = test.values - self._predicted()
-        squared, absolute = float(np.square(errors).sum()), float(np.abs(errors).sum())
-        return ErrorSums(n_ratings=len(errors), squared=squared, absolute=absolute)
+            return self._errors.answer(data, self.model_name, tested)
 
     def _predicted(self) -> Array:
         """Of all test ratings. (n,)."""
@@ -165,22 +225,37 @@ class Site:
                 if end > start:
                     parts.append(party.predict(test.lists.items[start:end], user))
                 place += 1
-        return np.concatenate(parts).astype(np.float64)
+        return np.concatenate([*parts, np.zeros(0)]).astype(np.float64)
 
 
 def make_parties(plan: SitePlan) -> dict[str, Party]:
     """One party, or one for each user; names sort like the users."""
     holdings, settings = plan.holdings, plan.charter.training
-    held_out = choose_held_out(holdings.training, settings.held_out_share, plan.seed)
+    share, ids = settings.held_out_share, plan.items.ids
+    held_out = choose_held_out(holdings.training, share, plan.seed, ids)
     masks, n_users = mask_plan(settings), len(holdings.training.user_ids)
+    expected = expectation_of(plan)
 
     def made(users: range, engine: Engine) -> Party:
         data = holdings.party_data(plan.items, users, plan.seed, held_out)
-        return Party(data, masks, plan.policy, engine)
+        return Party(data, masks, plan.policy, expected, engine)
 
+    most = plan.charter.most_parties
+    if plan.charter.party == "user" and n_users > most:
+        raise SettingsError(
+            f"{plan.name} has {n_users:,} users, and a site brings at most {most:,} parties. Ask "
+            "the federation's keeper to raise max_parties_per_site in federation.toml"
+        )
     if plan.charter.party == "site":
         return {plan.name: made(range(n_users), ENGINES["numba"])}
     return {f"{plan.name}/{user:06}": made(range(user, user + 1), NUMPY) for user in range(n_users)}
+
+
+def expectation_of(plan: SitePlan) -> Expectation:
+    """What the site's charter says of any run."""
+    nobody = PartyData(plan.items.catalogue, plan.items.features, _NO_LISTS, np.zeros(0))
+    each = 1 if plan.charter.party == "user" else None
+    return Expectation.of(plan.charter.training, nobody, each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,13 +285,13 @@ def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
         raise WireError("a model has an invitation, a layout and the final factors")
     invitation, n_items = read(before[0], (Invitation,)), plan.items.catalogue.n_items
     check_agreement(invitation, plan.items.catalogue)
-    settings, solver = plan.charter.training, SOLVERS[invitation.solver]
-    if (invitation.solver, invitation.rank) != (settings.solver, solver.rank(settings)):
-        raise WireError("the model is not what this federation trains")
+    expectation_of(plan).check(invitation)
+    solver = SOLVERS[invitation.solver]
     form = solver.form(invitation.rank, invitation.variant)
-    layout = read(before[1], (Layout,), survey_sizes(n_items, invitation.columns))
+    shapes = Shapes(n_items, invitation.columns, form)
+    layout = read(before[1], (Layout,), shapes.known(None))
     check_line(layout, invitation)
-    last = read(frame, (Round,), round_sizes(n_items, layout, form))
+    last = read(frame, (Round,), shapes.known(layout))
     solver.check(form, last.public)
     if not last.is_last:
         raise WireError("this is no finished model")

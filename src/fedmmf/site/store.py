@@ -1,7 +1,8 @@
 """What a site keeps on disk, for its owner alone: ratings, masks, p_u, and where each party is.
 
 Parties are kept in files of a bundle's size, and written before their answers leave, so that a site
-that is killed at any moment has never said more than it remembers.
+that is killed at any moment has never said more than it remembers. What must survive a state that
+is restored from a copy is beside it (`site.guards`).
 """
 
 import secrets
@@ -14,7 +15,7 @@ import numpy as np
 from fedmmf import checkpoint
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
-from fedmmf.federation.sites import PARTIES_PER_BUNDLE
+from fedmmf.federation.limits import PARTIES_PER_BUNDLE
 from fedmmf.federation.store import RunStore
 from fedmmf.identity.files import OWNER_ONLY, create, read
 from fedmmf.party import Party
@@ -32,7 +33,33 @@ class SiteStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.guards_folder = folder.with_name("guards")
         self.ratings_print = ""  # of what the parties are made of
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        return self._folder
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether there are files that only a site has that took part in a training."""
+        return bool(self._party_files) or bool(self.model)
+
+    @property
+    def _party_files(self) -> list[Path]:
+        return sorted(self._folder.glob("parties-*.npz"))
+
+    def forget_parties(self) -> None:
+        """Delete where the parties were, which has p_u of users who may be here no more."""
+        for path in self._party_files:
+            path.unlink()
+
+    def clean_up(self) -> None:
+        """Delete what a process that was killed left half written."""
+        for folder in (self._folder, self.guards_folder):
+            for path in folder.glob(".fedmmf-*.part"):
+                path.unlink(missing_ok=True)
 
     @property
     def holdings(self) -> Path:
@@ -61,21 +88,22 @@ class SiteStore:
             meta = {"kind": "parties", "ratings": self.ratings_print}
             checkpoint.save(path, _stacked(states), meta)
 
-    def restore(self, parties: Mapping[str, Party]) -> int:
-        """Bring parties back to where they were; return how many that were."""
-        n_restored = 0
-        for path in sorted(self._folder.glob("parties-*.npz")):
+    def restore(self, parties: Mapping[str, Party]) -> list[str]:
+        """Bring parties back to where they were; return their names."""
+        restored: list[str] = []
+        for path in self._party_files:
             arrays, meta = checkpoint.load(path, "parties")
             states = _taken_apart(arrays)
             if meta.get("ratings") != self.ratings_print or not states.keys() <= parties.keys():
                 raise CheckpointError(
                     "the ratings are not those that training began with, and it is going on. Start "
-                    "the site with those, or without --ratings; new ones can come after its end"
+                    "the site with those, or without --ratings; new ones can come after its end. "
+                    "Users can be taken out at any time: give the same ratings without theirs"
                 )
             for name, state in states.items():
                 parties[name].restore(state)
-                n_restored += 1
-        return n_restored
+                restored.append(name)
+        return restored
 
     # After training
 

@@ -17,6 +17,9 @@ from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 from fedmmf.scale import RatingScale
 
+MAX_NUMBER = 2.0**100  # largest entry of rows and factors: 2^27 such rows add up in float32
+MAX_TOTAL = 2.0**900  # largest total of a user, in float64
+
 
 @dataclass(frozen=True)
 class Form:
@@ -132,10 +135,20 @@ class PartyHalf(Protocol):
     user_factors: Array  # (n_own,)
 
     def update(self, own: Own, reading: Any, t: int) -> tuple[Array, Array]:
-        """Take part in round t; return (rows, totals)."""
+        """Take part in round t; return (rows, totals).
+
+        Raises:
+            OverflowError: the user's numbers do not pass `require_small`, or its linear system has
+                no solution; p_u stays.
+            WireError: the round is refused for what is public.
+        """
 
     def settle(self, own: Own, reading: Any) -> None:
-        """Find p_u for finished item factors, without a round."""
+        """Find p_u for finished item factors, without a round.
+
+        Raises:
+            OverflowError: as `update`; p_u stays.
+        """
 
     def state(self) -> dict[str, Array]:
         """Everything that changes from round to round; copies."""
@@ -241,6 +254,16 @@ def require_published(holds: bool, rule: str) -> None:
     """Refuse a publication that breaks a rule of its solver."""
     if not holds:
         raise WireError(f"the server's numbers are out of range: {rule}")
+
+
+def require_small(arrays: Sequence[Array], most: float) -> None:
+    """Raise `OverflowError` unless all numbers of a user are finite and at most `most`.
+
+    What one user adds is decided by that user's numbers alone, so an overflow is the user's own:
+    it must change nothing of what its party says about others.
+    """
+    if not all(bool((np.abs(array) <= most).all()) for array in arrays):  # NaN is not
+        raise OverflowError("a user's numbers are too large to be added")
 
 
 def added(parts: Sequence[ItemSums]) -> ItemSums:

@@ -14,6 +14,8 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.scale import RatingScale
 from fedmmf.solvers.contract import (
+    MAX_NUMBER,
+    MAX_TOTAL,
     Bounds,
     Form,
     Ground,
@@ -21,6 +23,7 @@ from fedmmf.solvers.contract import (
     Own,
     Public,
     require_published,
+    require_small,
     unrated,
 )
 
@@ -194,14 +197,22 @@ def settled_factors(masked_ratings: Array, q: Array, plan: SgdPlan, users: AllUs
 
     p = argmin sum (r - q.p)^2 + sum_f w_f (p_f - p0_f)^2, with p0 the mean of all users, and
     p_u0 = 1 where there are biases. (k,)
+
+    Raises:
+        OverflowError: there is no such p, or its numbers are too large.
     """
     q = q.astype(np.float64)
     prior, weight = np.array(users.mean, np.float64), np.array(users.weight, np.float64)
     if plan.biases:
         prior[0], weight[0] = 1.0, 1e9
     normal = q.T @ q + np.diag(weight)
-    moved = np.linalg.solve(normal, q.T @ (masked_ratings - q @ prior))
-    return np.asarray(prior + moved, np.float32)
+    try:
+        moved = np.linalg.solve(normal, q.T @ (masked_ratings - q @ prior))
+    except np.linalg.LinAlgError as error:
+        raise OverflowError("a user's linear system has no solution") from error
+    found = np.asarray(prior + moved, np.float32)
+    require_small([found], MAX_NUMBER)
+    return found
 
 
 class SgdParty:
@@ -224,8 +235,13 @@ class SgdParty:
         q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
         if len(own.items) == 0:
             return np.zeros_like(q), np.zeros(1 + 2 * len(self._p.value))
-        rows = party_update(own.masked_ratings, q, self._p, plan, t)
-        return rows, AllUsers.totals_of(self._p.value)
+        moved = Factors.from_state(vars(self._p))
+        rows = party_update(own.masked_ratings, q, moved, plan, t)
+        totals = AllUsers.totals_of(moved.value)
+        require_small([rows, moved.value, moved.first, moved.second], MAX_NUMBER)
+        require_small([totals], MAX_TOTAL)
+        self._p = moved
+        return rows, totals
 
     def settle(self, own: Own, reading: Public) -> None:
         """Find p_u for finished item factors."""

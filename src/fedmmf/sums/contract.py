@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.errors import WireError
 from fedmmf.population import MOST_COLUMNS, TOTAL_BOUND, Population, n_totals
-from fedmmf.scale import RatingScale
-from fedmmf.solvers.contract import Bounds, Form, ItemSums, Solver
+from fedmmf.solvers.contract import Bounds, Form, Solver
 from fedmmf.wire import Catalogue, Layout, Round, Survey
 from fedmmf.wire.messages import Expected
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedmmf.sums.simulated import Group, Simulated
 
 CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that sums withstand
+_SPARE = 100  # rounds, besides as many again as were asked for, that lost ones are made again with
 HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
 Work = Survey | Round
 """What is summed: a publication."""
@@ -33,16 +34,19 @@ class Census:
     population: Population  # what users have in common
 
     @classmethod
-    def of(cls, sums: ItemSums, scale: RatingScale, features: Array) -> "Census":
-        """Read a survey's sums; features are those of what users have in common. (n_items, d)."""
-        found = Population.of_totals(sums.totals, sums.n_raters, features, scale)
-        return cls(sums.n_raters, found)
-
-    @classmethod
     def unknown(cls, catalogue: Catalogue) -> "Census":
         """Where nobody may ask."""
         nobody = np.zeros(catalogue.n_items, np.int64)
         return cls(nobody, Population.unknown(catalogue.scale))
+
+
+def last_number(settings: Any) -> int:
+    """The highest number that a round may have: each attempt takes one, and numbers only go up.
+
+    With a privacy budget there is nothing to spare: an attempt costs what a round costs.
+    """
+    wanted = int(settings.max_rounds)
+    return wanted if settings.aggregation == "dp" else 2 * wanted + _SPARE
 
 
 def lost_share(batch: int) -> float:
@@ -60,17 +64,54 @@ def columns_of(settings: Any, n_features: int) -> int:
     return 1 + n_features if is_told and n_features < MOST_COLUMNS else 1
 
 
-def survey_sizes(n_catalogue: int, n_columns: int, layout: Layout | None = None) -> Expected:
-    """Sizes of the answers to a survey: of all items at first, of those that are summed later."""
-    size = n_totals(n_columns)
+def survey_sizes(n_catalogue: int, n_rows: int, n_columns: int = 0) -> Expected:
+    """Sizes of the answers to a survey.
+
+    Args:
+        n_catalogue: all items.
+        n_rows: all items where raters are counted, those of the layout where ratings are summed.
+        n_columns: of moments, which have no rows; 0: there are no totals.
+    """
+    size = n_totals(n_columns) if n_columns else 0
     form = Form(rank=1, width=1, published=1, n_parameters=0, n_totals=size)
-    n_items = n_catalogue if layout is None else len(layout.items)
-    return Expected(n_catalogue, n_items, form, size)
+    return Expected(n_catalogue, n_rows, form, size)
 
 
 def round_sizes(n_catalogue: int, layout: Layout, form: Form) -> Expected:
     """Sizes of what is published in a round, and of the answers to it."""
     return Expected(n_catalogue, len(layout.items), form, HELD_OUT_TOTALS + form.n_totals)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What both sides know of the sizes of a run, to tell those of any sum in it."""
+
+    n_catalogue: int
+    columns: int  # of what users have in common
+    form: Form  # of the solver
+
+    def known(self, layout: Layout | None) -> Expected:
+        """What publications are checked against."""
+        if layout is None:
+            return survey_sizes(self.n_catalogue, self.n_catalogue)
+        return round_sizes(self.n_catalogue, layout, self.form)
+
+    def of(self, asks: str, layout: Layout | None) -> Expected:
+        """Of the answers where counts, moments, ratings or updates are summed."""
+        if asks == "counts":
+            return survey_sizes(self.n_catalogue, self.n_catalogue)
+        if asks == "moments":
+            return survey_sizes(self.n_catalogue, 0, self.columns)
+        if layout is None:
+            raise WireError(f"a sum of {asks} needs a layout first; none was adopted")
+        if asks == "ratings":
+            return survey_sizes(self.n_catalogue, len(layout.items))
+        return round_sizes(self.n_catalogue, layout, self.form)
+
+
+def asked_by(work: Work) -> str:
+    """What a publication asks for: counts, moments or ratings, or updates."""
+    return work.asks if isinstance(work, Survey) else "updates"
 
 
 def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:

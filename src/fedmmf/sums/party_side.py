@@ -84,12 +84,27 @@ class Permissions(Protocol):
         """The fewest parties that it is summed with or not at all."""
 
     @property
+    def max_parties(self) -> int | None:
+        """The most parties that all sites together bring; None: any number."""
+
+    @property
+    def corrupt(self) -> int:
+        """Parties that corrupt sites may bring, where that is more than 5 % of a sum."""
+
+    @property
     def takes_thin_sums(self) -> bool:
         """Whether it takes part in sums over no more users than there are factors."""
 
     @property
     def noise(self) -> Any:
         """A `Noise`, or None."""
+
+
+class RunTerms(Protocol):
+    """What a party's charter says of a run; `party.expectation.Expectation`."""
+
+    def check_users(self, n_parties: int, n_users: int) -> None:
+        """Raise `WireError` where so many parties have another number of users."""
 
 
 class PartyDesk(Protocol):
@@ -102,7 +117,7 @@ class PartyDesk(Protocol):
     layout: Layout | None  # what is summed, once it is adopted
     n_users: int
     mates: tuple[bytes, ...]  # identities of its batch, in this run and in all before
-    surveyed: set[tuple[bool, frozenset[bytes]]]  # with ratings? among whom? in all runs
+    surveyed: set[tuple[str, frozenset[bytes]]]  # what was asked, among whom; in all runs
 
     @property
     def in_clear(self) -> bool:
@@ -111,6 +126,10 @@ class PartyDesk(Protocol):
     @property
     def policy(self) -> Permissions:
         """What its owner allows."""
+
+    @property
+    def expectation(self) -> RunTerms:
+        """What its charter says of the run."""
 
     def work(self, name: bytes) -> Work:
         """What is summed, read and checked once; where it is not held, the party asks for it."""

@@ -1,6 +1,6 @@
 """The server's side of a way to sum, and what the server lends to it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -8,9 +8,10 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, WireError
+from fedmmf.population import CommonItems, Population
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Form, ItemSums, Solver
-from fedmmf.sums.contract import Census, Work, round_sizes, survey_sizes
+from fedmmf.sums.contract import Census, Shapes, Work, asked_by
 from fedmmf.wire import (
     Adopt,
     Adopted,
@@ -55,8 +56,17 @@ class Asking(Protocol):
     def refused(self) -> Mapping[str, str]:
         """Why the latest answer of a party was of no use, where one was not."""
 
+    @property
+    def accused(self) -> Mapping[str, int]:
+        """Whom a party's latest answer blames, by number, where it was a refusal that blames."""
+
     def refuse(self, name: str, reason: str) -> None:
         """Note why a party's answer is of no use."""
+
+
+def its_own_site(party: str) -> str:
+    """Return the site of a party where every party is a site of its own."""
+    return party
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +78,8 @@ class ServerDesk:
     invitation: Invitation
     settings: Any
     seen: Array  # what masks see of the items; public (n_items, d)
+    site_of: Callable[[str], str] = its_own_site  # who answers for a party: one owner, one voice
+    corrupt: int = 0  # parties of corrupt sites, where sites bring many
 
     @property
     def solver(self) -> Solver:
@@ -84,6 +96,11 @@ class ServerDesk:
         """How many users are behind those who joined."""
         return sum(joined.n_users for joined in self.roster.joined.values())
 
+    @property
+    def shapes(self) -> Shapes:
+        """Sizes of what is summed."""
+        return Shapes(self.catalogue.n_items, self.invitation.columns, self.form)
+
 
 class ServerSide:
     """The server's side of a way to sum, for one run."""
@@ -91,6 +108,7 @@ class ServerSide:
     def __init__(self, desk: ServerDesk) -> None:
         self.desk = desk
         self.survivors: Sequence[str] = ()  # whose updates are in the last sum
+        self.counted: Sequence[str] = ()  # whose raters the survey has counted
         self.layout: Layout | None = None  # what is summed, once that is known
         self.n_raters: Array | None = None  # (n_catalogue,) of the survey
         self.summed_with: Sequence[str] = ()  # whom its fixed point had room for, theirs among them
@@ -115,20 +133,34 @@ class ServerSide:
             self.n_raters = state["n_raters"]
 
     def prepare(self) -> None:
-        """Whatever comes before round 1: a survey, and what follows from it."""
+        """Whatever comes before round 1: surveys, and what follows from them."""
         census = self.census()
         items = self.summed_items(census.n_raters)
         if len(items) == 0:
-            raise DataError("no item has enough raters to be summed; lower min_raters")
+            raise DataError(
+                "no item has enough raters to be summed: more people have to take part, or to have "
+                "rated the same items"
+            )
         line, pull = census.population.line, census.population.pull
         self.n_raters, self.layout = census.n_raters, Layout(items, line, pull)
         self.adopt()
 
     def census(self) -> Census:
-        """Ask everybody what they rated, and what users have in common."""
-        found = self.sum("survey", Survey(with_ratings=False))
+        """Count raters; then sum what users have in common, over the items of the layout alone."""
+        n_raters = self.survey(Survey(with_ratings=False)).n_raters
+        self.counted = self.survivors
+        items = self.summed_items(n_raters)
+        if len(items) == 0:
+            return Census(n_raters, Population.unknown(self.desk.catalogue.scale))
+        totals = self.survey(Survey(with_ratings=False, items=items)).totals
         features = self.desk.seen[:, : self.desk.invitation.columns - 1]
-        return Census.of(found, self.desk.catalogue.scale, features)
+        common = CommonItems.of(items, features, self.desk.settings.min_raters)
+        about = (n_raters[common.items], common.features, self.desk.catalogue.scale)
+        return Census(n_raters, Population.of_totals(totals, *about))
+
+    def survey(self, work: Survey) -> ItemSums:
+        """Add up what everybody says to a survey."""
+        return self.sum("survey", work)
 
     def summed_items(self, n_raters: Array) -> Array:
         """Which items are summed from now on; all, where sums are in the clear. (n,) int32."""
@@ -152,11 +184,7 @@ class ServerSide:
 
     def expected(self, work: Work) -> Expected:
         """Sizes of the answers to a publication."""
-        n_items = self.desk.catalogue.n_items
-        if isinstance(work, Survey):
-            layout = self.require_layout() if work.with_ratings else None
-            return survey_sizes(n_items, self.desk.invitation.columns, layout)
-        return round_sizes(n_items, self.require_layout(), self.desk.form)
+        return self.desk.shapes.of(asked_by(work), self.layout)
 
     def known_raters(self) -> Array:
         """Of the items that are summed. (n_items,)."""

@@ -4,43 +4,101 @@ A publication that several of them are to have is in a bundle once. A bundle is:
 publications (uint32) and each after its length (uint32); the number of entries (uint32) and, for
 each, the party's name after its length (uint16), which publication comes before its message (uint32
 from 1; 0: none), and the message after its length (uint32). All numbers are little-endian.
+
+Whoever sends a bundle decides what is in it, so reading one takes no more memory than it has
+itself: entries that share a publication share its bytes, and a parcel is put together only when it
+is asked for. An answer has no publications, and names only parties that were asked.
 """
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fedmmf.errors import WireError
 from fedmmf.wire import split_parcel
 
 _NUMBER, _SHORT = struct.Struct("<I"), struct.Struct("<H")
 MOST_ENTRIES = 1024
+_SHOWN = 60  # characters of a name that an error repeats
 
 
-def pack(messages: Mapping[str, bytes]) -> bytes:
-    """A bundle of parcels, by party."""
+def pack(messages: Mapping[str, bytes], names: Iterable[str] | None = None) -> bytes:
+    """Return a bundle of parcels.
+
+    Args:
+        messages: by party; each is read once and not kept, as it may be made when it is read.
+        names: whose parcels to pack; None: everybody's.
+    """
     places: dict[bytes, int] = {}  # of each publication, from 1
     entries = []
-    for name in messages:
+    for name in messages if names is None else names:
         published, frame = split_parcel(messages[name])
         place = places.setdefault(published[0], len(places) + 1) if published else 0
         entries.append(_entry(name, place, frame))
     return b"".join((_counted(map(_sized, places)), _counted(entries)))
 
 
-def unpack(data: bytes) -> dict[str, bytes]:
-    """What `pack` was given; `WireError` where it is anything else."""
+def unpack(data: bytes) -> Mapping[str, bytes]:
+    """Return what `pack` was given; a parcel is put together each time that it is read.
+
+    Raises:
+        WireError: it is anything else.
+    """
     reader = _Reader(data)
-    publications = [b"", *(reader.sized(_NUMBER) for _ in range(reader.count()))]
-    messages: dict[str, bytes] = {}
+    return _Parcels(_entries(reader, reader.publications()))
+
+
+def unpack_answers(data: bytes, asked: Collection[str]) -> dict[str, bytes]:
+    """Return the answers of parties that were asked.
+
+    Raises:
+        WireError: it is no bundle, brings a publication, or names somebody who was not asked.
+    """
+    reader = _Reader(data)
+    if n_publications := reader.number(_NUMBER):
+        raise WireError(f"malformed answer: it may bring no publications; got {n_publications}")
+    entries = _entries(reader, [memoryview(b"")], asked)
+    return {name: bytes(frame) for name, (_, frame) in entries.items()}
+
+
+_Entries = dict[str, tuple[memoryview, memoryview]]
+"""By party: what is published before its message, and the message; parts of the bundle itself."""
+
+
+def _entries(
+    reader: "_Reader", publications: list[memoryview], asked: Collection[str] | None = None
+) -> _Entries:
+    """Read the entries of a bundle up to its end; None: anybody may be named."""
+    entries: _Entries = {}
     for _ in range(reader.count()):
-        name = _text(reader.sized(_SHORT))
-        place = reader.number(_NUMBER)
-        if name in messages or place >= len(publications):
+        name, place = _text(reader.sized(_SHORT)), reader.number(_NUMBER)
+        if asked is not None and name not in asked:
+            raise WireError(f"malformed answer: {shown(name)} was not asked")
+        if name in entries or place >= len(publications):
             raise WireError("malformed bundle: a party twice, or a publication that is not there")
-        messages[name] = publications[place] + reader.sized(_NUMBER)
-    if reader.at != len(data):
-        raise WireError(f"malformed bundle: {len(data) - reader.at} bytes too many")
-    return messages
+        entries[name] = publications[place], reader.sized(_NUMBER)
+    reader.end()
+    return entries
+
+
+def shown(name: str) -> str:
+    """Return the beginning of a name that somebody else chose, fit for a log."""
+    return repr(name[:_SHOWN]) + ("..." if len(name) > _SHOWN else "")
+
+
+class _Parcels(Mapping[str, bytes]):
+    """Parcels by party, each put together when it is read."""
+
+    def __init__(self, entries: _Entries) -> None:
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> bytes:
+        return b"".join(self._entries[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 def _entry(name: str, place: int, frame: bytes) -> bytes:
@@ -57,18 +115,18 @@ def _counted(parts: Iterable[bytes]) -> bytes:
     return b"".join((_NUMBER.pack(len(listed)), *listed))
 
 
-def _text(data: bytes) -> str:
+def _text(data: memoryview) -> str:
     try:
-        return data.decode()
+        return bytes(data).decode()
     except UnicodeDecodeError:
         raise WireError("malformed bundle: a name is not UTF-8") from None
 
 
 class _Reader:
-    """Takes numbers and bytes from the front."""
+    """Takes numbers and bytes from the front, without copying them."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self.at = data, 0
+        self._data, self._at = memoryview(data), 0
 
     def number(self, form: struct.Struct) -> int:
         (value,) = form.unpack(self._take(form.size))
@@ -80,11 +138,18 @@ class _Reader:
             raise WireError(f"malformed bundle: it may have {MOST_ENTRIES} entries; got {n}")
         return n
 
-    def sized(self, form: struct.Struct) -> bytes:
+    def publications(self) -> list[memoryview]:
+        return [memoryview(b""), *(self.sized(_NUMBER) for _ in range(self.count()))]
+
+    def sized(self, form: struct.Struct) -> memoryview:
         return self._take(self.number(form))
 
-    def _take(self, n: int) -> bytes:
-        if n > len(self._data) - self.at:
+    def end(self) -> None:
+        if left := len(self._data) - self._at:
+            raise WireError(f"malformed bundle: {left} bytes too many")
+
+    def _take(self, n: int) -> memoryview:
+        if n > len(self._data) - self._at:
             raise WireError(f"malformed bundle: {n} more bytes are due")
-        self.at += n
-        return bytes(self._data[self.at - n : self.at])
+        self._at += n
+        return self._data[self._at - n : self._at]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+MAX_MESSAGE_BYTES = 256 << 20  # NVFlare would take two gigabytes from anybody it knows
+
 
 class Answers(Protocol):
     """Something that answers bytes with bytes; a party."""

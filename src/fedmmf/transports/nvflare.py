@@ -7,6 +7,7 @@ which it claims is the one in its certificate.
 
 import logging
 from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
 
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell, TargetMessage
 from nvflare.fuel.f3.cellnet.defs import (
@@ -23,11 +24,10 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 
 from fedmmf.errors import FedMMFError
-from fedmmf.transports.contract import Credentials
+from fedmmf.transports.contract import MAX_MESSAGE_BYTES, Credentials
 from fedmmf.transports.nvflare_door import let_nobody_block_it
 
 SERVER = "server"  # what NVFlare calls the cell that others connect to
-MOST_BYTES = 256 << 20  # of one message; NVFlare would take two gigabytes from anybody it knows
 _CHANNEL = "fedmmf"
 _RAW = (None, Encoding.BYTES, Encoding.NONE)  # payloads that nobody decodes
 _log = logging.getLogger(__name__)
@@ -39,6 +39,9 @@ Answer = Callable[[str, bytes], bytes]
 class CellLink:
     """One machine's place in the network.
 
+    Attributes:
+        door: what the server's listener says to those who knock, and whom it tells of refusals.
+
     Args:
         name: what it is called; `SERVER`, or a site's name as in its certificate.
         url: where the server listens.
@@ -47,8 +50,8 @@ class CellLink:
     """
 
     def __init__(self, name: str, url: str, credentials: Credentials, server_name: str) -> None:
-        socket_conn.MAX_FRAME_SIZE = MOST_BYTES
-        let_nobody_block_it()
+        socket_conn.MAX_FRAME_SIZE = MAX_MESSAGE_BYTES
+        self.door = let_nobody_block_it(urlsplit(url).netloc if name == SERVER else "")
         kinds = (
             (DriverParams.SERVER_CERT, DriverParams.SERVER_KEY)
             if name == SERVER
@@ -115,5 +118,6 @@ class CellLink:
         return bool(self._cell.is_cell_connected(name))
 
     def close(self) -> None:
-        """Leave the network."""
+        """Leave the network; a process may join it again under the same name."""
         self._cell.stop()
+        CoreCell.ALL_CELLS.pop(self._name, None)

@@ -23,13 +23,14 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 
-MAGIC, VERSION = b"FMMF", 3
+MAGIC, VERSION = b"FMMF", 4
 NAME_BYTES = 32
 NO_NAME = bytes(NAME_BYTES)
 _HEADER = struct.Struct("<4sBBI")
 _COUNT = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size
 MOST_TEXT = 4096  # bytes of a text
+MOST_KEYS = 1 << 17  # of a cohort; as objects they take three times their bytes
 MOST_COLUMNS = 1 << 22  # of rows; moments of the largest rank have half as many
 
 
@@ -185,8 +186,9 @@ def _write_names(names: tuple[bytes, ...]) -> bytes:
 
 
 def _read_names(reader: Reader) -> tuple[bytes, ...]:
-    data = bytes(reader.take(NAME_BYTES * reader.count(NAME_BYTES)))
-    return tuple(data[at : at + NAME_BYTES] for at in range(0, len(data), NAME_BYTES))
+    n = reader.count(NAME_BYTES)
+    require(n <= MOST_KEYS, f"there are {MOST_KEYS} keys at most; got {n}")
+    return tuple(bytes(reader.take(NAME_BYTES)) for _ in range(n))
 
 
 def fixed(size: int) -> Field:
@@ -217,7 +219,7 @@ REALS = _array("<f8", "uint32 count, then float64 each, finite")
 SINGLES = _array("<f4", "uint32 count, then float32 each, finite")
 ROWS = Field("uint32 rows, uint32 columns, then float32 each, finite", _write_rows, _read_rows)
 NAME = fixed(NAME_BYTES)
-KEYS = Field("uint32 count, then 32 bytes each", _write_names, _read_names)
+KEYS = Field(f"uint32 count up to {MOST_KEYS}, then 32 bytes each", _write_names, _read_names)
 
 _MessageType = TypeVar("_MessageType", bound="Message")
 

@@ -5,7 +5,7 @@ makes of an `Update`. In the clear an update gives the masked ratings away: the 
 after two rounds (docs/errata.md, 23), those of `vb` as well.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from fedmmf.wire.frames import (
 from fedmmf.wire.kinds import Kind
 
 RUN_BYTES = 16
+NO_PARTY = 0xFFFFFFFF  # what a refusal that blames nobody has for the number of a party
 MOST_WORDS = 1000  # characters of a reason that are worth keeping
 MOST_FACTORS = 2048
 
@@ -81,10 +82,14 @@ class Joined(Message):
 
 @dataclass(frozen=True)
 class Refused(Message):
-    """Party to server: it does not do what was asked, and why; its state is as before."""
+    """Party to server: it does not do what was asked, and why; its state is as before.
+
+    One refusal blames one party at most. The reason is for people and is never searched for names.
+    """
 
     kind: ClassVar[int] = Kind.REFUSED
     reason: Annotated[str, TEXT]
+    blamed: Annotated[int, WHOLE] = NO_PARTY  # by its number in the sums at hand; 2^32 - 1: nobody
 
     def check(self, known: Any) -> None:
         """Short enough for a log."""
@@ -99,16 +104,33 @@ class Wanted(Message):
     name: Annotated[bytes, NAME]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Survey(Message):
-    """Published first: add up who rated what, or how.
+    """Published before the first round: count raters, or add up ratings.
 
-    Without ratings, the rows are ones, and the totals are those of `population`: what users have in
-    common, with as many columns as the invitation says.
+    Three things are asked for, in this order. *Counts*: the rows are ones, of the whole catalogue.
+    *Moments*: no rows, and the totals of `population`, what users have in common, over some items;
+    these are the items of the layout that follows. *Ratings*: the rows are the ratings of the
+    layout's items.
     """
 
     kind: ClassVar[int] = Kind.SURVEY
     with_ratings: Annotated[bool, SWITCH]
+    items: Annotated[Array, ITEMS] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    @property
+    def asks(self) -> str:
+        """Counts, moments or ratings."""
+        if self.with_ratings:
+            return "ratings"
+        return "moments" if len(self.items) else "counts"
+
+    def check(self, known: "Expected | None") -> None:
+        """Items of the catalogue, and only where moments are asked for."""
+        is_one = len(self.items) == 0 or not self.with_ratings
+        require(is_one, "a survey of ratings is of the layout's items; it names none")
+        if known is not None:
+            require_items(self.items, known.n_catalogue)
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,7 +112,7 @@ class HalvesCrowd:
         found = [crowd.update(public, t) for crowd in self._crowds]
         rows = [a + b for a, b in zip(found[0].rows, found[1].rows, strict=True)]
         totals = [a + b for a, b in zip(found[0].totals, found[1].totals, strict=True)]
-        return CrowdUpdate(rows, totals)
+        return CrowdUpdate(rows, totals, sum(part.n_overflowed for part in found))
 
     def settle(self, public, users):
         for crowd, part in zip(self._crowds, self._parts, strict=True):

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 
 SERVER = 4294967295
+MIN_RATERS = 2  # by the charter of the conversations
 PRIME = 2**256 + 297
 X25519 = bytes.fromhex("302e020100300506032b656e04220420")
 ED25519 = bytes.fromhex("302e020100300506032b657004220420")
@@ -30,13 +31,13 @@ ED25519 = bytes.fromhex("302e020100300506032b657004220420")
 
 
 def frame(kind, body=b""):
-    return b"FMMF" + bytes([3, kind]) + u32(len(body)) + body
+    return b"FMMF" + bytes([4, kind]) + u32(len(body)) + body
 
 
 def frames(data):
     while data:
         end = 10 + struct.unpack_from("<I", data, 6)[0]
-        assert data[:5] == b"FMMF\x03"
+        assert data[:5] == b"FMMF\x04"
         yield data[:end]
         data = data[end:]
 
@@ -235,8 +236,10 @@ class Setup:
         vars(self).update(zip(names, body.numbers("I", 5), strict=True))
         self.left_out, self.identities = body.many("i"), body.counted(32)
         self.degree, self.threshold = graph_of(self.n, self.batch, bool(self.identities))
-        self.n_items, self.digits = sizes[self.layout], Digits(self.n_users)
-        width, n_totals = (1, 8) if self.for_survey else (rank, 2 + 1 + 2 * rank)
+        self.digits, self.is_of_moments = Digits(self.n_users), self.layout not in sizes
+        assert self.for_survey or not self.is_of_moments
+        self.n_items = 0 if self.is_of_moments else sizes[self.layout]
+        width, n_totals = (1, 7 * self.is_of_moments) if self.for_survey else (rank, 3 + 2 * rank)
         self.length = self.n_items * width + n_totals * self.digits.count
         self.peers = neighbours(self.n, self.degree, self.seed, self.party)
 
@@ -459,31 +462,40 @@ class PageParty:
 
     def vector(self, publication):
         n_users, given, is_survey = self.setup.n_users, Body(publication[10:]), False
-        bounds, items = self.bounds, self.layout if self.setup.layout in self.published else ()
+        items = self.layout if self.setup.layout in self.sizes and any(self.setup.layout) else None
+        items, bounds = range(self.n_items) if items is None else items, self.bounds
         if publication[5] == SURVEY:
             is_survey, bounds = True, (1.0, 65536.0)
-            found, totals = self.describe(given.one("B"))
+            found, totals = self.describe(given.one("B"), given.many("i"))
+            items = () if self.setup.is_of_moments else items
         else:
             found, totals = self.update(given)
         rows, of_totals = Fixed(bounds[0], n_users), Fixed(bounds[1], n_users, 2**53)
         nothing, vector = [0.0] * (1 if is_survey else self.rank), []
-        for place, item in enumerate(items or range(self.n_items)):
+        for place, item in enumerate(items):
             is_in = item in found and place not in self.setup.left_out
             vector += map(rows.steps, found[item] if is_in else nothing)
         for total in totals:
             vector += self.setup.digits.split(of_totals.steps(total))
         return vector
 
-    def describe(self, with_ratings):
+    def describe(self, with_ratings, asked):
         low, high = self.scale
         unit = {item: (rating - low) / (high - low) - 0.5 for item, rating in self.ratings.items()}
         if with_ratings:
-            return {item: [single(x)] for item, x in unit.items()}, [0.0] * 8
-        n, a = len(unit), sum(unit.values()) / len(unit)
-        squares = sum(x * x for x in unit.values()) / n
-        v = max(squares - a * a, 0.0) * n / (n - 1) if n > 1 else 0.0
-        levels = [1.0, a, a * a, v, v / n] if n > 1 else [0.0] * 5
-        return {item: [1.0] for item in self.ratings}, [1.0, a, *levels, n * a]
+            return {item: [single(x)] for item, x in unit.items()}, []
+        if not asked:
+            return {item: [1.0] for item in self.ratings}, []
+        return {}, self.moments([unit[item] for item in asked if item in unit], len(asked))
+
+    def moments(self, unit, n_asked):
+        """Of one column: items are common unless there are too few of them."""
+        largest_group = max(MIN_RATERS - 1, 1)
+        if not unit or largest_group > 0.9 * n_asked:
+            return [0.0] * 7
+        n, a = len(unit), sum(unit) / len(unit)
+        v = max(sum(x * x for x in unit) / n - a * a, 0.0) * n / (n - 1) if n > 1 else 0.0
+        return [1.0, a, a * a, *([1.0, v, v / n] if n > 1 else [0.0] * 3), n * a]
 
     def update(self, round_):
         round_.take(4 + 4 + 1 + 4)

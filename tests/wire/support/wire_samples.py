@@ -111,7 +111,7 @@ STRATEGIES = {
         minimum=WHOLE,
     ),
     wire.Joined: st.builds(wire.Joined, USERS, st.just(b"") | NAME),
-    wire.Refused: st.builds(wire.Refused, st.text(max_size=1000)),
+    wire.Refused: st.builds(wire.Refused, st.text(max_size=1000), WHOLE),
     wire.Wanted: st.builds(wire.Wanted, NAME),
     wire.Survey: st.builds(wire.Survey, SWITCH),
     wire.Round: rounds(),

@@ -23,7 +23,7 @@ from wire_samples import to_json
 from fedmmf import wire
 from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskPlan
-from fedmmf.party import Party, PartyData, Policy
+from fedmmf.party import Expectation, Party, PartyData, Policy
 from fedmmf.scale import RatingScale
 from fedmmf.secagg import SessionClient, public_identity
 from fedmmf.server.roster import Roster
@@ -89,7 +89,7 @@ def messages():
         wire.Joined(1, b""),
         wire.Joined(250, words("identity", 32)),
         wire.Refused("this party rates 1 to 5, not 1 to 10: 5 ≥ r ≥ 1"),
-        wire.Refused(""),
+        wire.Refused("", 3),
         wire.Wanted(words("name", 32)),
         wire.Survey(False),
         wire.Survey(True),
@@ -256,6 +256,9 @@ FACTORS = [
 ]
 
 
+MIN_RATERS = 2
+
+
 def conversation(names, *, signed, lost):
     """What one party is sent and answers, and what it draws; `lost` misses round 1."""
     streams = {number: Stream(f"party {number}") for number in range(len(names))}
@@ -320,7 +323,11 @@ def party_of(name, names, *, signed):
     if signed:
         trusted = frozenset(public_identity(identity_of(other)) for other in names)
         policy = replace(policy, identity=identity_of(name), trusted=trusted)
-    return Party(data, MaskPlan("none"), policy)
+    agreed = invitation(catalogue, "secure")
+    fields = ("solver", "variant", "rank", "rounds", "sums", "columns", "minimum")
+    known = {name: getattr(agreed, name) for name in fields}
+    expected = Expectation(**known, min_raters=MIN_RATERS, users_per_party=1)
+    return Party(data, MaskPlan("none"), policy, expected)
 
 
 def identity_of(name):
@@ -328,7 +335,7 @@ def identity_of(name):
 
 
 def desk_of(roster, *, signed):
-    settings = SimpleNamespace(signed=signed, min_raters=2, batch=1, smallest_cohort=3)
+    settings = SimpleNamespace(signed=signed, min_raters=MIN_RATERS, batch=1, smallest_cohort=3)
     catalogue = catalogue_of(ITEMS)
     return ServerDesk(
         roster, catalogue, invitation(catalogue, "secure"), settings, np.zeros((4, 0))

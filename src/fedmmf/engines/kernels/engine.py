@@ -17,7 +17,13 @@ _CROWDS: dict[str, Callable[[CrowdInput], Crowd]] = {"sgd": SgdCrowd, "vb": VbCr
 _ONE_COHORT = ("vb",)  # kernels for one way to sum, without a clip, which their solvers never have
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+# Not all of fastmath: scores of hostile factors need not be finite, and are looked at.
+@numba.njit(
+    cache=True,
+    nogil=True,
+    fastmath={"reassoc", "contract", "arcp", "nsz", "afn"},
+    error_model="numpy",
+)
 def _pair_pass(
     begin: int, end: int, users: Array, items: Array, p: Array, q: Array, out: Array
 ) -> None:

@@ -7,24 +7,36 @@ threads.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numba
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, require_finite
+from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, limit_in_float32
 from fedmmf.engines.kernels import threads
-from fedmmf.engines.kernels.orders import Raters, orders_of
+from fedmmf.engines.kernels.orders import Raters, RatingOrders, orders_of
 from fedmmf.solvers import sgd
-from fedmmf.solvers.contract import Public
+from fedmmf.solvers.contract import MAX_NUMBER, Public
+
+_FLOAT32 = 2.0**126  # below the largest float32, with a bit to spare for a sum of two
+_TAME = 1.0 - 2.0**-20  # of a bound, which float32 then rounds to no more than the bound
 
 _jit = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+# The same but for the leave to take all numbers for finite: it is asked whether they are.
+_checking_jit = numba.njit(
+    cache=True,
+    nogil=True,
+    fastmath={"reassoc", "contract", "arcp", "nsz", "afn"},
+    error_model="numpy",
+)
 # Where lengths are bounded, which privacy rests on, every step is rounded as IEEE 754 has it.
 _strict_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
-@_jit
+@_checking_jit
 def _dot(a: Array, b: Array) -> Any:
     total = np.float32(0)
     for f in range(len(a)):
@@ -32,7 +44,7 @@ def _dot(a: Array, b: Array) -> Any:
     return total
 
 
-@_jit
+@_checking_jit
 def _party_gradient(items: Array, masked: Array, q: Array, pu: Array, pull: Array) -> Array:
     """Sum of lambda (p - p0) - e q over one party's ratings; `pull` is the first part. (k,)."""
     gradient = pull
@@ -44,7 +56,7 @@ def _party_gradient(items: Array, masked: Array, q: Array, pu: Array, pull: Arra
     return gradient
 
 
-@_jit
+@_checking_jit
 def _descend(pu: Array, first: Array, second: Array, g: Array, n: Any, rule: Any) -> None:
     """`sgd.descend` for one party; `rule` is made by `SgdCrowd._rule`."""
     step, rate, correct_first, correct_second = rule
@@ -60,7 +72,7 @@ def _descend(pu: Array, first: Array, second: Array, g: Array, n: Any, rule: Any
             pu[f] -= rate * (first[f] / correct_first) / scale
 
 
-@_jit
+@_checking_jit
 def _user_pass(
     begin: int,
     end: int,
@@ -72,24 +84,41 @@ def _user_pass(
     first: Array,
     second: Array,
     errors: Array,
+    reaches: Array,
+    cap: float,
     regularization: Any,
     prior: Array,
     is_pinned: Any,
     rule: Any,
 ) -> None:
-    """`sgd.party_update` up to e', for users begin..end."""
+    """`sgd.party_update` up to e', for users begin..end; whose reach is above the cap stays."""
+    k, zero = q.shape[1], np.float32(0)
+    before = np.empty((3, k), np.float32)
     for u in range(begin, end):
         a, b = indptr[u], indptr[u + 1]
         if a == b:
             continue
         pu, n = p[u], np.float32(b - a)
+        for f in range(k):
+            before[0, f], before[1, f], before[2, f] = pu[f], first[u, f], second[u, f]
         pull = n * regularization * (pu - prior)
         gradient = _party_gradient(items[a:b], masked[a:b], q, pu, pull)
         if is_pinned:
             gradient[0] = np.float32(0)
         _descend(pu, first[u], second[u], gradient, n, rule)
+        farthest = largest = doubt = zero
         for j in range(a, b):
-            errors[j] = masked[j] - _dot(q[items[j]], pu)
+            error = masked[j] - _dot(q[items[j]], pu)
+            errors[j] = error
+            farthest = max(farthest, abs(error))
+            doubt += error * zero  # or no number: maxima forget these
+        for f in range(k):
+            largest = max(largest, abs(pu[f]))
+            doubt += pu[f] * zero + first[u, f] * zero + second[u, f] * zero
+        is_small = doubt == 0 and farthest <= MAX_NUMBER and largest <= MAX_NUMBER
+        reaches[u] += np.float64(farthest) * np.float64(largest) if is_small else np.inf
+        if not reaches[u] <= cap:
+            p[u], first[u], second[u] = before[0], before[1], before[2]
 
 
 @_jit
@@ -110,6 +139,9 @@ def _item_pass(
     for i in range(begin, end):
         total = gradients[i]
         n = np.float32(indptr[i + 1] - indptr[i])
+        if n == 0:  # whose factors may be too large to be multiplied
+            total[:] = np.float32(0)
+            continue
         for f in range(k):
             total[f] = n * regularization * q[i, f]
         for j in range(indptr[i], indptr[i + 1]):
@@ -238,9 +270,37 @@ def _clipped_fixed_item_pass(
                 steps[i, f] += np.int64(np.rint(min(max(entry, -limit), limit)))
 
 
-def _largest(values: Array) -> float:
-    """Largest absolute value."""
-    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+def _second_pass(
+    cohort: Cohort, weights: Array | None, *, is_tame: bool
+) -> tuple[Any, tuple[Any, ...]]:
+    """The kernel that sums a cohort's rows, and what it takes besides the ratings."""
+    if not cohort.is_fixed:
+        return (_item_pass, ()) if weights is None else (_clipped_item_pass, (weights,))
+    if weights is None:
+        limit = limit_in_float32(cohort.bound, cohort.scale)
+        return _fixed_item_pass, (limit, np.float32(cohort.scale), is_tame)
+    whole = float(np.rint(cohort.bound * cohort.scale))
+    return _clipped_fixed_item_pass, (weights, whole, float(cohort.scale))
+
+
+class _Pulled:
+    """Item factors and lambda: the part of a row that is public."""
+
+    def __init__(self, q: Array, regularization: Any) -> None:
+        self.q, self.regularization = q, regularization
+        size = max(float(q.max(initial=0.0)), -float(q.min(initial=0.0)))
+        self.largest = float(regularization) * size  # of |lambda q|; may be no number
+
+    def barred(self, orders: RatingOrders, cap: float) -> Array:
+        """Infinite for users who rated an item whose |lambda q| is above the cap. (n_users,)."""
+        reaches = np.zeros(orders.n_users)
+        if self.largest <= cap:  # as in every honest round
+            return reaches
+        pulls = np.abs(self.q).max(axis=1, initial=0.0) * np.float64(self.regularization)
+        is_far = ~(pulls <= cap)  # (n_items,) also where it is no number
+        users = np.repeat(np.arange(orders.n_users), np.diff(orders.by_user))
+        reaches[users[is_far[orders.items]]] = np.inf
+        return reaches
 
 
 class SgdCrowd:
@@ -266,24 +326,57 @@ class SgdCrowd:
         self._p.value[:] = value
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
-        """Both passes of round t; there are no totals."""
-        plan, p, orders = sgd.SgdPlan.of(public), self._p, self._orders
-        weight = np.float32(plan.regularization)
-        q = threads.frozen(public.item_factors, np.float32)
+        """Both passes of round t; the totals are for the mean of all p_u."""
+        with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
+            return self._updated(public, t)
+
+    def _updated(self, public: Public, t: int) -> CrowdUpdate:
+        plan, q = sgd.SgdPlan.of(public), threads.frozen(public.item_factors, np.float32)
+        about = _Pulled(q, np.float32(plan.regularization))
+        reaches = self._move(about, plan, t)
+        is_sound = reaches <= self._cap
+        largest = about.largest + float(reaches.max(initial=0.0, where=is_sound))
+        cohorts = self._cohorts if is_sound.all() else self._without(is_sound)
+        rows = [self._sum(cohort, raters, about, largest) for cohort, raters in cohorts]
+        totals = [self._totals(cohort) for cohort, _ in cohorts]
+        return CrowdUpdate(rows, totals, int(np.count_nonzero(~is_sound)))
+
+    @property
+    def _cap(self) -> float:
+        """Of |lambda q| and of |e' p|: what float32 holds, also in steps of every cohort."""
+        scale = max([1.0, *(cohort.scale for cohort, _ in self._cohorts)])
+        return min(MAX_NUMBER, _FLOAT32 / scale) / 2
+
+    def _move(self, about: "_Pulled", plan: sgd.SgdPlan, t: int) -> Array:
+        """The first pass; how large |e' p| is at most, of each user. (n_users,)."""
+        p, orders = self._p, self._orders
+        reaches = about.barred(orders, self._cap)
         arrays = (
             orders.by_user,
             orders.items,
             self._masked,
-            q,
+            about.q,
             p.value,
             p.first,
             p.second,
             self._errors,
+            reaches,
+            self._cap,
         )
-        rest = (weight, plan.prior(q.shape[1]), bool(plan.biases), self._rule(plan, t))
+        prior = plan.prior(about.q.shape[1])
+        rest = (about.regularization, prior, bool(plan.biases), self._rule(plan, t))
         threads.run(lambda a, b: _user_pass(a, b, *arrays, *rest), orders.user_parts)
-        rows = [self._sum(cohort, raters, q, weight) for cohort, raters in self._cohorts]
-        return CrowdUpdate(rows, [self._totals(cohort) for cohort, _ in self._cohorts])
+        return reaches
+
+    def _without(self, is_sound: Array) -> list[tuple[Cohort, Raters]]:
+        """The cohorts without those who overflowed, as if these were no members."""
+        cohorts = []
+        for cohort, raters in self._cohorts:
+            members = is_sound if cohort.members is None else is_sound & cohort.members
+            cohorts.append(
+                (replace(cohort, members=members), raters.select(is_sound[raters.users]))
+            )
+        return cohorts
 
     def _totals(self, cohort: Cohort) -> Array:
         """Of the users who rated something. (1 + 2 k,)."""
@@ -299,53 +392,26 @@ class SgdCrowd:
         for user in users:
             mine = slice(orders.by_user[user], orders.by_user[user + 1])
             q = public.item_factors[orders.items[mine]]
-            self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan, known)
+            with np.errstate(all="ignore"), suppress(OverflowError):
+                self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan, known)
 
-    def _sum(self, cohort: Cohort, raters: Raters, q: Array, regularization: Any) -> Array:
-        """The second pass, over one cohort. (n_items, k)."""
-        arrays = (raters.by_item, raters.order, raters.users, self._errors, self._p.value, q)
-        if cohort.is_fixed:
-            return self._fixed_sum(cohort, raters, arrays, regularization)
-        gradients = np.empty_like(q)
-        rest: tuple[Any, ...] = (regularization, gradients)
-        kernel: Any = _item_pass
-        if np.isfinite(cohort.clip):
-            weights = self._weights(cohort.clip, q, regularization)
-            kernel, rest = _clipped_item_pass, (regularization, weights, gradients)
-        threads.run(lambda a, b: kernel(a, b, *arrays, *rest), raters.parts)
-        return gradients
+    def _sum(self, cohort: Cohort, raters: Raters, about: "_Pulled", largest: float) -> Array:
+        """The second pass, over one cohort; no entry of a row is above `largest`. (n_items, k)."""
+        users = (raters.by_item, raters.order, raters.users, self._errors, self._p.value)
+        arrays = (*users, about.q, about.regularization)
+        weights = self._weights(cohort.clip, about) if np.isfinite(cohort.clip) else None
+        sums = np.empty(about.q.shape, np.int64 if cohort.is_fixed else np.float32)
+        self._errors.max(initial=0.0)  # in order, so that caches have them when items ask for them
+        kernel, rest = _second_pass(cohort, weights, is_tame=largest < _TAME * cohort.bound)
+        threads.run(lambda a, b: kernel(a, b, *arrays, *rest, sums), raters.parts)
+        return sums
 
-    def _fixed_sum(
-        self, cohort: Cohort, raters: Raters, arrays: tuple[Any, ...], regularization: Any
-    ) -> Array:
-        """The same in whole steps. (n_items, k) int64."""
-        q = arrays[-1]
-        steps = np.empty(q.shape, np.int64)
-        limit, scale = cohort.bound * cohort.scale, cohort.scale
-        is_tame = self._is_tame(cohort, q, regularization)
-        kernel: Any = _fixed_item_pass
-        rest: tuple[Any, ...] = (np.float32(limit), np.float32(scale), is_tame)
-        if np.isfinite(cohort.clip):
-            weights = self._weights(cohort.clip, q, regularization)
-            kernel, rest = _clipped_fixed_item_pass, (weights, float(limit), float(scale))
-        given = (*arrays, regularization, *rest, steps)
-        threads.run(lambda a, b: kernel(a, b, *given), raters.parts)
-        return steps
-
-    def _is_tame(self, cohort: Cohort, q: Array, regularization: Any) -> bool:
-        """Whether no entry of any row can reach the bound."""
-        errors, p = _largest(self._errors), _largest(self._p.value)
-        largest = float(regularization) * _largest(q) + errors * p
-        with np.errstate(over="ignore"):
-            require_finite(np.array(largest * cohort.scale, np.float32))  # as kernels have it
-        return largest < cohort.bound
-
-    def _weights(self, clip: float, q: Array, regularization: Any) -> Array:
+    def _weights(self, clip: float, about: "_Pulled") -> Array:
         """What each user's rows are multiplied by. (n_users,) float64."""
         orders = self._orders
         weights = np.ones(orders.n_users)
-        arrays = (orders.by_user, orders.items, self._errors, self._p.value, q)
-        rest = (regularization, float(clip), weights)
+        arrays = (orders.by_user, orders.items, self._errors, self._p.value, about.q)
+        rest = (about.regularization, float(clip), weights)
         threads.run(lambda a, b: _length_pass(a, b, *arrays, *rest), orders.user_parts)
         return weights
 

@@ -38,6 +38,10 @@ def _pool(size: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(size, thread_name_prefix="fedmmf")
 
 
+# A fork copies the pools without their threads: work given to such a copy would wait for ever.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def for_each(function: Callable[[int, int], Any], parts: list[tuple[int, int]]) -> Iterator[int]:
     """Call function(begin, end) for every part on the threads; yield each size as it ends."""
     if len(parts) == 1:

@@ -14,10 +14,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
+from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, limit_in_float32
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.vb_pass import user_pass
-from fedmmf.errors import WireError
 from fedmmf.solvers.contract import Public
 from fedmmf.solvers.vb.form import VbForm
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
@@ -56,9 +55,10 @@ class VbCrowd:
         is_fixed, n_items = self._cohort.is_fixed, self._given.n_items
         n_parts = threads.n_threads() if is_fixed else FLOAT_PARTS
         sums = _Sums(threads.ranges(self._by_user, n_parts), n_items, self._form)
-        self._pass(public, t, sums, is_ordered=self._form.n_levels > 0 and t > BEGINS_AFTER)
+        is_ordered = self._form.n_levels > 0 and t > BEGINS_AFTER
+        n_overflowed = self._pass(public, t, sums, is_ordered=is_ordered)
         rows = sums.rows.astype(np.int64 if is_fixed else np.float32)
-        return CrowdUpdate([rows], [sums.totals.sum(axis=0)])
+        return CrowdUpdate([rows], [sums.totals.sum(axis=0)], n_overflowed)
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors: the same posterior."""
@@ -69,10 +69,15 @@ class VbCrowd:
             self._pass(public, 0, sums, is_ordered=True)
         is_other = np.ones(len(before), bool)
         is_other[users] = False
-        self._p[is_other] = before[is_other]
+        stays = is_other | ~np.isfinite(self._p).all(axis=1)
+        self._p[stays] = before[stays]
 
-    def _pass(self, public: Public, t: int, sums: "_Sums", *, is_ordered: bool) -> None:
-        """All users, part by part; in round 0 nothing moves but p."""
+    def _pass(self, public: Public, t: int, sums: "_Sums", *, is_ordered: bool) -> int:
+        """All users, part by part; how many overflowed. In round 0 nothing moves but p."""
+        with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
+            return self._passed(public, t, sums, is_ordered=is_ordered)
+
+    def _passed(self, public: Public, t: int, sums: "_Sums", *, is_ordered: bool) -> int:
         cohort, given = self._cohort, self._given
         reading = VbReading.of(self._form, public, given.design)
         if t:
@@ -92,15 +97,14 @@ class VbCrowd:
             threads.frozen(reading.cuts, np.float64),
         )
         kernel: Any = user_pass
-        is_sound: list[bool] = []
+        overflowed: list[int] = []
 
         def run(begin: int, end: int) -> None:
-            is_sound.append(kernel(begin, end, *arguments, *sums.of(begin)))
+            overflowed.append(kernel(begin, end, *arguments, *sums.of(begin)))
 
         with threadpool_limits(limits=1, user_api="blas"):
             threads.run(run, sums.parts)
-        if not all(is_sound):
-            raise WireError("the server's numbers lead to an update that is not finite")
+        return sum(overflowed)
 
     def _of_users(self, reading: VbReading) -> tuple[Array, ...]:
         """Profiles as they are and as they count, lines, and p."""
@@ -173,11 +177,11 @@ def _cohort_arrays(cohort: Cohort, n_users: int, n_items: int) -> tuple[Any, ...
     """Who is summed, what is left out, and how numbers are bounded and rounded."""
     members = np.ones(n_users, bool) if cohort.members is None else cohort.members
     left_out = np.zeros(n_items, bool) if cohort.left_out is None else cohort.left_out
-    limit = cohort.bound * cohort.scale if cohort.is_fixed else 0.0
+    limit = limit_in_float32(cohort.bound, cohort.scale) if cohort.is_fixed else np.float32(0)
     return (
         threads.frozen(members, bool),
         threads.frozen(left_out, bool),
-        np.float32(limit),
+        limit,
         np.float32(cohort.scale),
         cohort.total_bound,
         cohort.total_scale,

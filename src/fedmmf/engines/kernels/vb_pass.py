@@ -10,7 +10,12 @@ import numba
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL
 from fedmmf.solvers.vb.ordinal import FAR, LEAST_SHARE
+
+# numpy's inverse raises where it finds a pivot of zero, and numba then never frees what the kernel
+# holds. Elimination finds one only where the matrix is within about n 2^-53 of a singular one.
+_REGULAR = 2.0**-44
 
 # Not all of fastmath: whether a number is finite has to stay a question.
 _jit = numba.njit(
@@ -32,12 +37,61 @@ def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> Non
 
 
 @_jit
+def _is_regular(matrix: Array, least: float) -> bool:
+    """Whether numpy's inverse cannot fail: the matrix is positive, with `least` or more."""
+    n, trace, is_finite = len(matrix), 0.0, True
+    for i in range(n):
+        trace += matrix[i, i]
+        for j in range(n):
+            is_finite &= abs(matrix[i, j]) <= MAX_TOTAL
+    return is_finite and n * trace * _REGULAR < least
+
+
+@_jit
+def _pivot(matrix: Array, inverse: Array, i: int) -> bool:
+    """Bring the largest entry of a column up, and make it 1; whether there is one."""
+    n, best = len(matrix), i
+    for j in range(i + 1, n):
+        if abs(matrix[j, i]) > abs(matrix[best, i]):
+            best = j
+    pivot = matrix[best, i]
+    if not 0.0 < abs(pivot) <= MAX_TOTAL:
+        return False
+    for f in range(n):
+        row, other = matrix[best, f] / pivot, inverse[best, f] / pivot
+        matrix[best, f], inverse[best, f] = matrix[i, f], inverse[i, f]
+        matrix[i, f], inverse[i, f] = row, other
+    return True
+
+
+@_jit
+def _eliminate(matrix: Array, inverse: Array) -> None:
+    """Gauss and Jordan's inverse, with pivots; not a number where there is none."""
+    n = len(matrix)
+    inverse[:] = np.eye(n)
+    for i in range(n):
+        if not _pivot(matrix, inverse, i):
+            inverse[:] = np.nan
+            return
+        for j in range(n):
+            if j != i:
+                factor = matrix[j, i]
+                for f in range(n):
+                    matrix[j, f] -= factor * matrix[i, f]
+                    inverse[j, f] -= factor * inverse[i, f]
+
+
+@_jit
 def _solve(second: Array, first: Array, a: Array, prior: Array, tau: float, mean: Array) -> Array:
-    """Fill the mean of the posterior; return its covariance."""
+    """Fill the mean of the posterior; return its covariance, not a number where there is none."""
     matrix, right = second / tau, a * prior + first / tau
     for f in range(len(a)):
         matrix[f, f] += a[f]
-    covariance = np.linalg.inv(matrix)
+    if _is_regular(matrix, a.min()):
+        covariance = np.linalg.inv(matrix)
+    else:
+        covariance = np.empty(matrix.shape).T  # columns first, as numpy's inverse has them
+        _eliminate(matrix, covariance)
     np.dot(covariance, right, mean)
     return covariance
 
@@ -173,20 +227,22 @@ def _error(
 
 @_jit
 def _fill_rows(ratings: Array, here: Array, mean: Array, is_look: bool, e: Array) -> bool:
-    """Turn E[p p^T] E[q_i] in `e` into a user's rows; whether all are finite."""
-    doubt = np.float32(0)
+    """Turn E[p p^T] E[q_i] in `e` into a user's rows; whether all are small enough."""
+    is_small = True
     for j in range(len(ratings)):
         r = np.float32(ratings[j] - here[j])
         for f in range(e.shape[1]):
             gradient = r * np.float32(mean[f]) - e[j, f]
             e[j, f] = np.float32(mean[f]) if is_look else gradient
-            doubt += e[j, f] * np.float32(0)
-    return bool(np.isfinite(doubt))
+            is_small &= abs(e[j, f]) <= MAX_NUMBER
+    return is_small
 
 
 @_jit
 def _round(values: Array, limit: Any, scale: Any) -> None:
-    """Bound and round to whole steps; the scale is a power of two, so nothing else changes."""
+    """Bound and round to whole steps, if any; the scale is a power of two: nothing else changes."""
+    if scale == 0:
+        return
     for f in range(len(values)):
         values[f] = np.rint(min(max(values[f] * scale, -limit), limit))
 
@@ -264,16 +320,22 @@ def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> i
 
 
 @_jit
-def _add_totals(values: Array, bound: float, scale: float, sums: Array) -> bool:
-    """Add a user's totals, in whole steps or as they are; whether all are finite."""
-    doubt = 0.0
+def _add_totals(values: Array, bound: float, scale: float, sums: Array) -> None:
+    """Add a user's totals, in whole steps or as they are."""
     for f in range(len(values)):
-        doubt += values[f] * 0.0
         if scale > 0:
             sums[f] += np.rint(min(max(values[f], -bound), bound) * scale)
         else:
             sums[f] += values[f]
-    return bool(np.isfinite(doubt))
+
+
+@_jit
+def _are_small(values: Array, most: float) -> bool:
+    """Whether all numbers are finite, and at most `most`."""
+    is_small = True
+    for f in range(len(values)):
+        is_small &= abs(values[f]) <= most
+    return is_small
 
 
 @_jit
@@ -312,10 +374,10 @@ def user_pass(
     cuts: Array,
     sums: Array,
     total_sums: Array,
-) -> bool:
-    """`VbParty.update` for users begin..end; whether all of it is finite.
+) -> int:
+    """`VbParty.update` for users begin..end; how many overflowed, who stay and add nothing.
 
-    Without rows, p alone moves.
+    Without rows p alone moves, and is not a number where it would overflow.
     """
     n_own, k = basis.shape
     m, longest = design.shape[1], 0
@@ -332,7 +394,7 @@ def user_pass(
         np.empty(len(user_weights)),
     )
     line, numbers, totals = np.zeros(m), np.empty(2), np.zeros(len(total_sums))
-    ordered, is_sound = np.zeros(3 * len(cuts)), True
+    ordered, nowhere, n_overflowed = np.zeros(3 * len(cuts)), np.full(n_own, np.nan), 0
     for u in range(begin, end):
         n = indptr[u + 1] - indptr[u]
         if n == 0 and with_rows:
@@ -356,18 +418,13 @@ def user_pass(
             squares += _add_unrated(second, first, q, mine, design, line, weight, *public, here)
             numbers[0] = (1 - weight) * n + weight * len(table)
         covariance = _solve(second, first, a, prior, tau, mean)
-        p[u] = mean
-        is_sound &= bool(np.isfinite(mean.sum()))
+        is_sound = _are_small(mean, MAX_NUMBER)
         if not with_rows:
+            p[u] = mean if is_sound else nowhere
             continue
         numbers[1] = _error(squares, mean, covariance, first, second, moment)
         np.dot(q, ((1 - weight) * moment[:, :k]).astype(np.float32), e)
         is_sound &= _fill_rows(ratings, here, mean, is_look, e)
-        if not is_member[u] or not is_sound:
-            continue
-        if scale > 0:
-            _round(e.ravel(), limit, scale)
-        _add_rows(e, mine, left_out, sums)
         at = _fill_totals(totals, numbers, mean[:k], moment, prior, n)
         at = _fill_users(totals, at, known, mean[:k], profiles[u])
         at = _fill_all(totals, at, mean[:k], moment, line)
@@ -375,5 +432,12 @@ def user_pass(
         at += n_own - k
         _fill_deviation(totals[at : at + n_own - k], mean[k:], moment[k:, k:], prior[k:])
         totals[len(totals) - len(ordered) :] = ordered
-        is_sound &= _add_totals(totals, total_bound, total_scale, total_sums)
-    return is_sound
+        is_sound &= _are_small(totals, MAX_TOTAL)
+        n_overflowed += not is_sound
+        if is_sound:
+            p[u] = mean
+        if is_sound and is_member[u]:
+            _round(e.ravel(), limit, scale)
+            _add_rows(e, mine, left_out, sums)
+            _add_totals(totals, total_bound, total_scale, total_sums)
+    return n_overflowed

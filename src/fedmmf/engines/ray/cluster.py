@@ -193,7 +193,7 @@ def lost(reason: str) -> FedMMFError:
     """What the end of a worker means."""
     return FedMMFError(
         f"a Ray worker was lost, and its users' factors with it ({reason.rstrip('.')}). Start "
-        "again: a run with a checkpoint file continues from its last checkpoint",
+        "again; a run that is given a checkpoint file goes on from there: checkpoint=FILE",
         flags="--checkpoint FILE",
     )
 

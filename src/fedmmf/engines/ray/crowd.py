@@ -121,7 +121,7 @@ class RayCrowd:
         found = self._ask(lambda block: self._call(block, "update", shared, t))
         rows = [reduce(np.add, parts) for parts in zip(*(part.rows for part in found), strict=True)]
         totals = [sum(parts) for parts in zip(*(part.totals for part in found), strict=True)]
-        return CrowdUpdate(rows, totals)
+        return CrowdUpdate(rows, totals, sum(part.n_overflowed for part in found))
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors."""

@@ -7,18 +7,19 @@ the last bit, and a user alone gets what it gets in the crowd.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, require_finite
+from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
 from fedmmf.engines.torch.device import explained
 from fedmmf.lists import UserLists
 from fedmmf.solvers import sgd
-from fedmmf.solvers.contract import Public
+from fedmmf.solvers.contract import MAX_NUMBER, Public
 
 BLOCK = 1 << 22  # ratings that are worked on at once; a block has some rows of factors for each
 CHUNK = 256  # ratings that are added in turn; long segments would keep a card waiting
@@ -140,12 +141,9 @@ def _dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return products[:, 0]
 
 
-def _largest(values: torch.Tensor) -> float:
-    """Largest absolute value, 0 where there are none."""
-    if not values.numel():
-        return 0.0
-    least, most = torch.aminmax(values)
-    return max(float(most), -float(least))
+def _largest(rows: torch.Tensor) -> torch.Tensor:
+    """Largest absolute entry of each row. (n, k) -> (n,) float64."""
+    return rows.abs().amax(1).double()
 
 
 def _in_steps(values: torch.Tensor, bound: float, scale: float) -> torch.Tensor:
@@ -195,18 +193,21 @@ class _Gradients:
 
         return rows_of
 
-    def require_tame(self, scale: float) -> None:
-        """Refuse to round unless all entries must be finite in float32, in steps."""
-        largest = self.regularization * _largest(self.q)
-        largest += _largest(self.errors) * _largest(self.p)
-        with np.errstate(over="ignore"):
-            require_finite(np.array(largest * scale, np.float32))
+    def are_small(self, orders: TorchOrders) -> torch.Tensor:
+        """Whose rows are: |lambda q| + |e'| |p| bounds each entry. (n_users,) bool."""
+        pulls, largest = self.regularization * _largest(self.q), _largest(self.p)
+
+        def too_large(some: slice) -> torch.Tensor:
+            pushes = self.errors[some].double().abs() * largest[orders.users[some]]
+            is_small = pulls[orders.items[some]] + pushes <= MAX_NUMBER  # what is no number is not
+            return (~is_small).float()[:, None]
+
+        return orders.by_user.sums(too_large, 1, torch.float32)[:, 0] == 0
 
     def fixed_sums(
         self, cohort: Cohort, raters: TorchRaters, weights: torch.Tensor | None
     ) -> torch.Tensor:
         """Rows bounded and rounded, then added as integers, in any order. (n_items, k) int64."""
-        self.require_tame(cohort.scale)
         rows_of = self.sent(raters, weights)
         steps = torch.zeros_like(self.q, dtype=torch.int64)
         for _, some in raters.segments.blocks():
@@ -223,7 +224,8 @@ class _Gradients:
         def pushes(some: slice) -> torch.Tensor:
             return self.p[raters.users[some]] * self.errors[raters.order[some]][:, None]
 
-        pull = raters.counts.float() * self.regularization * self.q
+        counts = raters.counts.float()
+        pull = torch.where(counts > 0, counts * self.regularization * self.q, 0.0)
         return pull - segments.sums(pushes, width, torch.float32)
 
 
@@ -262,6 +264,7 @@ class TorchSgdCrowd:
             (cohort, self._orders.raters.of_cohort(cohort), self._summed(cohort))
             for cohort in given.cohorts
         ]
+        self._p: dict[str, torch.Tensor] = {}
         start = sgd.start_user_factors(given.lists.n_users, given.form.rank)
         self.restore(sgd.Factors.starting_at(start).state())
 
@@ -287,39 +290,57 @@ class TorchSgdCrowd:
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
         """Both passes of round t; the totals are for the mean of all p_u."""
-        with explained():
+        with explained(), np.errstate(all="ignore"):  # each user's numbers are checked
             return self._updated(public, t)
 
     def _updated(self, public: Public, t: int) -> CrowdUpdate:
         plan, q = sgd.SgdPlan.of(public), self._tensor(public.item_factors)
-        self._move(q, plan, t)
+        moved = self._moved(q, plan, t)
         errors = torch.empty_like(self._masked)
         for _, some in self._orders.by_user.blocks():
-            errors[some] = self._errors(q, some)
+            errors[some] = self._errors(q, moved["value"], some)
         regularization = float(np.float32(plan.regularization))
-        gradients = _Gradients(q, self._p["value"], errors, regularization)
-        rows = [self._sum(gradients, cohort, raters) for cohort, raters, _ in self._cohorts]
-        return CrowdUpdate(
-            rows, [self._totals(cohort, users) for cohort, _, users in self._cohorts]
-        )
+        gradients = _Gradients(q, moved["value"], errors, regularization)
+        is_sound = gradients.are_small(self._orders)  # (n_users,)
+        for value in moved.values():
+            is_sound &= (value.abs() <= MAX_NUMBER).all(1)
+        is_moved = is_sound[:, None]
+        self._p = {name: torch.where(is_moved, moved[name], self._p[name]) for name in moved}
+        cohorts = self._cohorts if bool(is_sound.all()) else self._without(is_sound)
+        gradients = replace(gradients, p=self._p["value"])
+        rows = [self._sum(gradients, cohort, raters) for cohort, raters, _ in cohorts]
+        totals = [self._totals(cohort, users) for cohort, _, users in cohorts]
+        return CrowdUpdate(rows, totals, int((~is_sound).sum()))
 
-    def _errors(self, q: torch.Tensor, some: slice) -> torch.Tensor:
+    def _without(self, is_sound: torch.Tensor) -> list[tuple[Cohort, TorchRaters, torch.Tensor]]:
+        """The cohorts without those who overflowed, as if these were no members."""
+        cohorts, everybody = [], is_sound.cpu().numpy()
+        for cohort, _, users in self._cohorts:
+            members = everybody if cohort.members is None else everybody & cohort.members
+            fewer = replace(cohort, members=members)
+            cohorts.append((fewer, self._orders.raters.of_cohort(fewer), users[is_sound[users]]))
+        return cohorts
+
+    def _errors(self, q: torch.Tensor, p: torch.Tensor, some: slice) -> torch.Tensor:
         """Masked ratings less q_i . p_u, of a block in the order of the users. (n,)."""
-        p = self._p["value"][self._orders.users[some]]
-        return self._masked[some] - _dots(q[self._orders.items[some]], p)
+        mine = p[self._orders.users[some]]
+        return self._masked[some] - _dots(q[self._orders.items[some]], mine)
 
-    def _move(self, q: torch.Tensor, plan: sgd.SgdPlan, t: int) -> None:
+    def _moved(self, q: torch.Tensor, plan: sgd.SgdPlan, t: int) -> dict[str, torch.Tensor]:
         """The first pass up to p_u; who has rated nothing has no gradient."""
 
         def pushes(some: slice) -> torch.Tensor:
-            return q[self._orders.items[some]] * self._errors(q, some)[:, None]
+            errors = self._errors(q, self._p["value"], some)
+            return q[self._orders.items[some]] * errors[:, None]
 
         pull = (self._counts * plan.regularization).float()  # (n_users, 1)
         gradient = pull * (self._p["value"] - self._tensor(plan.prior(q.shape[1])))
         gradient -= self._orders.by_user.sums(pushes, q.shape[1], torch.float32)
         if plan.biases:
             gradient[:, 0] = 0.0
-        _descend(self._p, gradient, self._counts, plan, t)
+        moved = {name: value.clone() for name, value in self._p.items()}
+        _descend(moved, gradient, self._counts, plan, t)
+        return moved
 
     def _sum(self, gradients: _Gradients, cohort: Cohort, raters: TorchRaters) -> Array:
         """The second pass, over one cohort. (n_items, k)."""
@@ -337,10 +358,7 @@ class TorchSgdCrowd:
         def totals_of(some: slice) -> torch.Tensor:
             mine = p[users[some]].double()
             totals = torch.cat((torch.ones_like(mine[:, :1]), mine, mine * mine), dim=1)
-            if not scale:
-                return totals
-            require_finite(np.array(_largest(totals)))
-            return _in_steps(totals, bound, scale)
+            return _in_steps(totals, bound, scale) if scale else totals
 
         everybody = Segments(np.array([0, len(users)]), self._device)
         sums = everybody.sums(totals_of, 1 + 2 * p.shape[1], torch.float64)
@@ -349,13 +367,13 @@ class TorchSgdCrowd:
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors, one after the other."""
         plan, known = sgd.SgdPlan.of(public), sgd.AllUsers.of(public)
-        found = np.empty((len(users), public.rank), np.float32)
-        for place, user in enumerate(users):
+        found = self.user_factors
+        for user in users:
             mine = self._lists.of(user)
             q = public.item_factors[self._lists.items[mine]]
-            found[place] = sgd.settled_factors(self._ratings[mine], q, plan, known)
-        codes = torch.tensor(np.asarray(users, np.int64), device=self._device)
-        self._p["value"][codes] = self._tensor(found)
+            with np.errstate(all="ignore"), suppress(OverflowError):
+                found[user] = sgd.settled_factors(self._ratings[mine], q, plan, known)
+        self.user_factors = found
 
     def state(self) -> dict[str, Array]:
         """The factors and their moments; copies."""

@@ -18,7 +18,6 @@ from fedmmf.engines.torch.vb_job import SomeUsers, VbJob
 from fedmmf.engines.torch.vb_plain import Plain
 from fedmmf.engines.torch.vb_ratings import ordered, unrated_here
 from fedmmf.engines.torch.vb_totals import totals_of
-from fedmmf.errors import WireError
 from fedmmf.solvers.contract import Public
 from fedmmf.solvers.vb.form import VbForm
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
@@ -104,24 +103,30 @@ class TorchVbCrowd:
 
     def update(self, public: Public, t: int) -> CrowdUpdate:
         """Posteriors, and the sums of what everybody sends."""
-        reading = moved(VbReading.of(self._form, public, self._host_design), self._device)
-        rows, totals, is_sound = self.sums(reading, t)
-        if not bool(is_sound):
-            raise WireError("the server's numbers lead to an update that is not finite")
-        return CrowdUpdate([rows.cpu().numpy()], [totals.cpu().numpy()])
+        rows, totals, n_overflowed = self.sums(self._reading(public), t)
+        return CrowdUpdate([rows.cpu().numpy()], [totals.cpu().numpy()], int(n_overflowed))
+
+    def _reading(self, public: Public) -> Any:
+        with np.errstate(all="ignore"):  # each user's numbers are checked
+            reading = VbReading.of(self._form, public, self._host_design)
+        return moved(reading, self._device)
 
     def sums(self, reading: VbReading, t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rows and totals of round t, and whether they are finite; all on the device."""
+        """Rows and totals of round t, and how many users overflowed; all on the device."""
         self._n_looks = looked(self._n_looks, reading)
         is_ordered = self._form.n_levels > 0 and t > BEGINS_AFTER
         with explained(len(self._pieces)):
             found = [self._pass(piece, reading, is_ordered) for piece in self._in_turn()]
-        rows, totals, is_sound = found[0]
-        for more_rows, more_totals, is_also in found[1:]:
-            rows, totals, is_sound = rows + more_rows, totals + more_totals, is_sound & is_also
+        rows, totals, n_overflowed = found[0]
+        for more_rows, more_totals, n_more in found[1:]:
+            rows, totals, n_overflowed = (
+                rows + more_rows,
+                totals + more_totals,
+                n_overflowed + n_more,
+            )
         if self._left_out is not None:
             rows = rows.masked_fill(self._left_out[:, None], 0)
-        return rows, totals, is_sound
+        return rows, totals, n_overflowed
 
     def _pass(
         self, piece: Piece, reading: VbReading, is_ordered: bool
@@ -129,8 +134,8 @@ class TorchVbCrowd:
         """A round of some users."""
         job, levels = self._job(piece.users, reading, is_ordered)
         found = self._kernels.run(job, piece.order)
-        totals, is_finite = totals_of(job, found, levels, self._kernels.outer)
-        return found.rows, totals, found.is_sound & is_finite
+        totals = totals_of(job, found, levels, self._kernels.outer)
+        return found.rows, totals, (~found.is_sound).sum()
 
     def _job(
         self, users: SomeUsers, reading: VbReading, is_ordered: bool
@@ -161,15 +166,17 @@ class TorchVbCrowd:
 
     def settle(self, public: Public, users: Array) -> None:
         """Let some users find p_u for finished item factors: the same posterior."""
-        reading = moved(VbReading.of(self._form, public, self._host_design), self._device)
+        reading = self._reading(public)
         before, chosen = self._p.clone(), self.placed(users).long()
         with explained(len(self._pieces)):
             for turn in range(1 + SETTLING * bool(self._form.n_levels)):
                 for piece in self._in_turn():
                     job, _ = self._job(piece.users, reading, is_ordered=turn > 0)
                     self._kernels.run(replace(job, with_rows=False), piece.order)
-        before[chosen] = self._p[chosen]
-        self._p[...] = before
+        is_other = torch.ones(len(before), dtype=torch.bool, device=self._device)
+        is_other[chosen] = False
+        stays = is_other | ~torch.isfinite(self._p).all(1)
+        self._p[...] = torch.where(stays[:, None], before, self._p)
 
     def _in_turn(self) -> Iterator[Piece]:
         """Each piece on the device; the next is copied while one is worked on."""

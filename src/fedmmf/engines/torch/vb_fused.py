@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.contract import Cohort, CrowdInput, limit_in_float32
 from fedmmf.engines.torch import vb_kernels as kernels
-from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob, in_units
+from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob, are_small, in_units
 from fedmmf.errors import SettingsError
 
 HEAVY = 8192  # ratings of a user that one program works through, at most
@@ -17,6 +17,7 @@ PIECE = 1024  # ratings of an item that one program adds up
 BLOCK = 32  # ratings of a tile
 USER_COST = 24  # ratings' worth of time that a user takes besides its ratings
 PER = 64  # users whose products one program adds up
+MAX_FACTOR = 2.0**50  # of products of two in float32, which are summed over users
 SQUARE = 32  # rows and columns of these sums that it takes
 
 
@@ -152,7 +153,9 @@ class Fused:
         """All users of the job."""
         return _FusedPass(job, order, self._rows(job)).run()
 
-    def outer(self, job: VbJob, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def outer(
+        self, job: VbJob, left: torch.Tensor, right: torch.Tensor, counted: torch.Tensor
+    ) -> torch.Tensor:
         """Sum of the products of two vectors of each user that is counted. (x, y)."""
         n_users, fixed = len(left), job.cohort.is_fixed
         shape = (-(-n_users // PER), left.shape[1], right.shape[1])
@@ -162,7 +165,7 @@ class Fused:
         sizes = (n_users, *shape[1:], vectors[0].stride(0), vectors[1].stride(0))
         limits = _limits(job.cohort)[1:]
         grid = (shape[0], -(-shape[1] // SQUARE), -(-shape[2] // SQUARE))
-        arguments = (*vectors, job.users.is_counted.int(), sums, *sizes, *limits)
+        arguments = (*vectors, counted.int(), sums, *sizes, *limits)
         options = {"PER": PER, "WIDTH": SQUARE, "FIXED": fixed}
         kernels.launch(kernels.outer_kernel, grid, arguments, **options)
         return sums.sum(0) if fixed else sums.sum(0, dtype=torch.float64)
@@ -182,8 +185,9 @@ def _limits(cohort: Cohort) -> tuple[float, float, float]:
     """Bounds of rows and of totals in steps, and steps per unit of the latter."""
     if not cohort.is_fixed:
         return 0.0, 0.0, 0.0
-    rows, totals = cohort.bound * cohort.scale, cohort.total_bound * cohort.total_scale
-    return rows, totals, cohort.total_scale
+    rows = limit_in_float32(cohort.bound, cohort.scale)
+    totals = limit_in_float32(cohort.total_bound, cohort.total_scale)
+    return float(rows), float(totals), cohort.total_scale
 
 
 class _FusedPass:
@@ -197,7 +201,8 @@ class _FusedPass:
         self._row_unit = torch.ones_like(self._unit) if job.reading.is_look else self._unit
         seen = torch.zeros((job.users.n_users, form.n_seen), device=device)
         self._known = torch.hstack((seen, job.profiles.float()))
-        self._doubts = torch.zeros(1, device=device)
+        is_small = are_small(self._known, MAX_FACTOR) & are_small(job.lines, MAX_FACTOR)
+        self._overflowed = (~is_small).int()  # (n_users,) to which the kernels add
         kind = torch.int64 if job.cohort.is_fixed else torch.float32
         n_sums = len(order.chunks) - 1 + len(order.heavy)
         n_squares = 1 + (job.reading.unrated is not None)
@@ -222,9 +227,14 @@ class _FusedPass:
         return table
 
     @cached_property
+    def _is_finite(self) -> torch.Tensor:
+        """Whether the table is; where not, which is public, nobody adds anything. ()."""
+        return torch.isfinite(self._table).all()
+
+    @cached_property
     def _wide(self) -> torch.Tensor:
         """1 for p_u, the unit for weights of known columns, which are in ratings' units. (n,)."""
-        wide = torch.ones(self._n, device=self._doubts.device)
+        wide = torch.ones(self._n, device=self._overflowed.device)
         wide[self._k :] = self._unit
         return wide
 
@@ -232,13 +242,14 @@ class _FusedPass:
     def _numbers(self) -> tuple[torch.Tensor, ...]:
         """What is the same for all users: numbers, vectors, basis, weights, crowd."""
         told, width = self._told, self._width
+        tau = torch.where(self._is_finite, told.tau, torch.nan)
         weight = torch.full_like(told.tau, self._job.weight)
         steps = self._row_unit * self._job.cohort.scale
         crowd = told.tau[None, None] if told.unrated is None else told.unrated.moment
         vectors = torch.ones((2, width), device=told.mean.device)
         vectors[0, : self._n], vectors[1, : self._n] = told.user_precision, self._wide
         return (
-            torch.stack((told.tau, weight, self._unit, steps, 1.0 / self._unit)).float(),
+            torch.stack((tau, weight, self._unit, steps, 1.0 / self._unit)).float(),
             vectors,
             _square(told.spread.basis, width),
             _square(told.user_weights[: told.form.n_seen], width),
@@ -250,8 +261,9 @@ class _FusedPass:
         """Prior means, what squares and first moments gain, and the stride of the first."""
         job, unit = self._job, self._unit
         base = _padded(job.base / self._wide, self._width)
-        extra = self._doubts if job.extra is None else (job.extra / unit**2).float()
-        offset = self._doubts if job.offset is None else _padded(job.offset / unit**2, self._width)
+        none = self._overflowed
+        extra = none if job.extra is None else (job.extra / unit**2).float()
+        offset = none if job.offset is None else _padded(job.offset / unit**2, self._width)
         return base, extra, offset, self._width if len(base) > 1 else 0
 
     @property
@@ -267,7 +279,7 @@ class _FusedPass:
 
     @property
     def _out(self) -> tuple[torch.Tensor, ...]:
-        return self._job.p, self._known, self._doubts
+        return self._job.p, self._known, self._overflowed
 
     @cached_property
     def _options(self) -> dict[str, Any]:
@@ -336,7 +348,7 @@ class _FusedPass:
         sums = self._sums.sum(0, dtype=kind)
         moment, rest = sums[: width**2].view(width, width), sums[width**2 :].view(-1, width)
         crowd = rest[3:, :k][:k]
-        is_sound = torch.isfinite(self._table).all() & (self._doubts[0] == 0)
+        is_sound = self._overflowed == 0
         vectors = (rest[0, :n], rest[1, :n], rest[2, 0])
         return Outcome(self._summed(), moment[:k, :k], crowd, *vectors, self._known, is_sound)
 

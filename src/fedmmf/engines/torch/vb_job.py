@@ -60,7 +60,8 @@ class VbJob:
         offset: what the first moments gain; None: nothing. (n_users, n_own) float64
         cohort: how rows and totals are bounded and rounded.
         p: of these users; it is moved in place. (n_users, n_own) float32
-        with_rows: whether there are any; else p alone moves, of everybody.
+        with_rows: whether there are any; else p alone moves, of everybody, and is not a number
+            where it would overflow.
     """
 
     users: SomeUsers
@@ -93,7 +94,10 @@ class VbJob:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a pass found: sums over those who are counted, in whole steps where sums are fixed."""
+    """What a pass found: sums over those who are counted, in whole steps where sums are fixed.
+
+    Who overflows is left out of them, and its p stays.
+    """
 
     rows: torch.Tensor  # (n_items, k) float32 or int64
     moment: torch.Tensor  # of n E[p p^T] (k, k)
@@ -102,7 +106,12 @@ class Outcome:
     deviation: torch.Tensor  # of E[(p - prior)^2] (n_own,)
     error: torch.Tensor  # of E[(r - q.p)^2] ()
     known: torch.Tensor  # what is known of each user (n_users, e)
-    is_sound: torch.Tensor  # whether numbers stayed finite () bool
+    is_sound: torch.Tensor  # who did not overflow (n_users,) bool
+
+
+def are_small(values: torch.Tensor, most: float) -> torch.Tensor:
+    """Whose numbers are finite and at most `most`. (n_users, ...) -> (n_users,) bool."""
+    return (values.abs() <= most).flatten(1).all(1)
 
 
 def unrated_lines(users: SomeUsers, unrated: Unrated) -> torch.Tensor:

@@ -18,6 +18,9 @@ import triton.language as tl
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
+MAX_NUMBER = tl.constexpr(2.0**100)  # as `solvers.contract` has it
+MAX_FACTOR = tl.constexpr(2.0**50)  # of products of two in float32, as `vb_fused` has it
+
 
 @triton.jit
 def _split(x):
@@ -28,8 +31,10 @@ def _split(x):
 
 @triton.jit
 def _rounded(x, limit, scale, NEAR: tl.constexpr):
-    """Whole steps, bounded; halves to the even one, as IEEE 754 rounds."""
-    x = tl.minimum(tl.maximum(x * scale, -limit), limit)
+    """Whole steps, bounded; halves to the even one, as IEEE 754 rounds; 0 for what is no number."""
+    x = x * scale
+    x = tl.where(x == x, x, 0.0)  # a scale beyond float32 makes one of 0
+    x = tl.minimum(tl.maximum(x, -limit), limit)
     near = (x + 12582912.0) - 12582912.0  # 1.5 * 2^23: the sum has no bits for a fraction
     if NEAR:
         return near
@@ -131,16 +136,21 @@ def _inverse(matrix, n: tl.constexpr, K: tl.constexpr):
 @triton.jit
 def _posterior(
     gram, shrunk, user, count, numbers, vectors, basis, weights, crowd, base, extra, offset,
-    base_stride, p, known, doubts,
+    base_stride, p, known, overflowed,
     n: tl.constexpr, k: tl.constexpr, e: tl.constexpr, K: tl.constexpr,
-    SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr,
+    SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """E[p p^T], mean, E[(p - prior)^2], the error; p and what is known of users are written."""
+    """E[p p^T], mean, E[(p - prior)^2], the error, and whether the user overflows.
+
+    p and what is known of users are written, and who overflows, of whom some are known before; p
+    of these stays in a round.
+    """
     f = tl.arange(0, K)
     row, column = f[:, None], f[None, :]
     is_own = f < n
     inside = (row < n) & (column < n)
-    tau, weight = tl.load(numbers), tl.load(numbers + 1)
+    tau, weight, unit = tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2)
+    is_odd = (f == 0) & (tl.load(overflowed + user) != 0)
     own, wide = tl.load(vectors + f), tl.load(vectors + K + f)
     gram = 0.5 * (gram + tl.trans(gram))
     first = tl.where(is_own, tl.sum(tl.where(row == n, gram, 0.0), 0), 0.0)
@@ -158,8 +168,9 @@ def _posterior(
         share = 1.0 / tl.maximum(count.to(tl.float32), 1.0)
         share = share if RANKS else tl.sqrt(share)
         seen = share * tl.sum(tl.where(column == n + 1, gram, 0.0), 1)
+        is_odd = is_odd | ((f < k) & ~(tl.abs(seen * unit) <= MAX_FACTOR))
         prior += tl.sum(seen[:, None] * tl.load(weights + row * K + column), 0)
-        tl.store(known + user * e + f, seen * tl.load(numbers + 2), mask=f < k)
+        tl.store(known + user * e + f, seen * unit, mask=f < k)
     right = own * prior + first / tau
     pinned = tl.sum(tl.where(row == 0, second, 0.0), 0)  # of whose precision little is left
     spread = _inverse(second / tau + tl.where(row == column, own[None, :], 0.0), n, K)
@@ -169,12 +180,22 @@ def _posterior(
     applied = tl.where(f == 0, tl.sum(pinned * mean, 0), tau * (right - own * mean))
     room = tau * tl.where(is_own, 1.0 - own * variance, 0.0)
     error = squares + tl.sum(mean * (applied - 2.0 * first) + room, 0)
-    is_odd = is_own & ~(variance + mean * mean < 6e4)  # more than float16 holds, or no number
-    if tl.sum(is_odd.to(tl.int32), 0) > 0:
-        tl.store(doubts, 1.0)
-    tl.store(p + user * n + f, mean * wide, mask=is_own)
     away = tl.where(is_own, mean - prior, 0.0)
-    return spread + mean[:, None] * mean[None, :], mean, variance + away * away, error
+    deviation = variance + away * away
+    is_small = (variance + mean * mean < 6e4) & (tl.abs(mean * wide) <= MAX_NUMBER)  # of float16
+    is_small = is_small & (tl.abs(deviation * wide * wide) <= MAX_NUMBER)
+    errors = tl.where(f == 0, error * unit * unit, 0.0)
+    is_small = is_small & (tl.abs(errors) <= MAX_NUMBER)  # what is no number is not
+    is_odd = is_odd | (is_own & ~is_small)
+    n_odd = tl.sum(is_odd.to(tl.int32), 0)
+    overflows = n_odd > 0
+    if overflows:
+        tl.store(overflowed + user, 1)
+    if ROWS:
+        tl.store(p + user * n + f, mean * wide, mask=f + K * n_odd < n)
+    else:
+        tl.store(p + user * n + f, tl.where(overflows, float("nan"), mean * wide), mask=is_own)
+    return spread + mean[:, None] * mean[None, :], mean, deviation, error, overflows
 
 
 @triton.jit
@@ -230,6 +251,7 @@ def _write_rows(
             told = tl.dot(high, high_factor)
             told = tl.dot(high, low_factor, told)
             told = -tl.dot(low, high_factor, told)
+        told = tl.where(told == told, told, 0.0)  # of who overflows: no numbers, times 0
         at = rows + to[:, None] * S + column
         if FIXED:
             tl.store(
@@ -245,7 +267,7 @@ def _write_rows(
 def users_kernel(
     chunks, indptr, is_counted, items, ratings, places, table, n_raters, spectrum,
     numbers, vectors, basis, weights, crowd, base, extra, offset, base_stride,
-    p, known, doubts, sums, rows, limit, total_limit, total_scale,
+    p, known, overflowed, sums, rows, limit, total_limit, total_scale,
     n: tl.constexpr, k: tl.constexpr, e: tl.constexpr, K: tl.constexpr, S: tl.constexpr,
     BN: tl.constexpr, SIZE: tl.constexpr,
     SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr,
@@ -263,13 +285,13 @@ def users_kernel(
                 gram, shrunk, items, ratings, table, n_raters, spectrum, numbers, begin, count,
                 n, k, K, BN, WIDE, FAST,
             )  # fmt: skip
-            moment, mean, deviation, error = _posterior(
+            moment, mean, deviation, error, overflows = _posterior(
                 gram, shrunk, user, count, numbers, vectors, basis, weights, crowd, base, extra,
-                offset, base_stride, p, known, doubts, n, k, e, K, SEEN, RANKS, EXTRA,
+                offset, base_stride, p, known, overflowed, n, k, e, K, SEEN, RANKS, EXTRA, ROWS,
             )  # fmt: skip
             if ROWS:
-                if tl.load(is_counted + user) == 0:
-                    moment, mean = moment * 0.0, mean * 0.0
+                if (tl.load(is_counted + user) == 0) | overflows:
+                    moment, mean = tl.zeros((K, K), tl.float32), tl.zeros((K,), tl.float32)
                 else:
                     _add_totals(
                         sums + program * SIZE, moment, mean, deviation, error, count, vectors,
@@ -303,9 +325,10 @@ def heavy_gram_kernel(
 def heavy_users_kernel(
     users, pieces, indptr, is_counted, grams, shrunks,
     numbers, vectors, basis, weights, crowd, base, extra, offset, base_stride,
-    p, known, doubts, sums, moments, total_limit, total_scale,
+    p, known, overflowed, sums, moments, total_limit, total_scale,
     n: tl.constexpr, k: tl.constexpr, e: tl.constexpr, K: tl.constexpr, SIZE: tl.constexpr,
     SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr, FIXED: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     """The posterior of a user from the sums over pieces; E[p p^T] and the mean are written."""
     place = tl.program_id(0)
@@ -317,12 +340,12 @@ def heavy_users_kernel(
     for piece in range(tl.load(pieces + place), tl.load(pieces + place + 1)):
         gram += tl.load(grams + piece * K * K + square)
         shrunk += tl.load(shrunks + piece * K + f)
-    moment, mean, deviation, error = _posterior(
+    moment, mean, deviation, error, overflows = _posterior(
         gram, shrunk, user, count, numbers, vectors, basis, weights, crowd, base, extra,
-        offset, base_stride, p, known, doubts, n, k, e, K, SEEN, RANKS, EXTRA,
+        offset, base_stride, p, known, overflowed, n, k, e, K, SEEN, RANKS, EXTRA, ROWS,
     )  # fmt: skip
-    if tl.load(is_counted + user) == 0:
-        moment, mean = moment * 0.0, mean * 0.0
+    if (tl.load(is_counted + user) == 0) | overflows:
+        moment, mean = tl.zeros((K, K), tl.float32), tl.zeros((K,), tl.float32)
     else:
         _add_totals(
             sums + place * SIZE, moment, mean, deviation, error, count, vectors, numbers,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob
+from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob, are_small
 from fedmmf.engines.torch.vb_totals import StepRounding, known_seen
+from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL
 
 BATCH = 1 << 16  # ratings of a batch, with what it is padded by
 
@@ -20,7 +21,7 @@ class _Batch:
 
     users: torch.Tensor  # (b,)
     places: torch.Tensor  # of their ratings; 0 where there is none (b, longest)
-    inside: torch.Tensor  # 1 where there is one, else 0 (b, longest) float64
+    inside: torch.Tensor  # whether there is one (b, longest) bool
 
 
 def _batches(users: SomeUsers, n_own: int) -> Iterator[_Batch]:
@@ -35,7 +36,7 @@ def _batches(users: SomeUsers, n_own: int) -> Iterator[_Batch]:
         offsets = torch.arange(int(longest[n_users - 1]), device=order.device)
         inside = offsets < users.lengths[some, None]
         places = torch.where(inside, users.indptr[some, None] + offsets, 0)
-        yield _Batch(some, places, inside.double())
+        yield _Batch(some, places, inside)
         begin += n_users
 
 
@@ -49,13 +50,12 @@ class Plain:
         """All users of the job."""
         return _PlainPass(job).run()
 
-    def outer(self, job: VbJob, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def outer(
+        self, job: VbJob, left: torch.Tensor, right: torch.Tensor, counted: torch.Tensor
+    ) -> torch.Tensor:
         """Sum of the products of two vectors of each user that is counted. (x, y)."""
         steps = StepRounding(job.cohort.total_bound, job.cohort.total_scale)
-        counted = job.users.is_counted
-        found = steps.outer(left[counted].double(), right[counted].double())
-        # Whole numbers of what is none are found out, as floating-point sums are by themselves.
-        return torch.where(torch.isfinite(torch.as_tensor(steps.doubt)), found.double(), torch.nan)
+        return steps.outer(left[counted].double(), right[counted].double()).double()
 
 
 class _PlainPass:
@@ -74,37 +74,50 @@ class _PlainPass:
         self._moments = torch.zeros((2, self._k, self._k), **like)
         self._vectors = torch.zeros((2, form.n_own), **like)  # of means, of deviations
         self._error = torch.zeros((), **like)
-        self._doubt = torch.zeros((), **like)
+        # What is known of users and their lines are multiplied by p_u, for the totals.
+        self._is_sound = are_small(job.lines, MAX_NUMBER)  # (n_users,)
 
     def run(self) -> Outcome:
         """All users."""
         for batch in _batches(self._job.users, self._job.reading.form.n_own):
             self._one(batch)
         rows = self._rows if self._job.cohort.is_fixed else self._rows.float()
-        is_sound = torch.isfinite(self._doubt + self._steps.doubt)
         (moment, crowd), (mean, deviation) = self._moments, self._vectors
         sums = (moment, crowd, mean, deviation, self._error)
-        return Outcome(rows, *sums, self._known, is_sound)
+        return Outcome(rows, *sums, self._known, self._is_sound)
 
     def _one(self, batch: _Batch) -> None:
         """One batch."""
         job, items = self._job, self._job.users.items[batch.places].long()
-        q = job.reading.mean[items].double() * batch.inside[..., None]  # (b, l, n_own)
-        ratings = job.ratings[batch.places].double() * batch.inside  # (b, l)
+        # Not times 0: where a user has no more ratings stands another's, which may be no number.
+        q = torch.where(batch.inside[..., None], job.reading.mean[items].double(), 0.0)
+        ratings = torch.where(batch.inside, job.ratings[batch.places].double(), 0.0)  # (b, l)
         prior = self._prior(batch, q)
         first, second, squares = self._evidence(batch, items, q, ratings)
         precision = job.reading.user_precision
         spread = _inverse(torch.diag(precision) + second / job.reading.tau)
         right = precision * prior + first / job.reading.tau
         mean = (spread @ right[..., None])[..., 0]
-        self._doubt += (mean * 0).sum()
-        is_moved = (job.users.lengths[batch.users] > 0) | (not job.with_rows)
+        if not job.with_rows:
+            is_small = are_small(mean, MAX_NUMBER)[:, None]
+            job.p[batch.users] = torch.where(is_small, mean, torch.nan).float()
+            return
+        moment = spread + mean[:, :, None] * mean[:, None, :]
+        agreed = 2 * (mean * first).sum(1) - (moment * second).sum((1, 2))
+        told = self._told(q, ratings, mean, moment).float()  # as a party would send it
+        told = torch.where(batch.inside[..., None], told, 0.0)
+        totals = self._totals(batch, (mean, prior), moment, squares - agreed)
+        is_sound = self._is_sound[batch.users] & are_small(told, MAX_NUMBER)
+        is_sound &= are_small(mean, MAX_NUMBER) & are_small(self._known[batch.users], MAX_NUMBER)
+        for values in totals:
+            is_sound &= are_small(values[:, None], MAX_TOTAL)
+        is_idle = job.users.lengths[batch.users] == 0
+        self._is_sound[batch.users] = is_sound | is_idle
+        is_moved = is_sound & ~is_idle
         job.p[batch.users[is_moved]] = mean[is_moved].float()
-        if job.with_rows:
-            moment = spread + mean[:, :, None] * mean[:, None, :]
-            agreed = 2 * (mean * first).sum(1) - (moment * second).sum((1, 2))
-            self._add_rows(batch, items, self._told(q, ratings, mean, moment))
-            self._add_totals(batch, (mean, prior), moment, squares - agreed)
+        is_counted = is_sound & job.users.is_counted[batch.users]
+        self._add_rows(batch, items, told, is_counted)
+        self._add_totals(totals, is_counted)
 
     def _prior(self, batch: _Batch, q: torch.Tensor) -> torch.Tensor:
         """Prior means of p_u; what is known is kept. (b, n_own)."""
@@ -121,7 +134,9 @@ class _PlainPass:
         job, reading, some, weight = self._job, self._job.reading, batch.users, self._job.weight
         first = (q.mT @ ratings[..., None])[..., 0]
         raters = reading.n_raters[items][..., None]
-        shrunk = (batch.inside[..., None] / (1.0 + raters * reading.spread.spectrum)).sum(1)
+        shrunk = (batch.inside[..., None].double() / (1.0 + raters * reading.spread.spectrum)).sum(
+            1
+        )
         second = q.mT @ q + (reading.spread.basis * shrunk[:, None]) @ reading.spread.basis.T
         squares = ratings.square().sum(1) + (0.0 if job.extra is None else job.extra[some])
         if reading.unrated is not None and job.offset is not None:
@@ -139,32 +154,33 @@ class _PlainPass:
         left = (1 - self._job.weight) * (q @ moment[:, :, :k])
         return ratings[..., None] * mean[:, None, :k] - left
 
-    def _add_rows(self, batch: _Batch, items: torch.Tensor, told: torch.Tensor) -> None:
-        cohort = self._job.cohort
-        is_summed = (batch.inside > 0) & self._job.users.is_counted[batch.users, None]
-        told = told[is_summed].float().double()  # as a party would send it
-        self._doubt += (told * 0).sum()
+    def _add_rows(
+        self, batch: _Batch, items: torch.Tensor, told: torch.Tensor, is_counted: torch.Tensor
+    ) -> None:
+        cohort, is_summed = self._job.cohort, batch.inside & is_counted[:, None]
+        told = told[is_summed].double()
         if cohort.is_fixed:
             told = StepRounding(cohort.bound, cohort.scale).of(told)
         self._rows.index_add_(0, items[is_summed], told)
 
-    def _add_totals(
+    def _totals(
         self,
         batch: _Batch,
         vectors: tuple[torch.Tensor, torch.Tensor],
         moment: torch.Tensor,
         error: torch.Tensor,
-    ) -> None:
-        (mean, prior), k, users = vectors, self._k, self._job.users
-        counted = users.is_counted[batch.users].double()
-        each = counted[:, None, None] * moment[:, :k, :k]
-        told = (users.lengths[batch.users, None, None] * each, each)
-        for place, values in enumerate(told):
-            self._moments[place] += self._steps.of(values).sum(0)
+    ) -> tuple[torch.Tensor, ...]:
+        """Of each user: n E[p p^T], E[p p^T], means, deviations, errors. (b, ...) each."""
+        (mean, prior), learned = vectors, moment[:, : self._k, : self._k]
+        lengths = self._job.users.lengths[batch.users]
         deviation = torch.diagonal(moment, dim1=1, dim2=2) - 2 * mean * prior + prior.square()
-        for place, values in enumerate((mean, deviation)):
-            self._vectors[place] += self._steps.of(counted[:, None] * values).sum(0)
-        self._error += self._steps.of(counted * error).sum(0)
+        return lengths[:, None, None] * learned, learned, mean, deviation, error
+
+    def _add_totals(self, totals: tuple[torch.Tensor, ...], is_counted: torch.Tensor) -> None:
+        counted = [self._steps.of(values[is_counted]).sum(0) for values in totals]
+        for sums, values in zip((*self._moments, *self._vectors), counted[:4], strict=True):
+            sums += values
+        self._error += counted[4]
 
 
 def _inverse(matrices: torch.Tensor) -> torch.Tensor:

@@ -80,13 +80,13 @@ class VbRounds:
 
     def _round(self, t: int) -> None:
         server, cohort = self._begun(), self._crowd.cohort
-        rows, totals, is_sound = self._crowd.sums(server.reading(self._crowd.design), t)
+        rows, totals, n_overflowed = self._crowd.sums(server.reading(self._crowd.design), t)
         if cohort.is_fixed:
             rows = (rows / cohort.scale).float()
         sums: Any = (rows, self._n_raters, totals / (cohort.total_scale or 1.0))
         with _named_as_numpy_does():
             server.advance_in_place(ItemSums(*sums), t)
-        self._is_sound &= is_sound & server.is_usual()
+        self._is_sound &= (n_overflowed == 0) & server.is_usual()
 
     def _begun(self) -> VbServer:
         if self._server is None:

@@ -11,7 +11,7 @@ BLOCK = 1 << 24  # numbers that are rounded at once
 
 
 class StepRounding:
-    """Bounds and rounds; remembers whether anything was not finite.
+    """Bounds and rounds what is finite.
 
     Args:
         bound: largest absolute number.
@@ -20,22 +20,17 @@ class StepRounding:
 
     def __init__(self, bound: float, scale: float) -> None:
         self._bound, self._scale = bound, scale
-        self.doubt: torch.Tensor | float = 0.0  # or not a number
 
     def of(self, values: torch.Tensor) -> torch.Tensor:
         """Whole steps, or the values. (...) int64 or float64."""
-        self.doubt = self.doubt + (values * 0).sum()
         if not self._scale:
             return values
-        bounded = values.nan_to_num().clip(-self._bound, self._bound)
-        return (bounded * self._scale).round().long()
+        return (values.clip(-self._bound, self._bound) * self._scale).round().long()
 
     def outer(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Sum over users of the steps of a_u b_u^T. (n, x), (n, y) -> (x, y)."""
         if not self._scale:
-            product = left.T @ right
-            self.doubt = self.doubt + (product * 0).sum()
-            return product
+            return left.T @ right
         shape = (left.shape[1], right.shape[1])
         total = torch.zeros(shape, dtype=torch.int64, device=left.device)
         size = max(BLOCK // max(total.numel(), 1), 1)
@@ -45,25 +40,28 @@ class StepRounding:
         return total
 
 
-Outer = Callable[[VbJob, torch.Tensor, torch.Tensor], torch.Tensor]
+Outer = Callable[[VbJob, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def totals_of(
     job: VbJob, found: Outcome, levels: torch.Tensor | None, outer: Outer
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Totals of those who are counted, and whether all of it is finite. (n_totals,), ().
+) -> torch.Tensor:
+    """Totals of those who are counted and did not overflow. (n_totals,).
 
     Args:
         job: what was worked on.
         found: in it.
         levels: what ordered ratings add. (n_users, 3 (n_levels - 1))
-        outer: sums products of two vectors of each user that is counted.
+        outer: sums products of two vectors of some users.
     """
     form, cohort, k = job.reading.form, job.cohort, job.reading.form.rank
     steps = StepRounding(cohort.total_bound, cohort.total_scale)
     parts = _constant(job) | ({} if levels is None else {"levels": levels})
-    counted = job.users.is_counted.double()[:, None]
-    summed = {name: steps.of(values * counted).sum(0) for name, values in parts.items()}
+    counted = job.users.is_counted & found.is_sound  # (n_users,)
+    summed = {
+        name: steps.of(torch.where(counted[:, None], values, 0.0)).sum(0)
+        for name, values in parts.items()
+    }
     summed |= {
         "error": found.error,
         "user_sum": found.mean[:k],
@@ -73,17 +71,17 @@ def totals_of(
         "moment": pack(found.moment),
     }
     if len(job.reading.user_weights):
-        moments = outer(job, found.known, job.p[:, :k])
+        moments = outer(job, found.known, job.p[:, :k], counted)
         moments[:, :1] = 0  # the coordinate that is always 1
-        summed["user_gram"] = pack(outer(job, found.known, found.known))
+        summed["user_gram"] = pack(outer(job, found.known, found.known, counted))
         summed["user_moments"] = moments.ravel()
     if job.reading.unrated is not None:
         summed["all_moment"] = pack(found.crowd)
-        summed["all_line"] = outer(job, job.p[:, :k], job.lines).ravel()
+        summed["all_line"] = outer(job, job.p[:, :k], job.lines, counted).ravel()
     whole = torch.zeros(form.n_totals, dtype=torch.float64, device=counted.device)
     for name, values in summed.items():
         whole[form.blocks["totals"].place(name)] = values.double()
-    return whole, torch.isfinite(whole.sum() + steps.doubt)
+    return whole
 
 
 def _constant(job: VbJob) -> dict[str, torch.Tensor]:

@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 from fedmmf.federation.addresses import is_loopback
 
 TELL_ME_WHO = (
-    "this needs the token: open the address that the server gave when it was started, which ends "
-    "in ?token=..., or send the header Authorization: Bearer ..."
+    "this needs the token, which is in the file server/state/token of the federation's folder on "
+    "the server's machine: open this address with ?token=TOKEN at its end, or send the header "
+    "Authorization: Bearer TOKEN"
 )
 
 

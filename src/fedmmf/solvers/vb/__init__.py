@@ -38,7 +38,7 @@ from fedmmf.arrays import Array
 from fedmmf.interactions import MOST_JOINT
 from fedmmf.scale import RatingScale
 from fedmmf.solvers.contract import Bounds, Form, Ground, Public
-from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.vb.form import VbForm, total_bound, write_variant
 from fedmmf.solvers.vb.ordinal import expected_rating
 from fedmmf.solvers.vb.party import VbParty
 from fedmmf.solvers.vb.reading import VbReading, check_publication
@@ -73,7 +73,7 @@ class Vb:
 
     def bounds(self, span: float) -> Bounds:
         """Gradients are some spans; totals are a user's ratings times squares of it."""
-        return Bounds(row=8.0 * max(span, 1.0), total=2.0**16 * max(span, 1.0) ** 2)
+        return Bounds(row=8.0 * max(span, 1.0), total=total_bound(span))
 
     def check(self, form: Form, public: Public) -> None:
         """Variances and precisions are positive, and so are the matrices."""

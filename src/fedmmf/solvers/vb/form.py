@@ -18,6 +18,11 @@ IMPLICIT = ("none", "items", "users", "both")
 MOST_COLUMNS = 4096  # of profiles and of a design
 
 
+def total_bound(span: float) -> float:
+    """Bound of each of one user's totals, on a scale of that span."""
+    return 2.0**16 * max(span, 1.0) ** 2
+
+
 def pack(matrix: Array) -> Array:
     """Lower triangles of symmetric matrices. (..., k, k) -> (..., k (k + 1) / 2)."""
     rows, columns, _ = _places(matrix.shape[-1], *_whereabouts(matrix))

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
-from fedmmf.solvers.contract import Own
+from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL, Own, require_small
 from fedmmf.solvers.vb import ordinal
 from fedmmf.solvers.vb.form import VbForm, pack
 from fedmmf.solvers.vb.reading import Unrated, VbReading, prior_mean
@@ -91,7 +91,7 @@ class VbParty:
         self._n_looks = looked(self._n_looks, reading)
         if len(own.items) == 0:
             return np.zeros((0, self._form.width), np.float32), np.zeros(self._form.n_totals)
-        own, ordered = self._in_order(own, reading, t)
+        own, ordered = self._in_order(own, reading, self.user_factors, t)
         found = evidence(own, reading)
         found = replace(found, squares=found.squares + ordered.variance)
         mean, covariance, known = self._posterior(own, reading, found)
@@ -101,14 +101,20 @@ class VbParty:
             rows = _gradients(own, reading, mean, moment)
         totals = self._totals(own, reading, (mean, moment, known), found)
         totals[self._form.blocks["totals"].place("levels")] = ordered.totals
-        return rows.astype(np.float32), totals
+        rows, moved = rows.astype(np.float32), mean.astype(np.float32)
+        require_small([rows, moved], MAX_NUMBER)
+        require_small([totals], MAX_TOTAL)
+        self.user_factors = moved
+        return rows, totals
 
-    def _in_order(self, own: Own, reading: VbReading, t: int) -> tuple[Own, "Ordered"]:
+    def _in_order(
+        self, own: Own, reading: VbReading, factors: Array, t: int
+    ) -> tuple[Own, "Ordered"]:
         """What is latent in the place of ordered ratings, by where p_u is, in round t."""
         n_totals = 3 * max(self._form.n_levels - 1, 0)
         if not n_totals or t <= ordinal.BEGINS_AFTER:
             return own, Ordered(0.0, np.zeros(n_totals))
-        expected = reading.mean[own.items] @ self.user_factors + own.mask
+        expected = reading.mean[own.items] @ factors + own.mask
         about = (own.levels, expected, reading.cuts, float(reading.tau))
         mean, variance = ordinal.latent(*about)
         masked = (mean - own.mask).astype(np.float32)
@@ -120,10 +126,18 @@ class VbParty:
 
         Of ordered ratings, where p_u and what is latent depend on each other, by turns.
         """
-        self._posterior(own, reading, evidence(own, reading))
+        factors = self._settled(own, reading)
         for _ in range(SETTLING * bool(self._form.n_levels)):
-            told, _ = self._in_order(own, reading, ordinal.BEGINS_AFTER + 1)
-            self._posterior(told, reading, evidence(told, reading))
+            told, _ = self._in_order(own, reading, factors, ordinal.BEGINS_AFTER + 1)
+            factors = self._settled(told, reading)
+        self.user_factors = factors
+
+    def _settled(self, own: Own, reading: VbReading) -> Array:
+        """The posterior mean. (n_own,) float32."""
+        mean, *_ = self._posterior(own, reading, evidence(own, reading))
+        factors = mean.astype(np.float32)
+        require_small([factors], MAX_NUMBER)
+        return factors
 
     def _posterior(
         self, own: Own, reading: VbReading, found: Evidence
@@ -131,9 +145,11 @@ class VbParty:
         """Mean and covariance of p_u, and what its prior knows. (n_own,), (n_own, n_own), (e,)."""
         precision, known = reading.user_precision, self._known(own, reading)
         prior = reading.user_middle + known @ reading.user_weights
-        covariance = np.linalg.inv(np.diag(precision) + found.second / reading.tau)
+        try:
+            covariance = np.linalg.inv(np.diag(precision) + found.second / reading.tau)
+        except np.linalg.LinAlgError as error:
+            raise OverflowError("a user's linear system has no solution") from error
         mean = covariance @ (precision * prior + found.first / reading.tau)
-        self.user_factors = mean.astype(np.float32)
         return mean, covariance, known
 
     def _known(self, own: Own, reading: VbReading) -> Array:

@@ -8,13 +8,14 @@ import numpy as np
 
 from fedmmf.arrays import Array, doubles, singles, space
 from fedmmf.solvers.contract import Ground, ItemSums, Public
-from fedmmf.solvers.vb.form import VbForm, pack, unpack
+from fedmmf.solvers.vb.form import VbForm, pack, total_bound, unpack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts, starting_cuts
 from fedmmf.solvers.vb.party import PINNED
 from fedmmf.solvers.vb.reading import LEAST, MOST, Spread, VbReading, check_publication, prior_mean
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
+USUAL_UNRATED = 7.0  # how often unrated items outweigh rated ones, as `weight_of_unrated` aims at
 # Of a whole mask, in quarters of the scale, at the start; its columns share it. With more room for
 # each, many columns fit noise before their precisions are learned.
 JOINT_SPREAD, FEWEST_SHARES = 0.4, 16
@@ -81,9 +82,8 @@ class VbServer:
             placed(ground.design),
             placed(ground.level * prior_mean(form.rank)),
         )
-        self.restore(
-            {part.name: getattr(_start(form, ground), part.name) for part in fields(Items)}
-        )
+        start = _start(form, ground, _start_share(ground, unrated))
+        self.restore({part.name: getattr(start, part.name) for part in fields(Items)})
 
     def on(self, placed: Callable[[Array], Array], linalg: Any) -> "VbServer":
         """The same server with its arrays elsewhere."""
@@ -206,10 +206,11 @@ class VbServer:
     def _move_items(self, gradient: Array, totals: dict[str, Array], share: Array) -> None:
         """E[q_i] <- E[q_i] + s T_i (sum g / tau - c (E[q_i] - prior_i)), T_i = (n_i A + B)^-1."""
         now, k, tau, xp = self._now, self._form.rank, self._now.tau, space(gradient)
-        curvature = unpack(totals["moment"], k) / totals["n_ratings"] / tau
+        rounding = xp.diag(k * self._rounding(totals) * xp.ones_like(now.item_precision))
+        curvature = (unpack(totals["moment"], k) + rounding) / totals["n_ratings"] / tau
         base = xp.diag(now.item_precision)
         if self._form.ranks:
-            weight, crowd = float(self.unrated[0]), unpack(totals["all_moment"], k)
+            weight, crowd = float(self.unrated[0]), unpack(totals["all_moment"], k) + rounding
             line = totals["all_line"].reshape(k, self._form.n_design)
             gradient = gradient + weight * (self._design @ line.T - now.mean @ crowd)
             curvature, base = (1 - weight) * curvature, base + weight * share * crowd / tau
@@ -223,10 +224,21 @@ class VbServer:
             now, mean=xp.where(is_summed, mean, now.prior), curvature=curvature, base=base
         )
 
+    def _rounding(self, totals: dict[str, Array]) -> Array:
+        """How far the rounding of users' totals can have moved a sum of them at most. (1,).
+
+        Users' numbers are rounded before they are added: by half a step each, and a step is at most
+        2^-52 of the largest sum. Equal users round alike, so that these errors add up. A matrix
+        of such sums is off by k of it at most in any direction (Gershgorin 1931), which added to
+        its diagonal keeps it positive definite.
+        """
+        return totals["n_users"] ** 2 * (total_bound(self.ground.span) * 2.0**-53)
+
     def _learn_users(self, totals: dict[str, Array]) -> None:
         """Maximise the bound in tau and a; weights of users' prior by ridge regression."""
         now, n_users, form, xp = self._now, totals["n_users"], self._form, space(self._now.mean)
-        precision = n_users / totals["deviation"]
+        rounding = self._rounding(totals)
+        precision = n_users / xp.maximum(totals["deviation"], rounding)
         precision[:1] = PINNED
         tau = xp.asarray(totals["error"][0] / totals["weight"][0])
         mean_user = totals["user_sum"] / n_users
@@ -237,7 +249,7 @@ class VbServer:
             if form.n_seen:
                 ridge[: form.n_seen] *= xp.diag(gram)[: form.n_seen].mean() / n_users
             moments = totals["user_moments"].reshape(now.user_weights.shape)
-            normal = gram + xp.diag(ridge)
+            normal = gram + xp.diag(ridge + len(ridge) * rounding)
             self._linalg.cholesky(normal)  # raises where no users add up to it
             weights = self._linalg.solve(normal, moments)
             self._now = replace(self._now, user_weights=weights)
@@ -289,10 +301,26 @@ class VbServer:
         self._spread = Spread.of(self._now.curvature, self._now.base, self._linalg)
 
 
-def _start(form: VbForm, ground: Ground) -> Items:
-    """Random means, and hyperparameters in units of a quarter of the scale."""
+def _start_share(ground: Ground, unrated: tuple[float, ...]) -> float:
+    """What item factors start with of a quarter of the scale: all, unless hardly anything is rated.
+
+    Where unrated items weigh far more than rated ones, q_i . p_u is near 0 for nearly all pairs.
+    Item factors of the size of ratings would make all p_u tiny, and nothing makes them grow again:
+    the model is the same for s q_i and p_u / s. Sums of p_u p_u^T would then be lost in the
+    rounding of totals. With the root of the share that is too much, both sides are near 1.
+    """
+    if not unrated:
+        return 1.0
+    rated = min(ground.ratings_per_user / ground.n_items, 1.0)
+    outweighs = unrated[0] * (1.0 - rated) / max(rated, 1e-9)
+    return float(np.sqrt(min(1.0, round(USUAL_UNRATED / max(outweighs, 1e-9), 9))))
+
+
+def _start(form: VbForm, ground: Ground, share: float) -> Items:
+    """Random means, and hyperparameters in units of a quarter of the scale, or a share of it."""
     k, n_items, unit = form.rank, ground.n_items, ground.span / 4
-    mean = ITEM_SPREAD * unit * ground.stream.standard_normal((n_items, k))
+    own = share * unit  # of item factors
+    mean = ITEM_SPREAD * own * ground.stream.standard_normal((n_items, k))
     mean[:, 0] += ground.level
     n_looked = k if form.looks else 0
     weights = np.zeros((1 + ground.regressors.shape[1] + n_looked, k))
@@ -307,10 +335,10 @@ def _start(form: VbForm, ground: Ground) -> Items:
         item_weights=weights,
         tau=np.asarray(unit**2),
         user_precision=user_precision,
-        item_precision=np.full(k, 1.0 / unit**2),
+        item_precision=np.full(k, 1.0 / own**2),
         mean_user=prior_mean(k),
         curvature=np.zeros((k, k)),
-        base=np.eye(k) / (ITEM_VARIANCE * unit**2),
+        base=np.eye(k) / (ITEM_VARIANCE * own**2),
         user_weights=np.zeros((form.n_seen + form.n_profile, k)),
         profile_mean=np.zeros(form.n_profile),
         cuts=starting_cuts(ground.lowest, ground.span, form.n_levels),
@@ -343,7 +371,7 @@ def weight_of_unrated(settings: Any, ground: Ground) -> float:
     if settings.unrated_weight != "auto":
         return float(settings.unrated_weight)
     rated = ground.ratings_per_user / ground.n_items
-    return float(np.clip(7.0 * rated / max(1.0 - rated, 1e-9), 0.27, 0.55))
+    return float(np.clip(USUAL_UNRATED * rated / max(1.0 - rated, 1e-9), 0.27, 0.55))
 
 
 def value_of_unrated(settings: Any, ground: Ground) -> float:

@@ -53,7 +53,7 @@ class AdaptiveServer(ServerSide):
         """Of everybody, in one secure sum: nobody has chosen yet."""
         secure, joined = SecureServer(self.desk), self.desk.roster.joined
         census = secure.census()
-        self._counted = {name: joined[name].n_users for name in secure.survivors}
+        self._counted = {name: joined[name].n_users for name in secure.counted}
         return census
 
     def summed_items(self, n_raters: Array) -> Array:
@@ -152,6 +152,10 @@ class CollectedRatings:
         rows = np.zeros((sizes.n_items, sizes.form.width), np.float32)
         n_raters: Array = np.zeros(len(rows), np.int64)
         for own, half in zip(self._own, self._halves, strict=True):
-            rows[own.items] += half.update(own, reading, round_.round)[0]
+            try:
+                update, _ = half.update(own, reading, round_.round)
+            except OverflowError:  # of ratings that nobody has, whose sender alone is left out
+                continue
+            rows[own.items] += update
             n_raters[own.items] += 1
         return ItemSums(rows, n_raters, np.zeros(sizes.n_totals))

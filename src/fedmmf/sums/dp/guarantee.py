@@ -11,7 +11,8 @@ ring, and what its size may do to them is no secret's doing.
 - `distributed`: each party adds its part, and secure aggregation shows the sum alone (Dwork et al.
   2006, Our data, ourselves). The sum with a user is compared with the sum without it (sensitivity
   clip). Parties that drop out take their noise with them and corrupt ones may add none, so each
-  adds a little more, and a round with too few survivors gives no sum at all.
+  adds a little more, and a round with too few survivors gives no sum at all. Where one site brings
+  many parties, all of them may be corrupt at once: corruption is counted by site.
 """
 
 import math
@@ -58,18 +59,21 @@ class Guarantee:
         multiplier: standard deviation of the noise over the sensitivity.
         noise: who adds it.
         rounds: how many updates the multiplier pays for.
+        corrupt: parties that may add no noise, if that is more than 5 % of those in a sum: all
+            that the corrupt sites may bring.
     """
 
     clip: float
     multiplier: float
     noise: Literal["local", "distributed"]
     rounds: int
+    corrupt: int = 0
 
     def noise_std(self, n_parties: int) -> float:
         """Standard deviation of the noise that one party of `n_parties` adds to each entry."""
         if self.noise == "local":
             return 2.0 * self.clip * self.multiplier
-        return self.clip * self.multiplier / math.sqrt(counted_on(n_parties))
+        return self.clip * self.multiplier / math.sqrt(counted_on(n_parties, self.corrupt))
 
     @property
     def own_scale(self) -> float:
@@ -129,20 +133,21 @@ class Guarantee:
         return Bounds(row=self.clip + _TAIL * noise, total=1.0)
 
 
-def guarantee_of(settings: Any) -> Guarantee:
-    """What every party demands under these settings."""
+def guarantee_of(settings: Any, corrupt: int = 0) -> Guarantee:
+    """Return what every party demands under these settings, where so many may be corrupt."""
     rounds = settings.ensemble * settings.max_rounds
     noise = accounting.multiplier(settings.dp_epsilon, rounds, settings.dp_delta)
-    return Guarantee(settings.dp_clip, noise, settings.dp_noise, rounds)
+    return Guarantee(settings.dp_clip, noise, settings.dp_noise, rounds, corrupt)
 
 
-def counted_on(n_parties: int) -> int:
+def counted_on(n_parties: int, known_corrupt: int = 0) -> int:
     """How many honest parties' noise makes a distributed sum private.
 
-    The fewest survivors, less all corrupt parties. A lone party shares noise with nobody, and
-    `Guarantee.check_sum` refuses it.
+    The fewest survivors, less all corrupt parties: 5 %, or as many as corrupt sites may bring.
+    Where those may be all others, a party counts on itself alone. A lone party shares noise with
+    nobody, and `Guarantee.check_sum` refuses it.
     """
-    return max(least_survivors(n_parties) - corrupt(n_parties), 1)
+    return max(least_survivors(n_parties) - max(corrupt(n_parties), known_corrupt), 1)
 
 
 def least_survivors(n_parties: int) -> int:

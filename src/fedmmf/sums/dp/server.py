@@ -24,7 +24,7 @@ class NoisySecureServer(SecureServer):
 
     def __init__(self, desk: ServerDesk) -> None:
         super().__init__(desk)
-        self._guarantee = guarantee_of(desk.settings)
+        self._guarantee = guarantee_of(desk.settings, desk.corrupt)
 
     def options_among(self, n_parties: int) -> SecureOptions:
         """Parties work out the same from their number, which is smaller in a later session."""

@@ -132,17 +132,18 @@ def _read_context(data: bytes) -> Any:
 
 def read_vectors(context: Any, data: bytes, length: int, limit: int) -> list[Any]:
     """Read the ciphertexts of a vector, and check each against what is due."""
-    starts = list(_starts(data))
     due = math.ceil(length / SLOTS)
+    starts = _starts(data, due + 1)
     if len(starts) != due + 1 or starts[-1] != len(data):
         raise WireError(f"{due} ciphertexts are due; got {len(starts) - 1} in {len(data)} bytes")
     parts = [data[begin + _SIZE.size : end] for begin, end in pairwise(starts)]
     return [_read_vector(context, part, scale_of(limit)) for part in parts]
 
 
-def _starts(data: bytes) -> list[int]:
+def _starts(data: bytes, most: int) -> list[int]:
+    """Return where ciphertexts start, and where the last one ends; no more than one too many."""
     starts = [0]
-    while starts[-1] + _SIZE.size <= len(data):
+    while len(starts) <= most and starts[-1] + _SIZE.size <= len(data):
         (size,) = _SIZE.unpack_from(data, starts[-1])
         starts.append(starts[-1] + _SIZE.size + size)
     return starts

@@ -8,7 +8,7 @@ import numpy as np
 from fedmmf.errors import WireError
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.solvers.contract import ItemSums
-from fedmmf.sums.contract import Work, bounds_of
+from fedmmf.sums.contract import Work, asked_by, bounds_of
 from fedmmf.sums.hiding import HidingServer
 from fedmmf.sums.homomorphic.channel import seal
 from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
@@ -87,8 +87,8 @@ class KeeperServer(HidingServer):
         self.survivors = blind.added
         total = self._secret.decrypt(blind.total(), codec.length, codec.largest)
         most = self._secret.largest_error(self.key.n_users, codec.largest)
-        counts_raters = isinstance(work, Survey) and not work.with_ratings
-        return codec.sums(total, None if counts_raters else self.known_raters(), most)
+        is_before = asked_by(work) in ("counts", "moments")
+        return codec.sums(total, None if is_before else self.known_raters(), most)
 
     def handout(self) -> bytes:
         """The key, for every party."""

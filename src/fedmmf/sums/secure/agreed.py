@@ -21,13 +21,24 @@ FAILURE_BITS = 10  # if no more than 5 % drop out, the graph fails a round in a 
 
 
 @lru_cache(maxsize=16)
-def graph_of(n: int, *, active: bool, batch: int = 1) -> tuple[int, int]:
-    """Neighbours of each of n parties, and the threshold; one drop-out takes its batch with it."""
+def graph_of(n: int, *, active: bool, batch: int = 1, corrupt: int = 0) -> tuple[int, int]:
+    """Neighbours of each of n parties, and the threshold; one drop-out takes its batch with it.
+
+    Args:
+        n: parties in the cohort.
+        active: whether they sign.
+        batch: so many are summed together or not at all.
+        corrupt: parties that may be in league, where that is more than 5 %: those of corrupt sites.
+    """
     bits = SECURITY_BITS + GRINDING_BITS * active
-    return parameters(n, CORRUPT, lost_share(batch), bits, FAILURE_BITS, active=active)
+    return parameters(
+        n, max(CORRUPT, corrupt / n), lost_share(batch), bits, FAILURE_BITS, active=active
+    )
 
 
-def agreed_setup(message: SecureSetup, codec: SumCodec, invitation: Invitation) -> Setup:
+def agreed_setup(
+    message: SecureSetup, codec: SumCodec, invitation: Invitation, corrupt: int = 0
+) -> Setup:
     """The session's setup; raises where a condition of the protocol fails.
 
     Keys, masks and graph depend on all that was agreed on, of the run and of these sums: bounds,
@@ -35,7 +46,7 @@ def agreed_setup(message: SecureSetup, codec: SumCodec, invitation: Invitation) 
     """
     told = invitation.encode() + replace(message, party=0).encode()
     n, active = message.n_parties, bool(message.identities)
-    degree, threshold = graph_of(n, active=active, batch=message.batch)
+    degree, threshold = graph_of(n, active=active, batch=message.batch, corrupt=corrupt)
     return Setup(
         round_id=message.session,
         parties=tuple(range(n)),

@@ -12,7 +12,7 @@ from fedmmf.secagg.messages import Survivors
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 from fedmmf.solvers.contract import Bounds
-from fedmmf.sums.contract import Work, bounds_of, round_sizes, survey_sizes
+from fedmmf.sums.contract import Shapes, Work, asked_by, bounds_of
 from fedmmf.sums.party_side import PartyDesk, PartySide
 from fedmmf.sums.secure.agreed import agreed_setup, graph_of
 from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
@@ -68,7 +68,7 @@ class SecureParty(PartySide):
             n_entries = sizes.n_items * sizes.form.width
             desk.policy.noise.grid(float(codec.rows.scale), message.n_parties, n_entries)
         identity = desk.policy.identity
-        setup = agreed_setup(message, codec, desk.invitation)
+        setup = agreed_setup(message, codec, desk.invitation, desk.policy.corrupt)
         session = SessionClient(setup, message.party, identity=identity)
         self._check_batch(setup, message.party)
         left_out = as_flags(message.left_out, sizes.n_items) if len(message.left_out) else None
@@ -76,16 +76,19 @@ class SecureParty(PartySide):
 
     def _sizes(self, message: SecureSetup) -> Expected:
         """Of what is summed, by the layout that this party has adopted."""
-        layout = self.desk.layout
-        is_first = message.layout == NO_NAME and message.for_survey
-        if not is_first and (layout is None or message.layout != name_of(layout.encode())):
-            raise WireError("these sums are of a layout that this party has not adopted")
-        n_items = self.desk.catalogue.n_items
-        if layout is None or message.for_survey:
-            columns = self.desk.invitation.columns
-            sizes = survey_sizes(n_items, columns, None if is_first else layout)
+        desk, is_survey = self.desk, message.for_survey
+        layout = b"" if desk.layout is None else name_of(desk.layout.encode())
+        if message.layout == layout:
+            asks = "ratings" if is_survey else "updates"
+        elif is_survey and not layout:
+            asks = "counts" if message.layout == NO_NAME else "moments"
+        elif is_survey and message.layout == NO_NAME:
+            asks = "counts"
         else:
-            sizes = round_sizes(n_items, layout, self.desk.form)
+            raise WireError("these sums are of a layout that this party has not adopted")
+        sizes = Shapes(desk.catalogue.n_items, desk.invitation.columns, desk.form).of(
+            asks, desk.layout
+        )
         require_items(message.left_out, sizes.n_items)
         return sizes
 
@@ -118,9 +121,16 @@ class SecureParty(PartySide):
                 f"this party takes part in sums of at least {smallest} parties; the server sums "
                 f"{message.n_parties}, and as few as {message.minimum}"
             )
+        most = self.desk.policy.max_parties
+        if most is not None and message.n_parties > most:
+            raise WireError(
+                f"the sites of this federation bring {most:,} parties at most; the server sums "
+                f"{message.n_parties:,}"
+            )
         self._check_factors(message)
         active = bool(message.identities)
-        degree, _ = graph_of(message.n_parties, active=active, batch=message.batch)
+        batch, corrupt = message.batch, self.desk.policy.corrupt
+        degree, _ = graph_of(message.n_parties, active=active, batch=batch, corrupt=corrupt)
         if degree > MOST_NEIGHBOURS:
             raise WireError(
                 f"this party shares secrets with {MOST_NEIGHBOURS} neighbours at most; got {degree}"
@@ -132,11 +142,28 @@ class SecureParty(PartySide):
         """Refuse sums with as many columns as users: they can be taken apart by themselves."""
         rank, policy = self.desk.invitation.rank, self.desk.policy
         is_fine = policy.takes_thin_sums or policy.noise is not None or message.for_survey
-        if message.n_users <= rank and not is_fine:
+        n_users = self._check_users(message)
+        if n_users <= rank and not is_fine:
             raise WireError(
-                f"a sum over {message.n_users} users of rows with {rank} numbers shows each of "
-                f"them; this party takes part with fewer factors, or among more than {rank} users"
+                f"a sum over {n_users} users of rows with {rank} numbers shows each of them; this "
+                f"party takes part with fewer factors, or among more than {rank} users. It counts "
+                f"its own users and one for each of the {message.n_parties - 1} other parties, "
+                "since it has nothing but the server's word for more"
             )
+
+    def _check_users(self, message: SecureSetup) -> int:
+        """How many users there are at least, by what this party knows itself.
+
+        Every other party has one user. That it has more is the server's word.
+        """
+        n_users = message.n_parties - 1 + self.desk.n_users
+        if message.n_users < n_users:
+            raise WireError(
+                f"{message.n_parties} parties have at least {n_users} users, of whom this party "
+                f"has {self.desk.n_users}; the server's set-up says {message.n_users}"
+            )
+        self.desk.expectation.check_users(message.n_parties, message.n_users)
+        return n_users
 
     def _check_identities(self, message: SecureSetup) -> None:
         """Refuse strangers: a server could make up as many parties as it likes."""
@@ -196,7 +223,7 @@ class SecureParty(PartySide):
         shown = Survivors.decode(setup_of(setup, trip.number), SERVER, trip.current).members
         self._survivors = frozenset(map(setup.identity, shown))
         smallest = self.desk.policy.smallest_cohort
-        before = [who for kind, who in self.desk.surveyed if kind == work.with_ratings]
+        before = [who for asked, who in self.desk.surveyed if asked == work.asks]
         if self._survivors in before or not before or setup.batch >= smallest:
             return
         differ = min(len(who ^ self._survivors) for who in before)
@@ -210,7 +237,7 @@ class SecureParty(PartySide):
     def _note_survey(self, work: Work | None) -> None:
         """A survey is over when it is unmasked."""
         if isinstance(work, Survey):
-            self.desk.surveyed = {*self.desk.surveyed, (work.with_ratings, self._survivors)}
+            self.desk.surveyed = {*self.desk.surveyed, (work.asks, self._survivors)}
 
     def _work(self, message: SecureTrip) -> Work | None:
         """What a trip is about."""
@@ -224,11 +251,17 @@ class SecureParty(PartySide):
             return np.zeros(0, codec.ring.dtype)  # it only makes keys for the next round
         if work is None:
             raise WireError("a trip that sums has to say what is summed")
-        is_same = isinstance(work, Survey) == agreed.setup.for_survey
-        if isinstance(work, Survey):
-            is_same &= work.with_ratings == (agreed.setup.layout != NO_NAME)
-        if not is_same:
+        if not self._is_agreed(work, message.about, agreed.setup):
             raise WireError("these sums were agreed on for something else than what is published")
         n_parties = agreed.setup.n_parties
         part = self.desk.contribute(work, codec, agreed.left_out, n_parties)
         return codec.ring.lower(codec.vector(part))
+
+    def _is_agreed(self, work: Work, about: bytes, setup: SecureSetup) -> bool:
+        """Whether that is what these sums were agreed on for."""
+        asks, layout = asked_by(work), self.desk.layout
+        laid_out = {"counts": NO_NAME, "moments": about}
+        if layout is not None and asks in ("ratings", "updates"):
+            laid_out[asks] = name_of(layout.encode())
+        is_survey = isinstance(work, Survey)
+        return setup.for_survey == is_survey and setup.layout == laid_out.get(asks)

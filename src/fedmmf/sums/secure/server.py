@@ -8,8 +8,7 @@ threshold gives no sum, and the next one begins a new session among those who ar
 
 import math
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,9 +18,15 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, ExcludedError, WireError
-from fedmmf.secagg import MINIMUM_COHORT, BelowThresholdError, SessionServer, Setup
+from fedmmf.secagg import (
+    MINIMUM_COHORT,
+    BelowThresholdError,
+    SecAggError,
+    SessionServer,
+    Setup,
+)
 from fedmmf.solvers.contract import Bounds, ItemSums
-from fedmmf.sums.contract import CORRUPT, Census, Work, bounds_of
+from fedmmf.sums.contract import Work, asked_by, bounds_of
 from fedmmf.sums.hiding import HidingServer
 from fedmmf.sums.secure.agreed import agreed_setup
 from fedmmf.sums.secure.messages import SESSION_BYTES, SecureAgreed, SecureSetup, SecureTrip
@@ -31,7 +36,6 @@ from fedmmf.wire import Round, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
 _ATTEMPTS = 3  # at the survey
-_BLAME = re.compile(r"message from party (\d{1,9}) refused")  # what `secagg` says of a bad message
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,28 @@ class _Session:
         self.protocol = SessionServer(agreed)
         self.improper: set[str] = set()  # who did not answer as they should have
 
-    def blamed_in(self, reason: str) -> set[str]:
-        """Whose messages a text says were bad; the text may be anybody's."""
-        numbers = {int(digits) for digits in _BLAME.findall(reason)}
-        return {self.names[number] for number in numbers if number < len(self.names)}
+    def named(self, numbers: Iterable[int]) -> set[str]:
+        """Return the names of parties."""
+        return {self.names[number] for number in numbers}
+
+    def holders(self, number: int) -> set[int]:
+        """Return who else holds shares of a party's secrets, and so can accuse it."""
+        return set(self.protocol.setup.holders(number)) - {number}
+
+    def n_to_fail(self, number: int) -> int:
+        """Return how many holders without shares of a party make a sum fail; two at least."""
+        setup = self.protocol.setup
+        return max(2, len(setup.holders(number)) - setup.threshold + 1)
+
+    def disputed(self, error: Exception) -> set[str]:
+        """Return both sides of a dispute that made a sum fail; which of them lies, nobody knows.
+
+        One side is the party whose secret could not be recovered. The other is the holders who say
+        that it gave them no right shares.
+        """
+        owner = error.owner if isinstance(error, BelowThresholdError) else None
+        accusers = set() if owner is None else self.protocol.complaints.get(owner, set())
+        return self.named({owner, *accusers}) if owner is not None and accusers else set()
 
 
 class SecureServer(HidingServer):
@@ -85,7 +107,7 @@ class SecureServer(HidingServer):
         """What decides the sums of so many parties."""
         return SecureOptions()
 
-    def census(self) -> Census:
+    def survey(self, work: Survey) -> ItemSums:
         """A survey that fails is made again, without those who made it fail, and some more.
 
         Parties that sign and have unmasked one do not help with another that differs by one or two.
@@ -94,7 +116,7 @@ class SecureServer(HidingServer):
         try:
             while True:
                 try:
-                    return super().census()
+                    return super().survey(work)
                 except (WireError, DataError) as error:
                     n_failed += not isinstance(error, ExcludedError)
                     if n_failed == _ATTEMPTS:
@@ -126,8 +148,8 @@ class SecureServer(HidingServer):
             if total is None:
                 raise WireError("the session gave no sum for this round")
             survivors = [session.names[number] for number in session.protocol.survivors]
-            counts_raters = isinstance(work, Survey) and not work.with_ratings
-            n_raters = None if counts_raters else self.n_raters_among(survivors)
+            is_before = asked_by(work) in ("counts", "moments")
+            n_raters = None if is_before else self.n_raters_among(survivors)
             sums = session.codec.sums(session.codec.ring.lift(total), n_raters)
         except (WireError, DataError) as error:
             if self._give_up(error):
@@ -152,9 +174,11 @@ class SecureServer(HidingServer):
         return session if is_same else None
 
     def _layout_name(self, work: Work) -> bytes:
-        """What the sums of some work are laid out by; the first survey is of all items."""
-        is_first = isinstance(work, Survey) and not work.with_ratings
-        return NO_NAME if is_first else name_of(self.require_layout().encode())
+        """What the sums of some work are laid out by: nothing, the survey itself, the layout."""
+        asks = asked_by(work)
+        if asks == "counts":
+            return NO_NAME
+        return name_of((work if asks == "moments" else self.require_layout()).encode())
 
     def _start(self, work: Work) -> _Session:
         """Agree on a session, without those who will not, and fill its pipeline."""
@@ -170,11 +194,13 @@ class SecureServer(HidingServer):
         session, self._session = self._session, None
         if session is None:
             return False
-        guilty = self._guilty(session) | session.blamed_in(str(error))
+        proven = error.blamed if isinstance(error, SecAggError) else None
+        guilty = self._guilty(session) | session.named(() if proven is None else (proven,))
         self._exclude(guilty, f"made a session fail: {error}")
         # Where most stayed away it was the network: the crowd to hide in must not shrink for that.
         is_network = 2 * len(session.improper) > len(session.names)
-        self._doubtful = set() if guilty or is_network else session.improper
+        doubtful = session.improper | session.disputed(error)
+        self._doubtful = set() if guilty or is_network else doubtful
         return bool(guilty)
 
     def _end_if_guilty(self, session: _Session) -> None:
@@ -190,20 +216,38 @@ class SecureServer(HidingServer):
             self._excluded.add(name)
 
     def _guilty(self, session: _Session) -> set[str]:
-        """Who revealed wrong shares, or is blamed by more than may be in league.
+        """Return who revealed wrong shares, or is accused by enough holders of enough sites."""
+        accusers = self._accusers(session)
+        accused = [number for number in accusers if self._is_convicted(session, number, accusers)]
+        return session.named({*session.protocol.wrong, *accused})
 
-        A few may blame anybody, of any number of things: each counts once.
+    def _accusers(self, session: _Session) -> dict[int, set[int]]:
+        """Return which holders accuse each party: they miss its shares, or refused its message.
+
+        Others than its holders get nothing from a party, so what they say of it does not count.
         """
-        accusers: dict[str, set[str]] = {}
-        for name in session.improper:
-            for blamed in session.blamed_in(self.desk.roster.refused.get(name, "")):
-                accusers.setdefault(blamed, set()).add(name)
-        for number, holders in session.protocol.complaints.items():
-            names = {session.names[holder] for holder in holders}
-            accusers.setdefault(session.names[number], set()).update(names)
-        enough = max(2, math.ceil(CORRUPT * len(session.names)) + 1)
-        wrong = {session.names[number] for number in session.protocol.wrong}
-        return wrong | {name for name, by in accusers.items() if len(by - {name}) >= enough}
+        found = {owner: set(by) for owner, by in session.protocol.complaints.items()}
+        blames = self.desk.roster.accused
+        for name in session.improper & blames.keys():
+            if blames[name] in session.protocol.setup.index:
+                found.setdefault(blames[name], set()).add(session.numbers[name])
+        return {number: by & session.holders(number) for number, by in found.items()}
+
+    def _is_convicted(
+        self, session: _Session, number: int, accusers: Mapping[int, set[int]]
+    ) -> bool:
+        """Return whether those who accuse a party could make every sum fail without it, too.
+
+        Fewer could be liars who put out one honest party after the other, and the sum can do
+        without their shares. A site has one voice, however many parties it has: the same share of
+        sites is needed as of holders. Whoever is in a dispute of fewer sites sits out for a while.
+        """
+        holders, needed = session.holders(number), session.n_to_fail(number)
+        site_of = self.desk.site_of
+        accusing = {site_of(name) for name in session.named(accusers[number])}
+        n_sites = len({site_of(name) for name in session.named(holders)})
+        sites_needed = max(2, math.ceil(needed * n_sites / len(holders)))
+        return len(accusers[number]) >= needed and len(accusing) >= sites_needed
 
     def _eligible(self) -> list[str]:
         """Who may be in the next session: alive, and not to blame for the end of the last one."""
@@ -257,7 +301,8 @@ class SecureServer(HidingServer):
             identities=tuple(joined[name].identity for name in names) if signed else (),
         )
         codec = codec_of(self.expected(work), bounds, n_users, desk.solver.ring)
-        return _Session(names, setup, codec, agreed_setup(setup, codec, desk.invitation))
+        agreed = agreed_setup(setup, codec, desk.invitation, desk.corrupt)
+        return _Session(names, setup, codec, agreed)
 
     def _invite(self, session: _Session) -> list[str]:
         """Who agrees."""

@@ -1,0 +1,96 @@
+"""Whose list of rated items was in the sums of a training: lists beside the span of all sums.
+
+A row that is the same for all items of a user makes the sums of a round, column by column, linear
+in the users' lists. So it is in membership rounds, where rows are p_u, and nearly so in every round
+where unrated items count (`objective="ranking"`). Many such columns span the lists: a list that was
+in the sums is nearer to their span than one that was not.
+
+The attacker has lists of people, some of whom took part. Success is, for each of these, the share
+of the others who get a lower score: 1/2 is a guess. Public is how many of the cohort rated each
+item; the baseline goes by that alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.attacks.contract import Attack
+
+LEAST_VALUE = 1e-6  # of a direction of the span, beside the largest
+
+
+@dataclass(frozen=True, eq=False)
+class ListsView:
+    """Sums of a training, and lists of people who may have been in them.
+
+    Attributes:
+        users: codes of these people. (n_users,)
+        lists: which of the summed items each of them rated. (n_users, n_summed) bool
+        popularity: share of the cohort that rated each item, from the survey. (n_summed,)
+        columns: all sums of rows, side by side. (n_summed, n_columns)
+    """
+
+    users: Array
+    lists: Array
+    popularity: Array
+    columns: Array
+
+
+def nearness(view: ListsView) -> Array:
+    """Share of each list that is in the span of the sums, popularity set aside. (n_users,)."""
+    columns = _set_aside(view.columns.T, view.popularity).T
+    if not columns.size or not columns.any():
+        return likeness(view)
+    basis, values, _ = np.linalg.svd(columns, full_matrices=False)
+    kept = min(int((values > LEAST_VALUE * values[0]).sum()), len(columns) // 2)
+    lists = _set_aside(view.lists + 0.0, view.popularity)
+    inside = np.square(lists @ basis[:, :kept]).sum(axis=1)
+    return np.asarray(inside / np.maximum(np.square(lists).sum(axis=1), 1e-12))
+
+
+def likeness(view: ListsView) -> Array:
+    """How popular the items of each list are: what is known without the sums. (n_users,)."""
+    lengths = view.lists.sum(axis=1)
+    return np.asarray((view.lists @ view.popularity) / np.maximum(lengths, 1))
+
+
+def _set_aside(values: Array, popularity: Array) -> Array:
+    """Entries of items as far as popularity does not explain them, in its deviations."""
+    length = max(float(popularity @ popularity), 1e-12)
+    explained = np.outer(values @ popularity / length, popularity)
+    return np.asarray((values - explained) / np.sqrt(popularity * (1 - popularity) + 1e-3))
+
+
+def told_apart(view: ListsView, scores: Array, took_part: Array) -> Array:
+    """Share of the others whom each person who took part outranks; ties count half. (n_users,).
+
+    NaN for who did not take part, for empty lists, and where there are no others.
+    """
+    found, has_list = np.full(len(scores), np.nan), view.lists.any(axis=1)
+    ours, others = np.flatnonzero(took_part & has_list), scores[~took_part & has_list]
+    if len(others):
+        gap = np.sign(scores[ours, np.newaxis] - others)
+        found[ours] = 0.5 + 0.5 * gap.mean(axis=1)
+    return found
+
+
+def told_by_popularity(view: ListsView, took_part: Array) -> Array:
+    """The same without the sums. (n_users,)."""
+    return told_apart(view, likeness(view), took_part)
+
+
+VB_LISTS = Attack(
+    name="vb lists",
+    knows=(
+        "The sums of rows of all rounds of vb over a cohort, how many of it rated each item, and "
+        "lists of rated items of people who may have been in it."
+    ),
+    outputs="An order of these people, those who took part first.",
+    measure="How often somebody who took part is told from somebody who did not; 1/2 is a guess.",
+    guess=nearness,
+    score=told_apart,
+    baseline=told_by_popularity,
+    target="lists",
+    finds="items",
+)

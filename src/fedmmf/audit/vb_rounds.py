@@ -1,0 +1,132 @@
+"""Cohorts of a run that train with `vb`, and their sums as a server has them.
+
+A simulation's sums are those of the protocol, to the last bit, so that nothing has to be sent.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedmmf import rng
+from fedmmf.arrays import Array
+from fedmmf.attacks import Attack, AttackResult
+from fedmmf.attacks.membership import item_matrix
+from fedmmf.attacks.vb_lists import ListsView
+from fedmmf.attacks.vb_sums import VbRound, VbSummedView
+from fedmmf.audit.cohorts import known_masks, with_drawn_ratings
+from fedmmf.audit.exposure import public_prior, restrict
+from fedmmf.simulation import Prepared, prepare
+from fedmmf.solvers.vb.form import VbForm
+from fedmmf.solvers.vb.reading import VbReading
+from fedmmf.sums.contract import HELD_OUT_TOTALS
+
+MAX_ROUNDS = 8  # that unmixing uses beside membership rounds; more cost time and tell little more
+
+
+_FOR_LISTS = {"mask_fit": "auto", "likelihood": "gaussian"}  # settings that are for ratings alone
+
+
+@dataclass(frozen=True, eq=False)
+class VbCohort:
+    """Some users of a run who train with `vb`.
+
+    Attributes:
+        run: of everybody.
+        users: codes of the cohort, increasing. (n_users,)
+        is_control: ratings are drawn anew; see `audit.cohorts.with_drawn_ratings`.
+        objective: of the training.
+    """
+
+    run: Prepared
+    users: Array
+    is_control: bool = False
+    objective: str = "rating"
+
+    @cached_property
+    def _prior(self) -> Array:
+        """Of the cohort's ratings, from people of other parts of the run. (n, n_levels)."""
+        everybody = self.run.training
+        rows = np.isin(everybody.user_codes, self.users)
+        return public_prior(everybody, self.run.settings.seed)[rows]
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The cohort before round 1, with a population of its own."""
+        made = prepare(
+            restrict(self.run.training, self.users),
+            self.run.settings.changed(
+                solver="vb",
+                objective=self.objective,
+                sharing="strict",
+                aggregation="secure",
+                collect_masked=False,
+                held_out=0.0,
+                **_FOR_LISTS if self.objective == "ranking" else {},
+            ),
+        )
+        return with_drawn_ratings(made, self._prior) if self.is_control else made
+
+    @cached_property
+    def truth(self) -> Array:
+        """The ratings, which a control's sums were not made of. (n,)."""
+        mine = np.isin(self.run.training.user_codes, self.users)
+        return self.run.training.values[mine]
+
+    def rounds(self) -> Iterator[VbRound]:
+        """Train, and tell each round as the server has it."""
+        run, crowd = self.prepared, self.prepared.crowd()
+        coordinator, given = run.coordinator(), run.crowd_input
+        form = given.form
+        if not isinstance(form, VbForm):
+            raise TypeError(f"sums of vb have forms of vb; got {type(form).__name__}")
+        while not coordinator.is_finished:
+            round_ = coordinator.next_round()
+            sums = crowd.sums(round_)
+            reading = VbReading.of(form, round_.public, given.design)
+            totals = form.blocks["totals"].split(sums.totals[HELD_OUT_TOTALS:])
+            yield VbRound(reading, np.array(sums.rows, np.float64), totals["user_sum"].copy())
+            coordinator.advance(round_, sums)
+
+    @cached_property
+    def trained(self) -> tuple[VbRound, ...]:
+        """All rounds."""
+        return tuple(self.rounds())
+
+    def summed(self, n_rounds: int) -> VbSummedView:
+        """The first rounds, all members attacked; no more of them than `MAX_ROUNDS` tell."""
+        made, seen = self.prepared, self.trained[:n_rounds]
+        looks = [one for one in seen[MAX_ROUNDS:] if one.reading.is_look]
+        return VbSummedView(
+            users=self.users,
+            lists=made.lists,
+            scale=made.training.scale,
+            prior=self._prior,
+            masks=known_masks(made),
+            weights=np.ones(len(self.users)),
+            summed=made.layout.items,
+            rounds=(*seen[:MAX_ROUNDS], *looks),
+        )
+
+    def listed(self, n_rounds: int) -> tuple[ListsView, Array]:
+        """The first rounds beside everybody's lists, and who took part (n_everybody,) bool."""
+        items = self.prepared.layout.items
+        lists = item_matrix(self.run.lists, self.run.training.n_items)[:, items]
+        took_part = np.isin(np.arange(len(lists)), self.users)
+        columns = np.hstack([one.rows for one in self.trained[:n_rounds]])
+        popularity = lists[took_part].mean(axis=0)
+        return ListsView(np.arange(len(lists)), lists, popularity, columns), took_part
+
+    def exchanged(self, n_rounds: int) -> tuple[ListsView, Array]:
+        """The control of lists: sums whose items have changed places."""
+        view, took_part = self.listed(n_rounds)
+        stream = rng.stream(self.run.settings.seed, "exchanged items")
+        places = stream.permutation(len(view.columns))
+        return replace(view, columns=view.columns[places]), took_part
+
+    def attacked_by(self, attack: Attack, n_rounds: int) -> AttackResult:
+        """Try an attack on the first rounds."""
+        if attack.target == "lists":
+            return attack.run(*self.listed(n_rounds))
+        return attack.run(self.summed(n_rounds), self.truth)

@@ -1,0 +1,101 @@
+"""Counters that protect a party's users: they only go up, whatever is restored from a copy.
+
+A party that forgot what it has answered would answer it again: a noisy update twice, with fresh
+noise, for a budget that pays for one; a survey among nearly the same parties. So its owner keeps
+these counters apart from its state, and never puts an older copy of them back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Surveys = frozenset[tuple[str, frozenset[bytes]]]
+
+
+@dataclass(frozen=True)
+class Guards:
+    """What a party has answered, in all runs.
+
+    Attributes:
+        n_noisy: updates with noise that have left.
+        runs: names of the runs that it has joined, in their order.
+        last_round: the last round that it answered in the last of these runs.
+        surveyed: surveys that it has unmasked: what was asked, among whom.
+        mates: identities of its batch.
+    """
+
+    n_noisy: int = 0
+    runs: tuple[bytes, ...] = ()
+    last_round: int = 0
+    surveyed: Surveys = frozenset()
+    mates: tuple[bytes, ...] = ()
+
+    def raised(self, newer: "Guards") -> "Guards":
+        """Take the higher of each counter; `newer` tells of the run at hand."""
+        is_same_run = newer.runs[-1:] in ((), self.runs[-1:])
+        return Guards(
+            n_noisy=max(self.n_noisy, newer.n_noisy),
+            runs=tuple(dict.fromkeys((*self.runs, *newer.runs))),
+            last_round=max(self.last_round, newer.last_round) if is_same_run else newer.last_round,
+            surveyed=self.surveyed | newer.surveyed,
+            mates=newer.mates or self.mates,
+        )
+
+    def lead_over(self, state: "Guards") -> str:
+        """Say what these counters have that a state has not; empty: nothing."""
+        is_same_run = self.runs[-1:] == state.runs[-1:]
+        leads = (
+            (
+                self.n_noisy > state.n_noisy,
+                f"{self.n_noisy} noisy updates have left, and the state knows of {state.n_noisy}",
+            ),
+            (
+                not set(self.runs[-1:]) <= set(state.runs),
+                f"{len(self.runs)} trainings were joined, and the state knows of {len(state.runs)}",
+            ),
+            (
+                is_same_run and self.last_round > state.last_round,
+                f"round {self.last_round} was answered, and the state is at round "
+                f"{state.last_round}",
+            ),
+            (
+                not self.surveyed <= state.surveyed,
+                f"{len(self.surveyed)} surveys were answered, and the state knows of "
+                f"{len(state.surveyed)}",
+            ),
+            (
+                self.mates not in ((), state.mates),
+                "a batch of parties was agreed on that the state does not know",
+            ),
+        )
+        return next((words for is_ahead, words in leads if is_ahead), "")
+
+    def as_json(self) -> dict[str, Any]:
+        """As a file has it."""
+        return {
+            "noisy_updates": self.n_noisy,
+            "runs": [run.hex() for run in self.runs],
+            "last_round": self.last_round,
+            "surveys": [
+                {"asks": asks, "identities": sorted(key.hex() for key in identities)}
+                for asks, identities in sorted(self.surveyed, key=lambda one: (one[0], len(one[1])))
+            ],
+            "mates": [key.hex() for key in self.mates],
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> "Guards":
+        """Read what `as_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
+        n_noisy, last_round = int(said["noisy_updates"]), int(said["last_round"])
+        if min(n_noisy, last_round) < 0:
+            raise ValueError("counters are 0 or more")
+        return cls(
+            n_noisy=n_noisy,
+            runs=tuple(map(bytes.fromhex, said["runs"])),
+            last_round=last_round,
+            surveyed=frozenset(
+                (str(one["asks"]), frozenset(map(bytes.fromhex, one["identities"])))
+                for one in said["surveys"]
+            ),
+            mates=tuple(map(bytes.fromhex, said["mates"])),
+        )

@@ -1,0 +1,92 @@
+"""How processes end: an error is told, every thread ends, and the ports are free."""
+
+import subprocess
+import sys
+
+import pytest
+from machines import SITES, Machines, make_federation, split_by_user
+
+from fedmmf.config import Settings
+from fedmmf.data.synthetic import synthetic
+from fedmmf.errors import CheckpointError
+from fedmmf.federation.server import require_free_port
+from fedmmf.federation.status import STRANGER, Board, FederationStatus
+
+pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmmf[federation]'")
+
+RATINGS = synthetic(24, 12, 200, min_per_user=6, seed=3)
+SETTINGS = Settings.checked(solver="vb", factors=2, rounds=4, signed=True, mask="mean")
+
+
+@pytest.fixture
+def machines(tmp_path):
+    folder = make_federation(tmp_path / "fed", RATINGS, SETTINGS)
+    with Machines(folder, split_by_user(RATINGS, tmp_path)) as made:
+        yield made
+
+
+def test_a_fatal_error_ends_the_server_with_a_code_and_frees_its_ports(machines):
+    state = machines.folder.machine("server").state()
+    (state / "model.bin").mkdir()  # cannot be read, which is found out once both ports are open
+    done = subprocess.run(
+        [sys.executable, "-m", "fedmmf", "federation", "server", str(machines.folder.root)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "model.bin" in done.stderr
+    assert "Traceback" not in done.stderr
+    network = machines.folder.charter().network
+    require_free_port(network.host, network.port, "sites", "network.port")
+    require_free_port(network.page_host, network.page_port, "the page", "network.page_port")
+
+
+def test_a_status_that_cannot_be_written_is_an_incident_and_training_goes_on(machines):
+    state = machines.folder.machine("server").state()
+    (state / "status.json").mkdir()  # nothing can take its place
+    machines.start("server", *SITES)
+    machines.wait_until_page(lambda found: len(here(found)) == len(SITES))
+    machines.begin()
+    found = machines.wait_until_page(lambda found: found.state == "finished")
+    assert found.round == SETTINGS.rounds
+    told = [line for line in found.incidents if line.stage == "status"]
+    assert [line.party for line in told] == ["server"]
+    assert "status.json cannot be written" in told[0].reason
+    assert machines.log_of("server").read_text().count("the status was not written") == 1
+
+
+def here(found):
+    return [site.name for site in found.sites if site.state == "here"]
+
+
+def test_a_status_that_can_be_written_again_is_written():
+    written, is_full = [], [True]
+
+    def keep(status):
+        if is_full[0]:
+            raise CheckpointError("the disk is full")
+        written.append(status)
+
+    board = Board(FederationStatus(federation="test", version="0"), keep)
+    board.show(round=1)
+    board.show(round=2)
+    assert [line.reason for line in board.status.incidents] == ["the disk is full"]
+    is_full[0] = False
+    board.show(round=3)
+    assert written == [board.status]
+    assert board.status.round == 3
+
+
+def test_whoever_repeats_an_incident_does_not_push_out_those_of_others():
+    board = Board(FederationStatus(federation="test", version="0"), lambda status: None)
+    board.tell("a", "round", "did not answer")
+    for number in range(300):
+        board.tell("10.0.0.9", STRANGER, f"who calls itself {number}")
+        board.tell("b", "hello", "was not let in")
+    told = [(line.party, line.reason) for line in board.status.incidents]
+    assert told == [
+        ("b", "was not let in"),
+        ("10.0.0.9", "who calls itself 299"),
+        ("a", "did not answer"),
+    ]
