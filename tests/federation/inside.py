@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Lock
 from unittest import mock
 
 import numpy as np
@@ -63,6 +64,7 @@ class Inside:
         self.seen, self.away = [], set()
         self.processes, self.lives = {}, []
         self.incidents, self.moved = [], {}
+        self._asking, self._is_killed = Lock(), False
 
     def start_site(self, name):
         made = SiteProcess(self.folder, name, self.ratings[name], self.test)
@@ -90,6 +92,17 @@ class Inside:
         return name in self.processes and name not in self.away
 
     def ask(self, topic, questions, timeout):
+        """Ask sites, one thread after another: a server asks each of them in one of its own."""
+        with self._asking:
+            if self._is_killed:
+                raise KilledError(f"before {topic}")
+            try:
+                return self._ask(topic, questions)
+            except KilledError:
+                self._is_killed = True  # with all of its threads
+                raise
+
+    def _ask(self, topic, questions):
         self.server_moments.pass_by(f"before {topic}")
         replies = {}
         for name, data in questions.items():
@@ -168,6 +181,7 @@ class Inside:
     def run(self):
         """Train; a server that is killed is started again."""
         while True:
+            self._is_killed = False
             try:
                 with self.killing_at_writes():
                     return self.training().run()
