@@ -22,10 +22,12 @@ def interpreted(part):
 
 
 def is_numpys_fault(done):
-    """Whether Triton's interpreter took an array for a number, which numpy 2.5 no longer does."""
-    is_strict = np.lib.NumpyVersion(np.__version__) >= "2.5.0.dev0"
+    """Whether Triton's interpreter took an array for a number, which newer numpy refuses.
+
+    Triton 3.6 fails so with numpy 2.4 and 2.5.
+    """
     said = ("runtime/interpreter.py", "only 0-dimensional arrays")
-    return is_strict and done.returncode != 0 and all(words in done.stderr for words in said)
+    return done.returncode != 0 and all(words in done.stderr for words in said)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_interpreted_kernels_do_what_plain_torch_does(part):
     if is_numpys_fault(done):
         pytest.skip(
             f"Triton {triton.__version__} does not interpret kernels with numpy {np.__version__}: "
-            "take numpy 2.4, or a newer Triton"
+            "take a newer Triton"
         )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip().endswith("equal")
