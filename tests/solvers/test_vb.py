@@ -16,6 +16,7 @@ from fedmmf.secagg import FixedPoint
 from fedmmf.secagg.ring import RING64
 from fedmmf.solvers.contract import Form, Ground, ItemSums, Own, Public, added, design_of
 from fedmmf.solvers.vb import VB
+from fedmmf.solvers.vb import server as vb_server
 from fedmmf.solvers.vb.form import IMPLICIT, Blocks, VbForm, pack, unpack, write_variant
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 from fedmmf.solvers.vb.party import MOST_LOOKS, PINNED, VbParty, evidence
@@ -971,6 +972,45 @@ def test_item_factors_start_smaller_where_unrated_items_outweigh_rated_ones_by_f
     np.testing.assert_allclose(sparse["mean"], share * usual["mean"], rtol=1e-6)
     np.testing.assert_allclose(sparse["item_precision"], usual["item_precision"] / share**2)
     assert usual["mean"].std() == pytest.approx(0.3, rel=0.05)  # of a quarter of the scale
+
+
+def predictions(world):
+    """q_i . p_u of all pairs, and the covariances of q_i, by what is broadcast next."""
+    reading = world.reading()
+    about = [dense(world, own) for own in world.own]
+    expected = np.array([reading.mean @ one.mean for one in about])  # (n_users, n_items)
+    scaled = [one.mean[:K] @ reading.spread.basis[:K] for one in about]
+    return expected, np.abs(scaled), np.array([world.server.unknown(world.regressors)[:, 0]])
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if "ordinal" not in name])
+def test_a_factor_that_is_brought_into_proportion_is_the_same_factor(variant, monkeypatch):
+    """Not so where ratings are ordered: p_u of the last round says what is latent in the next."""
+    found = []
+    for most in (np.inf, 1.0):  # no factor is out of proportion, or every one
+        world = World(variant)
+        monkeypatch.setattr(vb_server, "MAX_IMBALANCE", most)
+        world.round(world.t)
+        monkeypatch.undo()
+        found.append((*predictions(world), world.server.state()["item_precision"]))
+    *before, precision = found[0]
+    *after, other = found[1]
+    assert set(np.log2(other[1:] / precision[1:])) <= {-2.0, 2.0}
+    for one, same in zip(before, after, strict=True):
+        np.testing.assert_allclose(same, one, rtol=1e-5, atol=1e-6)
+
+
+def test_factors_stay_in_proportion_over_many_rounds(monkeypatch):
+    """Nothing in the model decides how large item factors are beside user factors."""
+
+    def imbalance(most):
+        monkeypatch.setattr(vb_server, "MAX_IMBALANCE", most)
+        now = World("all of it", rounds=400).server.state()
+        ratio = now["user_precision"][1:] / now["item_precision"][1:]  # the unit of items is 1
+        return np.abs(np.log2(ratio)).max()
+
+    assert imbalance(np.inf) > 9
+    assert imbalance(2.0**8) <= 8
 
 
 def test_a_few_who_came_do_not_stand_for_many():

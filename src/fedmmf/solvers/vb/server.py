@@ -26,6 +26,7 @@ LOOKS = (5, 13)  # after so many rounds, one looks at who rated what
 MOST_SPANS = 8.0  # of the scale, of an entry of E[q_i] around its start
 FEW_FACTORS, FEW_COLUMNS = 32, 64  # of matrices that a card turns over at once
 STEP = 0.85  # of the way to where the shared curvature says that a mean should go
+MAX_IMBALANCE = 2.0**8  # of user and item precisions, each in units of its start
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,8 @@ class VbServer:
             placed(ground.design),
             placed(ground.level * prior_mean(form.rank)),
         )
-        start = _start(form, ground, _start_share(ground, unrated))
+        self._item_unit = _start_share(ground, unrated) * ground.span / 4
+        start = _start(form, ground, self._item_unit)
         self.restore({part.name: getattr(start, part.name) for part in fields(Items)})
 
     def on(self, placed: Callable[[Array], Array], linalg: Any) -> "VbServer":
@@ -157,6 +159,7 @@ class VbServer:
             moved = moved_cuts(self._now.cuts, totals["levels"].reshape(3, -1))
             self._now = replace(self._now, cuts=moved)
         self._learn_items()
+        self._balance()
 
     def advance_in_place(self, sums: ItemSums, t: int) -> None:
         """`advance`, and every array stays where it is: what was recorded finds it there again."""
@@ -277,6 +280,36 @@ class VbServer:
         precision = known.sum() / (known * spread).sum(axis=0)
         self._now = replace(now, prior=prior, item_weights=weights, item_precision=precision)
 
+    def _balance(self) -> None:
+        """Double or halve item factors that are out of proportion to user factors.
+
+        s q_i and p_u / s are the same model for every s, so that s drifts over hundreds of rounds,
+        until rows reach their bounds and totals are lost in rounding. A power of two changes the
+        exponents of floating-point numbers alone.
+        """
+        now, xp = self._now, space(self._now.mean)
+        ratio = now.user_precision / (now.item_precision * self._item_unit**2)  # (k,)
+        s = xp.where(ratio > MAX_IMBALANCE, 0.5, 1.0) * xp.where(
+            ratio < 1 / MAX_IMBALANCE, 2.0, 1.0
+        )
+        s[:1] = 1.0  # the coordinate of p_u that is always 1
+        both, n_seen = s[:, np.newaxis] * s, self._form.n_seen
+        weights = now.user_weights / s  # (e, k); the first rows multiply item factors
+        weights[:n_seen] = weights[:n_seen] / s[:n_seen, np.newaxis]
+        self._now = replace(
+            now,
+            mean=now.mean * s,
+            prior=now.prior * s,
+            item_weights=now.item_weights * s,
+            item_precision=now.item_precision / s**2,
+            user_precision=now.user_precision * s**2,
+            mean_user=now.mean_user / s,
+            user_weights=weights,
+            curvature=now.curvature / both,
+            base=now.base / both,
+        )
+        self._spread = replace(self._spread, basis=self._spread.basis * s[:, np.newaxis])
+
     def check(self, public: Public) -> None:
         """Variances and precisions are positive, and so are the matrices."""
         check_publication(self._form, public)
@@ -316,10 +349,9 @@ def _start_share(ground: Ground, unrated: tuple[float, ...]) -> float:
     return float(np.sqrt(min(1.0, round(USUAL_UNRATED / max(outweighs, 1e-9), 9))))
 
 
-def _start(form: VbForm, ground: Ground, share: float) -> Items:
-    """Random means, and hyperparameters in units of a quarter of the scale, or a share of it."""
+def _start(form: VbForm, ground: Ground, own: float) -> Items:
+    """Random means and first hyperparameters; `own` is the unit of item factors."""
     k, n_items, unit = form.rank, ground.n_items, ground.span / 4
-    own = share * unit  # of item factors
     mean = ITEM_SPREAD * own * ground.stream.standard_normal((n_items, k))
     mean[:, 0] += ground.level
     n_looked = k if form.looks else 0
