@@ -1,5 +1,6 @@
 """What a site has answered is counted apart from its state, which may be restored from a copy."""
 
+import errno
 import json
 import shutil
 
@@ -13,6 +14,9 @@ from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError
 from fedmmf.federation import training
+from fedmmf.party.guards import Guards
+from fedmmf.site import guards
+from fedmmf.site.guards import GuardStore
 from fedmmf.site.process import SiteProcess
 from fedmmf.transports.bundles import unpack
 from fedmmf.wire import Kind, Refused, split_parcel
@@ -216,6 +220,26 @@ def test_guards_are_the_owners_and_written_before_an_answer_leaves(federation):
     assert (place(made) / "guards").stat().st_mode & 0o077 == 0
     for path in (place(made) / "guards").iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_counters_that_could_not_be_written_are_written_before_the_next_answer(
+    tmp_path, monkeypatch
+):
+    """A site lives on when its disk is full, and is asked again when there is room."""
+    store, answered = GuardStore(tmp_path / "guards"), {"site": Guards(n_noisy=1)}
+
+    def full(path, rights):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(guards, "replacing", full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            store.raise_to(answered)
+        with pytest.raises(CheckpointError, match="No space left"):
+            store.count_evaluation()
+    assert store.n_evaluations == 0
+    store.raise_to(answered)
+    assert GuardStore(tmp_path / "guards").of("site") == answered["site"]
 
 
 def test_a_kill_between_state_and_guards_is_no_restored_copy(federation):

@@ -43,13 +43,13 @@ class GuardStore:
             if said["version"] != _VERSION:
                 raise ValueError(f"its version is {said['version']!r}, not {_VERSION}")
             self._key, self.n_evaluations = bytes.fromhex(said["key"]), int(said["evaluations"])
-            parties = {name: Guards.from_json(one) for name, one in said["parties"].items()}
+            self._parties = {name: Guards.from_json(one) for name, one in said["parties"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"{self._file} cannot be read: {error}. Without it nobody knows what this site "
                 f"has answered. {_SEE}"
             ) from None
-        self._take(parties)
+        self._texts = _texts_of(self._parties)
 
     @property
     def exists(self) -> bool:
@@ -72,21 +72,21 @@ class GuardStore:
         old = {name: self._parties.get(name) for name in parties}
         new = {name: (old[name] or Guards()).raised(guards) for name, guards in parties.items()}
         if new != old:
-            self._take(new)
-            self._write()
+            self._write(new, self.n_evaluations)
 
     def count_evaluation(self) -> None:
         """Count an answer to `federation evaluate`; it is on disk when this returns."""
-        self.n_evaluations += 1
-        self._write()
+        self._write({}, self.n_evaluations + 1)
 
-    def _take(self, parties: Mapping[str, Guards]) -> None:
-        self._parties |= parties
-        self._texts |= {name: json.dumps(one.as_json()) for name, one in parties.items()}
+    def _write(self, parties: Mapping[str, Guards], n_evaluations: int) -> None:
+        """Write all counters, some of them raised.
 
-    def _write(self) -> None:
-        head = {"version": _VERSION, "key": self._key.hex(), "evaluations": self.n_evaluations}
-        lines = ",\n".join(f'"{name}": {text}' for name, text in sorted(self._texts.items()))
+        They are raised in memory only once they are on disk: after a write that failed, the same
+        answer has to write them again before it leaves.
+        """
+        texts = self._texts | _texts_of(parties)
+        head = {"version": _VERSION, "key": self._key.hex(), "evaluations": n_evaluations}
+        lines = ",\n".join(f'"{name}": {text}' for name, text in sorted(texts.items()))
         text = f'{json.dumps(head)[:-1]}, "parties": {{\n{lines}\n}}}}\n'
         try:
             private_folder(self.folder)
@@ -97,6 +97,13 @@ class GuardStore:
                 f"{self._file} cannot be written: {error.strerror or error}. Make room and start "
                 "the site again; nothing was answered that is not in it"
             ) from None
+        self._parties |= parties
+        self._texts, self.n_evaluations = texts, n_evaluations
+
+
+def _texts_of(parties: Mapping[str, Guards]) -> dict[str, str]:
+    """Counters of parties as the file has them."""
+    return {name: json.dumps(one.as_json()) for name, one in parties.items()}
 
 
 def missing(guards: Path, state: Path) -> CheckpointError:
