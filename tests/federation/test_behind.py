@@ -15,7 +15,7 @@ from test_refusals import hello_of
 
 from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
-from fedmmf.errors import SettingsError
+from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation import limits, training
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.hello import Welcome
@@ -113,6 +113,17 @@ def test_a_site_that_is_ahead_comes_back_once_the_others_are_past_it(made, monke
     made.training().run()
     n_parties = {line["round"]: len(line["parties"]) for line in made.store.rounds()}
     assert n_parties == {1: 4, 2: 3, 3: 3, 4: 4, 5: 4, 6: 4}
+
+
+def test_a_site_that_is_ahead_is_named_where_too_few_are_left_without_it(made, monkeypatch):
+    """It is here: to start more sites is no help, and the operator has to know which one waits."""
+    kill_after(made, monkeypatch, 1)
+    made.away.add("c")
+    claim(made, "d", 50)
+    with pytest.raises(WireError, match=r"there are 2, of a, b\. d waits: it says that round 50"):
+        made.training().run()
+    (reason,) = told(made, "d")
+    assert "says that round 50 is over; the server and most others are at 1" in reason
 
 
 def test_numbers_of_another_run_do_not_count(made, monkeypatch):

@@ -81,6 +81,7 @@ class Training:
         self._seconds: list[float] = []
         self._n_lost = 0  # invitations and surveys in a row
         self._is_fresh = True  # until the sites have had time to come
+        self._told_ahead: dict[str, int] = {}  # last round of each site that was told to wait
 
     def stop(self) -> None:
         """Stop between two rounds; what was learned is on disk."""
@@ -126,7 +127,8 @@ class Training:
         """Wait for enough sites, invite them, and make the survey if there was none."""
         self._wait_for_sites()
         changes, here, ahead = self._sites.changes, *self._in_step()
-        self._catch_up(ahead)
+        self._catch_up()
+        self._tell_of_ahead(ahead)
         roster = Roster(
             self._sites,
             self._sites.parties(here),
@@ -157,17 +159,20 @@ class Training:
         deadlines = self._charter.deadlines
         began, fewest = time.monotonic(), self._plan.settings.smallest_cohort
         while True:
-            here, _ = self._in_step()
+            here, ahead = self._in_step()
             n_parties, waited = len(self._sites.parties(here)), time.monotonic() - began
             is_late = waited >= deadlines.gathering or len(here) == len(self._charter.sites)
             if n_parties >= fewest and (is_late or not self._is_fresh):
                 self._is_fresh = False
                 return
+            if is_late:  # by then sites have said which round most of them know
+                self._tell_of_ahead(ahead)
             if waited >= deadlines.patience:
+                waits = (f"{site} waits: it {self._place_of(ahead[site])}. " for site in ahead)
                 raise WireError(
                     f"training needs {fewest} parties at once; after {waited:.0f} s there are "
-                    f"{n_parties}, of {', '.join(here) or 'no site'}. Start the other sites, then "
-                    "run again: nothing is lost"
+                    f"{n_parties}, of {', '.join(here) or 'no site'}. {''.join(waits)}Start the "
+                    "other sites, then run again: nothing is lost"
                 )
             words = f"{n_parties} of at least {fewest} parties are here; waiting for more"
             self._board.show(state="waiting", detail=words, sites=self._sites.pictures)
@@ -205,8 +210,8 @@ class Training:
     def _last_number(self) -> int:
         return last_number(self._plan.settings)
 
-    def _catch_up(self, ahead: Mapping[str, int]) -> None:
-        """Go on after the round that most say is over, and tell of whoever has to wait."""
+    def _catch_up(self) -> None:
+        """Go on after the round that most say is over."""
         if self._coordinator is None or self._invitation is None:
             return
         own = self._coordinator.round
@@ -220,13 +225,22 @@ class Training:
             )
             log.warning("%s", words)
             self._board.tell("server", "rounds", words)
+
+    def _tell_of_ahead(self, ahead: Mapping[str, int]) -> None:
+        """Tell of sites that have to wait, each once for a round that it names."""
         for site, number in ahead.items():
-            words = (
-                f"says that round {number} is over; the server and most others are at "
-                f"{self._coordinator.round}. It waits until they are past its number"
-            )
-            log.warning("%s %s", site, words)
-            self._board.tell(site, "rounds", words)
+            if self._told_ahead.get(site) != number:
+                words = f"{self._place_of(number)}. It waits until they are past its number"
+                log.warning("%s %s", site, words)
+                self._board.tell(site, "rounds", words)
+        self._told_ahead = dict(ahead)
+
+    def _place_of(self, number: int) -> str:
+        """Say where a site that is ahead is, and where the others are."""
+        return (
+            f"says that round {number} is over; the server and most others are at "
+            f"{self._rounds().round}"
+        )
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
@@ -272,14 +286,14 @@ class Training:
     def _go_on(self, stretch: _Stretch) -> None:
         """Rounds, until training is done, somebody comes, or a round gives no sum."""
         coordinator, is_good = self._rounds(), True
-        while is_good and not coordinator.is_finished and self._is_whole(stretch):
+        while is_good and not coordinator.is_finished and self._may_go_on(stretch):
             self._pause(0)
             is_good = self._one_round(coordinator, stretch)
         if not is_good:
             self._pause(BREATH)
 
-    def _is_whole(self, stretch: _Stretch) -> bool:
-        """Whether nobody has come since it began, and nobody who waited may come in."""
+    def _may_go_on(self, stretch: _Stretch) -> bool:
+        """Whether it has all who can take part: nobody has come, and whoever waited still waits."""
         is_past = any(number <= self._rounds().round for number in stretch.ahead.values())
         return stretch.changes == self._sites.changes and not is_past
 
