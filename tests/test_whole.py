@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedmmf import checkpoint, whole
+from fedmmf.federation.folder import private_folder
 from fedmmf.federation.store import RunStore
 from fedmmf.identity import files
 from fedmmf.kept import write_text
@@ -76,6 +77,13 @@ def test_folders_that_are_made_on_the_way_are_on_the_disk(folder, disk):
     synced = [event[1] for event in disk.events if event[0] == "sync"]
     assert synced[:2] == [folder / "a", folder]
     assert synced[-1] == folder / "a" / "b"
+
+
+def test_folders_of_states_and_guards_are_on_the_disk(folder, disk):
+    """A site whose folder of guards is lost together with its state would answer again."""
+    private_folder(folder / "site" / "guards")
+    assert [event[1] for event in disk.events] == [folder / "site", folder]
+    assert stat.S_IMODE((folder / "site" / "guards").stat().st_mode) == 0o700
 
 
 def test_what_need_not_last_is_not_waited_for(folder, disk):

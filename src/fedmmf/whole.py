@@ -106,10 +106,15 @@ def write_new(path: Path, data: bytes, rights: int) -> None:
     sync_folder(path.parent)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and those on the way to it, so that they outlast a loss of power."""
+def make_folder(folder: Path, rights: int = 0o777) -> None:
+    """Make a folder and those on the way to it, so that they outlast a loss of power.
+
+    Args:
+        folder: that may be there already.
+        rights: of the folder alone, before the umask takes some.
+    """
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=rights, parents=True, exist_ok=True)
     for place in missing:
         sync_folder(place.parent)
 

@@ -15,6 +15,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.federation.charter import NAME, Charter
 from fedmmf.identity.files import read
 from fedmmf.transports.contract import Credentials
+from fedmmf.whole import make_folder
 
 _PRIVATE = 0o700
 _MOST_KEY = 100_000  # bytes
@@ -121,9 +122,9 @@ def only_process(state: Path) -> Iterator[None]:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that only its owner can enter."""
+    """Make a folder that only its owner can enter, so that it outlasts a loss of power."""
     try:
-        path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        make_folder(path, _PRIVATE)
         os.chmod(path, _PRIVATE)  # noqa: PTH101
     except OSError as error:
         raise SettingsError(f"{path} cannot be made: {error.strerror}") from None
