@@ -17,6 +17,7 @@ from pathlib import Path
 
 OWNER_ONLY, SHARED = 0o600, 0o666  # rights of new files, before the umask takes some
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PREFIX, _SUFFIX = ".fedmmf-", ".part"  # of the names of files that are being written
 _partial: set[Path] = set()  # files that are being written
 
 
@@ -27,7 +28,7 @@ def create(path: Path, rights: int) -> int:
 
 def unguessable(path: Path) -> Path:
     """Return a name in the same folder, for what is to take the place of a file."""
-    return path.with_name(f".fedmmf-{secrets.token_hex(8)}.part")
+    return path.with_name(f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
 
 
 @contextmanager
@@ -134,6 +135,12 @@ def sync_folder(folder: Path) -> None:
 def remove_partial() -> None:
     """Delete what is half written, before a process ends without another word."""
     for path in list(_partial):
+        _unlink(path)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a process that was killed left half written; nobody may write there now."""
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         _unlink(path)
 
 

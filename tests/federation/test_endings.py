@@ -56,6 +56,15 @@ def test_a_status_that_cannot_be_written_is_an_incident_and_training_goes_on(mac
     assert machines.log_of("server").read_text().count("the status was not written") == 1
 
 
+def test_what_a_killed_server_left_half_written_is_gone_after_its_next_start(machines):
+    """Names of such files are random, so that no later write takes their place."""
+    half = machines.folder.machine("server").state() / ".fedmmf-0123.part"
+    half.write_bytes(b"half of a checkpoint")
+    machines.start("server")
+    machines.wait_until_page(lambda found: found.state == "waiting")
+    assert not half.exists()
+
+
 def here(found):
     return [site.name for site in found.sites if site.state == "here"]
 

@@ -32,6 +32,7 @@ from fedmmf.reports.applied import in_use
 from fedmmf.server.federation import ServerPlan
 from fedmmf.solvers.contract import design_of
 from fedmmf.sums import SUMS
+from fedmmf.whole import remove_leftovers
 from fedmmf.wire import name_of
 
 TOKEN_FILE = "token"  # noqa: S105
@@ -68,6 +69,7 @@ class Server:
             "charter": self._charter.digest.hex(),
             "catalogue": catalogue.digest.hex(),
         }
+        remove_leftovers(self._state)
         self._store = RunStore(self._state, digests)
         before = self._store.status()
         self._board = Board(self._first_picture(before), self._store.save_status)

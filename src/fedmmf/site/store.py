@@ -20,6 +20,7 @@ from fedmmf.federation.store import RunStore
 from fedmmf.identity.files import OWNER_ONLY, create, read
 from fedmmf.party import Party
 from fedmmf.solvers.contract import Public, part_of
+from fedmmf.whole import remove_leftovers
 
 _SEED_BYTES = 16
 
@@ -58,8 +59,7 @@ class SiteStore:
     def clean_up(self) -> None:
         """Delete what a process that was killed left half written."""
         for folder in (self._folder, self.guards_folder):
-            for path in folder.glob(".fedmmf-*.part"):
-                path.unlink(missing_ok=True)
+            remove_leftovers(folder)
 
     @property
     def holdings(self) -> Path:
