@@ -42,6 +42,33 @@ def test_a_fatal_error_ends_the_server_with_a_code_and_frees_its_ports(machines)
     require_free_port(network.page_host, network.page_port, "the page", "network.page_port")
 
 
+STUCK = """
+import threading, time
+from fedmmf.cli import app, federation
+
+federation._LAST_SECONDS = 0.1
+
+def stuck():
+    with federation._ending_with_the_process():
+        threading.Thread(target=time.sleep, args=(50,)).start()
+        raise {error}
+
+app.app = stuck
+app.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [("federation.SettingsError('no')", 2), ("federation.FedMMFError('no')", 1)],
+)
+def test_a_thread_that_does_not_end_changes_no_exit_code(error, code):
+    command = [sys.executable, "-c", STUCK.format(error=error), "federation"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40)
+    assert done.returncode == code
+    assert "error: no" in done.stderr
+
+
 def test_a_status_that_cannot_be_written_is_an_incident_and_training_goes_on(machines):
     state = machines.folder.machine("server").state()
     (state / "status.json").mkdir()  # nothing can take its place

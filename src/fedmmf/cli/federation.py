@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import typer
 
+from fedmmf.cli import interrupts
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption, parse_scale
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import errors, print_json, results, shown, table
@@ -353,16 +354,18 @@ def _ending_with_the_process() -> Iterator[None]:
     """Where an error ends this process, let no thread of the network keep it and its ports."""
     try:
         yield
-    except BaseException:
-        Thread(target=_end_after_main, daemon=True).start()
+    except BaseException as error:
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        code = interrupts.CODE if is_interrupt else getattr(error, "exit_code", 1)
+        Thread(target=_end_after_main, args=(code,), daemon=True).start()
         raise
 
 
-def _end_after_main() -> None:
-    """The network's threads are no daemons: Python would wait for them for ever."""
+def _end_after_main(code: int) -> None:
+    """End the process with a code; Python would wait for ever for the network's threads."""
     main_thread().join()
     time.sleep(_LAST_SECONDS)
-    os._exit(FedMMFError.exit_code)
+    os._exit(code)
 
 
 class PrintableFormatter(logging.Formatter):
