@@ -4,6 +4,7 @@ import shutil
 import ssl
 import time
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
 
 import pytest
 from machines import PATIENCE, SITES, Machines, free_port, make_federation, split_by_user
@@ -17,6 +18,7 @@ from fedmmf.federation.provision import _Authority
 from fedmmf.transports.tls import RefusedError, knock, words_of
 
 nvflare = pytest.importorskip("fedmmf.transports.nvflare", reason="NVFlare is not installed")
+nvflare_door = pytest.importorskip("fedmmf.transports.nvflare_door")
 
 RATINGS = synthetic(24, 12, 200, min_per_user=6, seed=3)
 SETTINGS = Settings.checked(solver="vb", factors=2, rounds=60, signed=True, mask="mean")
@@ -51,6 +53,15 @@ def test_who_knocks_is_answered_by_the_name_in_its_certificate(door):
     refused.clear()
     assert knocked(folder, folder.machine("a").credentials, site="b") == b"a asks 01"
     assert refused == []
+
+
+def test_a_server_that_hangs_up_without_an_answer_lets_nobody_in(door, monkeypatch):
+    """It may be starting: a second process must not take that for an old server's silence."""
+    folder, _ = door
+    opened = nvflare_door._doors[urlsplit(folder.charter().url).netloc]
+    monkeypatch.setattr(opened, "answer", nvflare_door.Door().answer)
+    with pytest.raises(RefusedError, match="it hung up without an answer"):
+        knocked(folder, folder.machine("a").credentials)
 
 
 def told(refused, n):

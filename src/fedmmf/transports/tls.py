@@ -65,7 +65,8 @@ def knock(url: str, credentials: Credentials, names: tuple[str, str], question: 
         What the server answers; empty where its version answers no knocks.
 
     Raises:
-        RefusedError: nobody listens there, or one side refuses the other's certificate.
+        RefusedError: nobody listens there, one side refuses the other's certificate, or the server
+            hangs up without an answer.
     """
     parts = urlsplit(url)
     context = _context(credentials)
@@ -79,9 +80,12 @@ def knock(url: str, credentials: Credentials, names: tuple[str, str], question: 
                 return b""
             secure.recv(len(GREETING))
             secure.sendall(question + b"\n")
-            return _read_all(secure)
+            answer = _read_all(secure)
     except OSError as error:
         raise RefusedError(f"the server at {url}: {words_of(error)}") from None
+    if not answer:  # it is starting, or has failed: nobody knows whether the place is free
+        raise RefusedError(f"the server at {url}: it hung up without an answer")
+    return answer
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext:
