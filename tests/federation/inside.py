@@ -1,6 +1,6 @@
 """A whole federation in one process, with a link that can kill either side at any moment."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from unittest import mock
@@ -177,6 +177,20 @@ class Inside:
             mock.patch.object(checkpoint, "save", watched(save)),
         ):
             yield
+
+    def run_until(self, rounds):
+        """Train, and kill the server before it begins a round with a higher number."""
+        going, begin = self.training(), self.store.begin_attempt
+
+        def begun(number):
+            if number > rounds:
+                raise KilledError(f"before round {number}")
+            begin(number)
+
+        self.store.begin_attempt = begun
+        with suppress(KilledError):
+            going.run()
+            raise AssertionError("the training has ended before")
 
     def run(self):
         """Train; a server that is killed is started again."""

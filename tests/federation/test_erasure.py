@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
-from inside import Inside, KilledError
+from inside import Inside
 from machines import SITES, make_federation, split_by_user
 
 from fedmmf.config import Settings
@@ -89,19 +89,6 @@ def factors_of(site, user):
     return rows[place]
 
 
-def run_until(made, rounds):
-    going, begin = made.training(), made.store.begin_attempt
-
-    def begun(number):
-        if number > rounds:
-            raise KilledError
-        begin(number)
-
-    made.store.begin_attempt = begun
-    with pytest.raises(KilledError):
-        going.run()
-
-
 @pytest.mark.parametrize("party", ["site", "user"])
 def test_after_training_no_file_has_the_user_or_the_factors(federation, tmp_path, party):
     """The factors stayed in parties-00000.npz."""
@@ -126,7 +113,7 @@ def test_after_training_no_file_has_the_user_or_the_factors(federation, tmp_path
 
 def test_in_the_middle_of_a_training_too_and_the_site_sits_out_the_rest(federation, tmp_path):
     made = federation()
-    run_until(made, 2)
+    made.run_until(2)
     user, rest = gone_and_rest(made, tmp_path)
     factors = factors_of(made.processes["a"].site, user)
     assert traces_of(made, user, factors) == ["state/holdings.npz", "state/parties-00000.npz"]
@@ -144,7 +131,7 @@ def test_in_the_middle_of_a_training_too_and_the_site_sits_out_the_rest(federati
 def test_other_ratings_than_before_are_still_refused_in_the_middle(federation, tmp_path):
     """Taking out users is one thing; another rating, or another user instead, is not."""
     made = federation()
-    run_until(made, 1)
+    made.run_until(1)
     _, rest = gone_and_rest(made, tmp_path)
     frame = pl.read_parquet(rest)
     changed = frame.with_columns(rating=6 - pl.col("rating"))

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
-from inside import Inside, KilledError, Moments
+from inside import Inside, Moments
 from machines import SITES, make_federation, split_by_user
 
 from fedmmf.config import Settings
@@ -53,20 +53,6 @@ def federation(tmp_path):
     return made
 
 
-def run_until(made, rounds):
-    """Train, and kill the server before it begins another round than that."""
-    going, begin = made.training(), made.store.begin_attempt
-
-    def begun(number):
-        if number > rounds:
-            raise KilledError
-        begin(number)
-
-    made.store.begin_attempt = begun
-    with pytest.raises(KilledError):
-        going.run()
-
-
 def noisy_updates(made, site):
     return sum(party._users.n_noisy for party in made.processes[site].site.parties.values())
 
@@ -110,7 +96,7 @@ def test_a_restored_state_does_not_spend_the_budget_twice(federation, tmp_path, 
     The server that asks is restored too, as a host that went back to its last snapshot.
     """
     made = federation(party=party, **DP)
-    run_until(made, 2)
+    made.run_until(2)
     copy, server = copy_of_state(made, tmp_path / "copy"), made.folder.root / "server" / "state"
     shutil.copytree(server, tmp_path / "server")
     made.run()
@@ -138,7 +124,7 @@ def test_a_restored_state_does_not_spend_the_budget_twice(federation, tmp_path, 
 @pytest.mark.parametrize("changes", [SIGNED, {**SIGNED, "solver": "sgd", "held_out": 0.0}])
 def test_rounds_and_surveys_without_noise_are_counted_too(federation, tmp_path, changes):
     made = federation(**changes)
-    run_until(made, 2)
+    made.run_until(2)
     copy = copy_of_state(made, tmp_path / "copy")
     made.run()
     put_back(made, copy)
@@ -149,7 +135,7 @@ def test_rounds_and_surveys_without_noise_are_counted_too(federation, tmp_path, 
 def test_a_state_from_before_the_training_is_safe_and_sits_out(federation, tmp_path):
     made = federation(**SIGNED)
     copy = copy_of_state(made, tmp_path / "copy")
-    run_until(made, 2)
+    made.run_until(2)
     put_back(made, copy)
     made.start_site("a")
     made.seen.clear()
@@ -164,7 +150,7 @@ def test_a_state_from_before_the_training_is_safe_and_sits_out(federation, tmp_p
 
 def test_a_state_without_guards_is_refused_and_told_what_to_do(federation):
     made = federation(**SIGNED)
-    run_until(made, 2)
+    made.run_until(2)
     shutil.rmtree(place(made) / "guards")
     with pytest.raises(CheckpointError, match="count a new privacy budget on top of the old one"):
         made.start_site("a")
@@ -184,7 +170,7 @@ def test_a_model_without_guards_is_refused_too(federation):
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 9}', "\xff"])
 def test_guards_that_cannot_be_read_are_not_taken_for_none(federation, text):
     made = federation(**SIGNED)
-    run_until(made, 1)
+    made.run_until(1)
     (place(made) / "guards" / "counters.json").write_text(text, "latin-1")
     with pytest.raises(CheckpointError, match=r"counters\.json cannot be read"):
         made.start_site("a")

@@ -29,7 +29,7 @@ from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.paper.drawing import new_figure, write_results
 from fedmmf.paper.gains import Gain, paired_gain
-from fedmmf.paper.strict_sums import draw_cohorts
+from fedmmf.paper.strict_sums import draw_cohorts, sizes_up_to
 from fedmmf.simulation import prepare
 
 SIZES = (12, 50, 200)  # and everybody
@@ -104,7 +104,7 @@ def run(
     """Train and attack cohorts of each size with each batch; `progress` is told (done, of)."""
     ready = prepare(ratings, settings.changed(held_out=0.0, sharing="strict"))
     first = FirstRound.of(ready)
-    every = [*(size for size in sorted(set(sizes)) if size < ratings.n_users), ratings.n_users]
+    every = sizes_up_to(ratings.n_users, sizes)
     rows: list[RoundsRow] = []
     for number, (size, batch) in enumerate(product(every, BATCHES)):
         progress(number, len(every) * len(BATCHES))

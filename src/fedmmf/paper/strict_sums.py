@@ -80,13 +80,18 @@ def run(
     """Attack cohorts of each size, and everybody at once; `progress` is told (done, of)."""
     ready = prepare(ratings, settings.changed(held_out=0.0, sharing="strict"))
     first, control = FirstRound.of(ready), FirstRound.of(ready, is_control=True)
-    every = [*(size for size in sorted(set(sizes)) if size < ratings.n_users), ratings.n_users]
+    every = sizes_up_to(ratings.n_users, sizes)
     rows: list[SumRow] = []
     for number, size in enumerate(every):
         progress(number, len(every))
         rows += attack_size(first, control, draw_cohorts(ratings.n_users, size, settings.seed))
     about = (ratings.name, settings.mask, "sgd", settings.factors)
     return StrictSums(*about, rows, settings.model_dump())
+
+
+def sizes_up_to(n_users: int, sizes: Sequence[int]) -> list[int]:
+    """Return sizes of cohorts, each once and increasing; the last is everybody."""
+    return [*(size for size in sorted(set(sizes)) if size < n_users), n_users]
 
 
 def draw_cohorts(n_users: int, size: int, seed: int) -> list[Array]:

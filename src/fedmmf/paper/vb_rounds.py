@@ -18,7 +18,7 @@ from fedmmf.attacks import ATTACKS, AttackResult
 from fedmmf.audit.vb_rounds import VbCohort
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.paper.strict_sums import StrictSums, SumRow, draw_cohorts, sum_row
+from fedmmf.paper.strict_sums import StrictSums, SumRow, draw_cohorts, sizes_up_to, sum_row
 from fedmmf.simulation import Prepared, prepare
 
 ON_RATINGS, ON_LISTS = ("vb unmixing", "vb ranking"), "vb lists"
@@ -35,7 +35,7 @@ def run(
 ) -> StrictSums:
     """Attack cohorts of each size, and everybody at once; `progress` is told (done, of)."""
     ready = prepare(ratings, settings.changed(held_out=0.0, sharing="strict"))
-    every = [*(size for size in sorted(set(sizes)) if size < ratings.n_users), ratings.n_users]
+    every = sizes_up_to(ratings.n_users, sizes)
     rows: list[SumRow] = []
     for number, size in enumerate(every):
         progress(number, len(every))
