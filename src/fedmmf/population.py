@@ -134,8 +134,6 @@ def _is_in_group(row: int, basis: Array, leverage: Array, size: int) -> bool:
 
 def _orthonormal(columns: Array) -> Array:
     """A basis of what the columns span. (n, r)."""
-    if columns.shape[1] == 1:  # a constant
-        return columns / max(float(np.linalg.norm(columns)), 1e-300)
     q, r = np.linalg.qr(columns)
     turn, values, _ = np.linalg.svd(r)
     return np.asarray(q @ turn[:, : len(values)][:, values > _RANK * values.max(initial=0.0)])

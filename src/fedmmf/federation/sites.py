@@ -306,13 +306,13 @@ class Sites:
         with self._lock:
             self._asked.add(site)
         try:
-            return self._asking(site, bundle, until)
+            return self._ask_while_connected(site, bundle, until)
         finally:
             with self._lock:
                 self._asked.discard(site)
                 self._seen[site] = replace(self._seen[site], heard=time.monotonic())
 
-    def _asking(self, site: str, bundle: bytes, until: float) -> bytes | None:
+    def _ask_while_connected(self, site: str, bundle: bytes, until: float) -> bytes | None:
         """Ask, and wait no longer once there is no connection on which an answer could come."""
         answer: Future[bytes | None] = Future()
         left = max(until - time.monotonic(), 0.001)

@@ -109,7 +109,8 @@ class RunStore:
 
     def save_status(self, status: FederationStatus) -> None:
         """Write the picture for whoever asks while no server runs."""
-        _write(self._folder / "status.json", status.model_dump_json().encode(), is_synced=False)
+        data = status.model_dump_json().encode()
+        _write(self._folder / "status.json", data, SHARED, is_synced=False)
 
     def status(self) -> FederationStatus | None:
         """The last picture that was kept; None: there is none that can be read."""
@@ -126,10 +127,10 @@ def _is_whole(line: str) -> bool:
         return False
 
 
-def _write(path: Path, data: bytes, *, is_synced: bool = True) -> None:
-    """Replace a file atomically; one that outlasts a loss of power is for its owner alone."""
+def _write(path: Path, data: bytes, rights: int = OWNER_ONLY, *, is_synced: bool = True) -> None:
+    """Replace a file atomically; an error says which file and what to do."""
     try:
-        whole.write(path, data, OWNER_ONLY if is_synced else SHARED, is_synced=is_synced)
+        whole.write(path, data, rights, is_synced=is_synced)
     except OSError as error:
         raise _unwritable(path, error) from None
 

@@ -18,22 +18,19 @@ from fedmmf.federation.needs import needs_nvflare
 from fedmmf.federation.provision import server_name
 from fedmmf.federation.server import issuer_of
 from fedmmf.identity import Identity, take_part
-from fedmmf.interactions import widened
-from fedmmf.masks import FAMILIES
 from fedmmf.party import Policy
 from fedmmf.simulation.prepared import policy_of
 from fedmmf.site.ratings import Outside, SiteRatings, UserRatings, read_ratings, split
-from fedmmf.site.site import Site, SitePlan
+from fedmmf.site.site import Site, SitePlan, expectation_of
 from fedmmf.site.store import SiteStore
 from fedmmf.site.warming import compile_kernels
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import design_of
 from fedmmf.transports.tls import RefusedError, knock
 from fedmmf.wire import name_of
 
 log = logging.getLogger("fedmmf.site")
 _ANSWER = 10.0  # seconds that a hello may take
-_REMIND = 30  # times that a warning stays true after which it is said again
+_REMIND = 30  # a warning that comes again and again is logged every so many times
 
 
 class SiteProcess:
@@ -57,28 +54,15 @@ class SiteProcess:
         self._store, self._items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
         self.outside: Outside | None = None
         holdings = self._holdings(ratings, test)
-        self._require_within_limits(len(holdings.training.user_ids))
         policy = policy_for(folder, self._charter, machine)
         plan = SitePlan(name, self._charter, self._items, holdings, policy, self._seed)
+        _require_within_limits(plan)
         self.site = Site(plan, self._store)
         holdings.save(self._store.holdings)  # only once it is sure that they may be used
         self._policy, self._machine = policy, machine
         self._instance, self._stop = secrets.token_hex(8), Event()
         self._is_welcome = False
-        self._warned, self._n_unheard = "", 0  # the last warning, and how often it was true since
-
-    def _require_within_limits(self, n_users: int) -> None:
-        """What the server would refuse is told before anything is computed or sent."""
-        family, settings = FAMILIES[self._charter.training.mask], self._charter.training
-        seen = widened(family.name, self._items.features)
-        n_design = design_of(seen, sees_features=family.needs_features).shape[1]
-        solver, scale = SOLVERS[settings.solver], self._items.scale
-        variant = solver.variant(settings, 0, n_design, scale.n_levels)
-        form, party = solver.form(solver.rank(settings), variant), self._charter.party
-        reason = beyond_limits(1 if party == "site" else n_users, n_users)
-        reason = reason or too_large_messages(form, self._items.catalogue.n_items, party)
-        if reason:
-            raise SettingsError(f"{self._name} cannot take part. {reason}")
+        self._warned, self._n_repeats = "", 0  # the last warning, and how often it came again
 
     @property
     def _seed(self) -> int:
@@ -96,14 +80,17 @@ class SiteProcess:
         return split(ratings, test, self._seed, self._items.ids)
 
     def _require_same_share(self, test: float) -> None:
-        """Refuse a larger test part of a training that has begun: it would hold trained ratings."""
+        """Refuse another share of test ratings once this site has had a part in a training.
+
+        A larger one would test on ratings that were trained on.
+        """
         if not self._store.has_answered or not self._store.holdings.exists():
             return
         share = SiteRatings.load(self._store.holdings).share
         if test != share:
             raise SettingsError(
-                f"this site's training began with --test {share:g}; got {test:g}, which would test "
-                f"on ratings that were trained on. Start it with --test {share:g}"
+                f"this site's training began with --test {share:g}; got {test:g}. No rating "
+                f"may move to the other part now. Start it with --test {share:g}"
             )
 
     def _tell_of(self, ratings: UserRatings, outside: Outside) -> None:
@@ -134,7 +121,7 @@ class SiteProcess:
                 self._stop.wait(self._charter.deadlines.heartbeat)
 
     def _may_connect(self) -> bool:
-        """Knock: a connection of the network would end that of another process of this site."""
+        """Knock first: to join would end the connection of another process of this site."""
         names = (self._name, server_name(self._charter))
         question = self._instance.encode()
         try:
@@ -148,9 +135,9 @@ class SiteProcess:
         return welcome.is_welcome
 
     def _warn(self, text: str) -> None:
-        """Log it when it is new, and now and then while it stays so."""
-        self._n_unheard = self._n_unheard + 1 if text == self._warned else 0
-        if self._n_unheard % _REMIND == 0:
+        """Log a warning when it is new, and now and then while it comes again."""
+        self._n_repeats = self._n_repeats + 1 if text == self._warned else 0
+        if self._n_repeats % _REMIND == 0:
             log.warning("%s", text)
         self._warned = text
 
@@ -168,7 +155,7 @@ class SiteProcess:
             link.close()
 
     def _is_heard(self, link: Any) -> bool:
-        """Say hello; False where this process has to leave, and may knock again."""
+        """Say hello; return False where this process has to leave the network and knock again."""
         try:
             return self._say_hello(link)
         except WireError as error:  # whatever a server says, a site stays
@@ -188,7 +175,10 @@ class SiteProcess:
         return self.site.evaluate(data)
 
     def _say_hello(self, link: Any) -> bool:
-        """Whether this process stays in the network; the server may also be away."""
+        """Say hello; return whether this process stays in the network.
+
+        Where the server does not answer, it stays if the server lets it in when it knocks.
+        """
         said = link.ask("hello", {"server": self._hello().encode()}, _ANSWER).get("server")
         if said is None:
             self._is_welcome = False
@@ -226,6 +216,17 @@ class SiteProcess:
             parties=len(self.site.parties),
             users=self.site.n_users,
         )
+
+
+def _require_within_limits(plan: SitePlan) -> None:
+    """Refuse what the server would refuse, before masks are fitted or anything is sent."""
+    expected, party = expectation_of(plan), plan.charter.party
+    form = SOLVERS[expected.solver].form(expected.rank, expected.variant)
+    n_users = len(plan.holdings.training.user_ids)
+    reason = beyond_limits(1 if party == "site" else n_users, n_users)
+    reason = reason or too_large_messages(form, plan.items.catalogue.n_items, party)
+    if reason:
+        raise SettingsError(f"{plan.name} cannot take part. {reason}")
 
 
 def policy_for(folder: Folder, charter: Charter, machine: Machine) -> Policy:

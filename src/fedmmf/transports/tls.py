@@ -73,6 +73,7 @@ def knock(url: str, credentials: Credentials, names: tuple[str, str], question: 
     try:
         with (
             socket.create_connection((parts.hostname, parts.port), _SECONDS) as plain,
+            # Our own name, so that a server that refuses the certificate can say whose it was.
             context.wrap_socket(plain, server_hostname=names[0]) as secure,
         ):
             _require_name(secure, names[1])
@@ -140,7 +141,7 @@ def words_of(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return _of_certificate(error)
     if isinstance(error, TimeoutError):
-        return f"it was silent for {_SECONDS:g} s during the handshake"
+        return f"it did not answer within {_SECONDS:g} s"
     if isinstance(error, ssl.SSLError):
         reason = str(error.reason or error.strerror or error)
         if reason in _ALERTS:
@@ -151,6 +152,7 @@ def words_of(error: BaseException) -> str:
 
 def _of_certificate(error: ssl.SSLCertVerificationError) -> str:
     words = _INVALID.get(error.verify_code, f"is not accepted ({error.verify_message})")
-    clock = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    doubt = f", if the clock of this machine is right: it says {clock}"
-    return f"its certificate {words}{doubt * (error.verify_code in _BY_THE_CLOCK)}"
+    if error.verify_code in _BY_THE_CLOCK:
+        clock = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        words += f", if the clock of this machine is right: it says {clock}"
+    return f"its certificate {words}"

@@ -401,7 +401,9 @@ class SgdCrowd:
         arrays = (*users, about.q, about.regularization)
         weights = self._weights(cohort.clip, about) if np.isfinite(cohort.clip) else None
         sums = np.empty(about.q.shape, np.int64 if cohort.is_fixed else np.float32)
-        self._errors.max(initial=0.0)  # in order, so that caches have them when items ask for them
+        # Read the errors once, in order: the pass by items, which reads them in another order, then
+        # finds them in the processor's cache.
+        self._errors.max(initial=0.0)
         kernel, rest = _second_pass(cohort, weights, is_tame=largest < _TAME * cohort.bound)
         threads.run(lambda a, b: kernel(a, b, *arrays, *rest, sums), raters.parts)
         return sums
