@@ -13,13 +13,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from fedmmf import __version__
 from fedmmf.data import Ratings
 from fedmmf.errors import FedMMFError
+from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter, Deadlines, Network
 from fedmmf.federation.folder import Folder
+from fedmmf.federation.hello import PROTOCOL, Hello
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import provision
 from fedmmf.federation.store import RunStore
+from fedmmf.identity import Identity
 from fedmmf.scale import RatingScale
 from fedmmf.site.items import of_ratings
 from fedmmf.wire import Round, split_parcel
@@ -50,6 +54,22 @@ def split_by_user(ratings, folder, sites=SITES):
         files[site] = folder / f"{site}.parquet"
         frame.filter(pl.col("user_id").is_in(users)).write_parquet(files[site])
     return files
+
+
+def hello_of(folder, site="a", **changes):
+    """What a site says that takes the same for agreed as the server, but for the changes."""
+    identity = Identity.read(folder.machine(site).identity_file)
+    said = {
+        "protocol": PROTOCOL,
+        "version": __version__,
+        "charter": folder.charter().digest.hex(),
+        "catalogue": ItemList.load(folder.catalogue_file).catalogue.digest.hex(),
+        "identity": identity.public.hex(),
+        "instance": "01",
+        "parties": 1,
+        "users": 6,
+    }
+    return Hello(**{**said, **changes}).encode()
 
 
 def make_federation(root, ratings, settings, sites=SITES, **more):

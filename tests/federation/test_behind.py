@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from inside import Inside, KilledError
-from machines import SITES, make_federation, split_by_user
-from test_refusals import hello_of
+from machines import SITES, hello_of, make_federation, split_by_user
 
 from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 from cryptography.x509 import load_pem_x509_certificate
 from inside import plan_of
-from machines import SITES, make_federation, split_by_user
+from machines import SITES, hello_of, make_federation, split_by_user
 
-from fedmmf import __version__
 from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError, DataError, FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder
-from fedmmf.federation.hello import MOST_BYTES, PROTOCOL, ErrorSums, Hello, Welcome
+from fedmmf.federation.hello import MOST_BYTES, ErrorSums, Welcome
 from fedmmf.federation.provision import add_site
 from fedmmf.federation.server import (
     identities_of,
@@ -62,21 +61,6 @@ def sites(made):
     folder, _ = made
     digest = ItemList.load(folder.catalogue_file).catalogue.digest
     return Sites(Nobody(), Admission(folder.charter(), digest, identities_of(folder)), lambda: None)
-
-
-def hello_of(folder, site="a", **changes):
-    identity = Identity.read(folder.machine(site).identity_file)
-    said = {
-        "protocol": PROTOCOL,
-        "version": __version__,
-        "charter": folder.charter().digest.hex(),
-        "catalogue": ItemList.load(folder.catalogue_file).catalogue.digest.hex(),
-        "identity": identity.public.hex(),
-        "instance": "01",
-        "parties": 1,
-        "users": 6,
-    }
-    return Hello(**{**said, **changes}).encode()
 
 
 def test_who_agrees_is_let_in(made, sites):
