@@ -296,3 +296,17 @@ def test_floating_sums_of_large_rows_stay_finite(name, tried):
     assert found.n_overflowed == 4
     assert np.isfinite(found.rows[0]).all()
     assert found.totals[0][0] == n - 4
+
+
+@pytest.mark.parametrize("exponent", [25, 28, 30, 40])
+@pytest.mark.parametrize("name", ENGINES.names())
+def test_engines_agree_on_who_overflows_by_the_moments_of_its_steps(name, exponent, tried):
+    """The largest squares of a user's gradients reach the limit long before its rows do."""
+    case = CASES["sgd, adam"]
+    public = aimed_at(case.public, 3, 2.0**exponent)
+    found, expected = (
+        engine.crowd(case.given).update(public, case.t).n_overflowed
+        for engine in (tried(name), ENGINES["numpy"])
+    )
+    assert found == expected
+    assert (expected > 0) == (exponent > 25)

@@ -106,7 +106,7 @@ def _user_pass(
         if is_pinned:
             gradient[0] = np.float32(0)
         _descend(pu, first[u], second[u], gradient, n, rule)
-        farthest = largest = doubt = zero
+        farthest = largest = moment = doubt = zero
         for j in range(a, b):
             error = masked[j] - _dot(q[items[j]], pu)
             errors[j] = error
@@ -114,8 +114,9 @@ def _user_pass(
             doubt += error * zero  # or no number: maxima forget these
         for f in range(k):
             largest = max(largest, abs(pu[f]))
+            moment = max(moment, abs(first[u, f]), second[u, f])
             doubt += pu[f] * zero + first[u, f] * zero + second[u, f] * zero
-        is_small = doubt == 0 and farthest <= MAX_NUMBER and largest <= MAX_NUMBER
+        is_small = doubt == 0 and max(farthest, largest, moment) <= MAX_NUMBER
         reaches[u] += np.float64(farthest) * np.float64(largest) if is_small else np.inf
         if not reaches[u] <= cap:
             p[u], first[u], second[u] = before[0], before[1], before[2]
