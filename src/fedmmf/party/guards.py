@@ -31,7 +31,11 @@ class Guards:
     mates: tuple[bytes, ...] = ()
 
     def raised(self, newer: "Guards") -> "Guards":
-        """Take the higher of each counter; `newer` tells of the run at hand."""
+        """Return the higher of each counter.
+
+        Rounds of two runs cannot be compared: where the last runs differ, `last_round` is that of
+        `newer`, whose last run has to be the later one.
+        """
         is_same_run = newer.runs[-1:] in ((), self.runs[-1:])
         return Guards(
             n_noisy=max(self.n_noisy, newer.n_noisy),

@@ -199,7 +199,7 @@ class Coordinator:
 
 
 def divergence(settings: Any, round_: int, error: Exception | None = None) -> DivergenceError:
-    """Tell whoever chose the settings why training cannot go on.
+    """Return the error that says why training cannot go on, and what to change.
 
     Args:
         settings: of the run.

@@ -84,20 +84,24 @@ def round_sizes(n_catalogue: int, layout: Layout, form: Form) -> Expected:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What both sides know of the sizes of a run, to tell those of any sum in it."""
+    """Sizes that both sides of a run know, from which those of every sum in it follow."""
 
     n_catalogue: int
     columns: int  # of what users have in common
     form: Form  # of the solver
 
     def known(self, layout: Layout | None) -> Expected:
-        """What publications are checked against."""
+        """Return the sizes that publications are checked against, before and after the layout."""
         if layout is None:
             return survey_sizes(self.n_catalogue, self.n_catalogue)
         return round_sizes(self.n_catalogue, layout, self.form)
 
     def of(self, asks: str, layout: Layout | None) -> Expected:
-        """Of the answers where counts, moments, ratings or updates are summed."""
+        """Return the sizes of answers; `asks` is counts, moments, ratings or updates.
+
+        Raises:
+            WireError: ratings or updates are asked for, and there is no layout.
+        """
         if asks == "counts":
             return survey_sizes(self.n_catalogue, self.n_catalogue)
         if asks == "moments":

@@ -127,8 +127,8 @@ class Survey(Message):
 
     def check(self, known: "Expected | None") -> None:
         """Items of the catalogue, and only where moments are asked for."""
-        is_one = len(self.items) == 0 or not self.with_ratings
-        require(is_one, "a survey of ratings is of the layout's items; it names none")
+        names_too_many = self.with_ratings and len(self.items) > 0
+        require(not names_too_many, "a survey of ratings is of the layout's items; it names none")
         if known is not None:
             require_items(self.items, known.n_catalogue)
 
