@@ -11,6 +11,7 @@ from fedmmf.audit.cohorts import FirstRound
 from fedmmf.audit.vb_rounds import VbCohort
 from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.data.synthetic import synthetic
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties, server_plan
 
@@ -93,7 +94,8 @@ def vb_sparse(sparse):
 
 
 @pytest.fixture(scope="session")
-def vb_ranked(sparse):
-    """Twenty people who train with vb for lists."""
-    run = prepare(sparse, Settings(mask="mean", held_out=0.0, min_raters=1, factors=6, solver="vb"))
-    return VbCohort(run, np.arange(0, 100, 5), objective="ranking")
+def vb_ranked():
+    """Fifty people of 200 whose lists are alike, who train with vb for lists."""
+    settings = Settings(mask="mean", held_out=0.0, min_raters=1, factors=12, solver="vb")
+    run = prepare(synthetic(200, 200, 6000, seed=3), settings)
+    return VbCohort(run, np.arange(0, 200, 4), objective="ranking")

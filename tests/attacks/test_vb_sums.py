@@ -80,8 +80,18 @@ def test_membership_rounds_and_more_rounds_say_more(sparse):
     assert found[1] > found[0] + 0.05
 
 
-def test_lists_are_told_in_a_training_for_lists(sparse):
-    run = prepare(sparse, Settings(mask="mean", held_out=0.0, min_raters=1, solver="vb", factors=6))
-    made = VbCohort(run, np.arange(0, 100, 4), objective="ranking")
-    assert VB_LISTS.run(*made.listed(22)).mean > 0.8
-    assert VB_LISTS.run(*made.exchanged(22)).advantage_interval[0] <= 0
+def test_lists_are_told_in_a_training_for_lists(vb_ranked):
+    found = VB_LISTS.run(*vb_ranked.listed(22))
+    assert found.mean > 0.8
+    assert found.advantage_interval[0] > 0
+    assert VB_LISTS.run(*vb_ranked.exchanged(22)).advantage_interval[0] <= 0
+
+
+def test_what_counts_alone_say_of_who_took_part_is_no_gain(vb_ranked):
+    """Everybody who took part is in the counts; the popularity of items is as good as a guess."""
+    view, took_part = vb_ranked.listed(1)
+    nothing = VB_LISTS.run(replace(view, columns=0.0 * view.columns), took_part)
+    assert nothing.baseline_mean > 0.7
+    assert nothing.mean == nothing.baseline_mean
+    noise = np.random.default_rng(0).standard_normal(view.columns.shape)
+    assert VB_LISTS.run(replace(view, columns=noise), took_part).advantage_interval[0] <= 0

@@ -13,6 +13,7 @@ from fedmmf.audit.messages import AttackedCohort
 from fedmmf.audit.run import investigate
 from fedmmf.audit.verdicts import CLEAR, SUMMED, joint_interval
 from fedmmf.config import Settings
+from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import DataError
 from fedmmf.model import FedMMF
 from fedmmf.party.policy import Private
@@ -235,13 +236,13 @@ def test_the_sums_of_vb_are_those_that_are_attacked(found_vb, small):
     assert f"vb unmixing {sums['vb unmixing'].advantage:+.4f}" in told
 
 
-def test_lists_are_attacked_where_somebody_did_not_take_part(small, monkeypatch):
-    monkeypatch.setattr(messages, "COHORT", 30)
+def test_lists_are_attacked_where_somebody_did_not_take_part(monkeypatch):
+    monkeypatch.setattr(messages, "COHORT", 50)
     told = []
-    settings = Settings(mask="mean", solver="vb", objective="ranking", factors=4, min_raters=1)
-    found = audit(small, settings, lambda *given: told.append(given))
+    settings = Settings(mask="mean", solver="vb", objective="ranking", factors=12, min_raters=1)
+    found = audit(synthetic(200, 200, 6000, seed=3), settings, lambda *given: told.append(given))
     (_, lists) = found.messages["sums of strict mode"]
     assert lists.name == "vb lists"
-    assert lists.n_users == 30
+    assert lists.n_users == 50
     assert lists.advantage_interval[0] > 0
     assert told[-1][1] == told[-1][2] - 1  # every step was told of

@@ -7,7 +7,8 @@ in the sums is nearer to their span than one that was not.
 
 The attacker has lists of people, some of whom took part. Success is, for each of these, the share
 of the others who get a lower score: 1/2 is a guess. Public is how many of the cohort rated each
-item; the baseline goes by that alone.
+item. That alone tells a good deal, since everybody who took part is in the counts (Homer et al.
+2008), and the baseline reads it. The attack is what the span says beside that.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ def nearness(view: ListsView) -> Array:
     """Share of each list that is in the span of the sums, popularity set aside. (n_users,)."""
     columns = _set_aside(view.columns.T, view.popularity).T
     if not columns.size or not columns.any():
-        return likeness(view)
+        return in_counts(view)
     basis, values, _ = np.linalg.svd(columns, full_matrices=False)
     kept = min(int((values > LEAST_VALUE * values[0]).sum()), len(columns) // 2)
     lists = _set_aside(view.lists + 0.0, view.popularity)
@@ -49,10 +50,14 @@ def nearness(view: ListsView) -> Array:
     return np.asarray(inside / np.maximum(np.square(lists).sum(axis=1), 1e-12))
 
 
-def likeness(view: ListsView) -> Array:
-    """How popular the items of each list are: what is known without the sums. (n_users,)."""
-    lengths = view.lists.sum(axis=1)
-    return np.asarray((view.lists @ view.popularity) / np.maximum(lengths, 1))
+def in_counts(view: ListsView) -> Array:
+    """How much more frequent the items of each list are in the cohort than in all lists.
+
+    What is known without the sums. (n_users,).
+    """
+    usual = view.lists.sum(axis=0) / max(len(view.lists), 1)  # (n_summed,)
+    more = (view.popularity - usual) / (usual * (1 - usual) + 1e-3)
+    return np.asarray((view.lists - usual) @ more)
 
 
 def _set_aside(values: Array, popularity: Array) -> Array:
@@ -75,9 +80,9 @@ def told_apart(view: ListsView, scores: Array, took_part: Array) -> Array:
     return found
 
 
-def told_by_popularity(view: ListsView, took_part: Array) -> Array:
+def told_by_counts(view: ListsView, took_part: Array) -> Array:
     """The same without the sums. (n_users,)."""
-    return told_apart(view, likeness(view), took_part)
+    return told_apart(view, in_counts(view), took_part)
 
 
 VB_LISTS = Attack(
@@ -90,7 +95,7 @@ VB_LISTS = Attack(
     measure="How often somebody who took part is told from somebody who did not; 1/2 is a guess.",
     guess=nearness,
     score=told_apart,
-    baseline=told_by_popularity,
+    baseline=told_by_counts,
     target="lists",
     finds="items",
 )
