@@ -102,3 +102,39 @@ def test_a_model_can_be_fitted_in_a_child_of_a_process_that_has_fitted_one(solve
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a child that hangs outlives its parent
+
+
+READING_IN_A_CHILD = """
+import os, sys
+import polars as pl
+from fedmmf import Ratings
+from fedmmf.data import forks
+from fedmmf.errors import DataError
+
+forks.PATIENCE = 3.0
+frame = pl.DataFrame({"user_id": [1, 1, 2], "item_id": [1, 2, 1], "rating": [1.0, 2.0, 3.0]})
+if sys.argv[1] == "used":
+    frame.select("user_id").write_csv(sys.argv[2])
+child = os.fork()
+if child == 0:
+    try:
+        Ratings.from_frame(frame)
+    except DataError as error:
+        os._exit(3 if "before the fork" in str(error) else 4)
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize(("before", "code"), [("used", 3), ("unused", 0)])
+def test_reading_in_a_child_without_polars_threads_is_refused(tmp_path, before, code):
+    """It would wait for ever; where polars had no threads before the fork, it starts its own."""
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", READING_IN_A_CHILD, before, str(tmp_path / "out.csv")]
+    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+        try:
+            assert process.wait(timeout=60) == code
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -20,6 +20,7 @@ import polars as pl
 
 from fedmmf.data.attributes import Attributes
 from fedmmf.data.features import ItemFeatures
+from fedmmf.data.forks import require_threads
 from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.ratings import Ratings
 from fedmmf.errors import DataError, FedMMFError
@@ -42,6 +43,7 @@ def folder() -> Path:
 
 def cached(source: Path, options: dict[str, Any], parse: Callable[[], Ratings]) -> Ratings:
     """Return the set parsed from `source`, from the cache if it is there."""
+    require_threads()
     entry = folder() / _key(source, options)
     try:
         return _read(entry)

@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 import polars as pl
 from polars import selectors
 
+from fedmmf.data.forks import require_threads
 from fedmmf.data.frames import Table, named, tell
 from fedmmf.data.packed import POLARS_REFUSES, unpacked
 from fedmmf.data.written import UNIT_SEPARATOR, Said, Text, found_text, is_utf8, western
@@ -51,6 +52,7 @@ def read_table(path: str | Path, **written: Unpack[WrittenOptions]) -> Table:
 
 def parse_table(content: bytes, label: str, **written: Unpack[WrittenOptions]) -> Table:
     """Parse the content of a ratings file; text stays text, so that errors can quote it."""
+    require_threads()
     content = unpacked(content, label)
     table = _binary_table(content, label)
     if table is None and (table := _json_table(content, label)) is not None:
@@ -63,6 +65,7 @@ def parse_table(content: bytes, label: str, **written: Unpack[WrittenOptions]) -
 
 def read_attribute_frame(path: str | Path, key: str) -> pl.DataFrame:
     """Read features or profiles, with a column `key` of ids; numbers become numbers."""
+    require_threads()
     label = Path(path).name
     content = unpacked(read_bytes(path), label)
     table = _binary_table(content, label) or _json_table(content, label)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedmmf.data.forks import require_threads
 from fedmmf.data.names import COLUMNS, ID_COLUMNS, known_columns, plain_name, said_parts
 from fedmmf.errors import DataError, SettingsError
 from fedmmf.scale import RatingScale
@@ -57,6 +58,7 @@ class Columns(NamedTuple):
 
 def to_polars(frame: Any) -> pl.DataFrame:
     """Return a polars frame from a polars or pandas one."""
+    require_threads()
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
     if isinstance(frame, pl.DataFrame):
