@@ -57,6 +57,10 @@ class WireError(FedMMFError):
     blamed: int | None = None
 
 
+class PublicationError(WireError):
+    """What a server published breaks a rule of its solver, though all of it may be finite."""
+
+
 class ExcludedError(WireError):
     """A sum failed, and whoever made it fail is out from now on: another try is worth it."""
 

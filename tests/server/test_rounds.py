@@ -8,7 +8,7 @@ from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server import train
 from fedmmf.server.rounds import MOST_LOST, last_number, one_round
 from fedmmf.simulation import prepare
-from fedmmf.solvers.contract import ItemSums
+from fedmmf.solvers.contract import ItemSums, require_published
 
 
 @pytest.fixture
@@ -137,6 +137,23 @@ def test_a_matrix_that_cannot_be_factorized_is_reported_as_that(small):
         coordinator.advance(round_, ItemSums(sums.rows, sums.n_raters, totals))
     assert "Train with fewer factors or more users" in str(caught.value)
     assert "finite with" not in str(caught.value)
+
+
+def test_numbers_out_of_range_are_reported_as_that(small, monkeypatch):
+    """They are finite: a matrix of clipped totals need not be positive."""
+    run = prepare(small, settings_of("secure vb", mask="none", rounds=3))
+    coordinator, crowd = run.coordinator(), run.crowd()
+    round_ = coordinator.next_round()
+    sums = crowd.sums(round_)
+
+    def check(public):
+        require_published(False, "the curvature is positive")
+
+    monkeypatch.setattr(coordinator.half, "check", check)
+    with pytest.raises(DivergenceError, match="numbers for which the curvature is pos") as caught:
+        coordinator.advance(round_, sums)
+    assert "Leave out users with many thousand ratings" in str(caught.value)
+    assert "finite" not in str(caught.value)
 
 
 def test_divergence_is_an_error_that_says_what_to_do(small):

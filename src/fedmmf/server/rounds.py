@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
+from fedmmf.errors import DataError, DivergenceError, ExcludedError, PublicationError, WireError
 from fedmmf.server.stopping import EarlyStop
 from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, part_of
 from fedmmf.sums.contract import HELD_OUT_TOTALS, last_number
@@ -212,6 +212,13 @@ def divergence(settings: Any, round_: int, error: Exception | None = None) -> Di
             f"definite matrices, and the sums of this round gave another one ({error}). Train "
             "with fewer factors or more users; if that does not help, some party's numbers are "
             "wrong."
+        )
+    if isinstance(error, PublicationError) and settings.solver != "sgd":
+        rule = str(error).rpartition(": ")[2]
+        return DivergenceError(
+            f"training stopped in round {round_}: solver {settings.solver!r} needs numbers for "
+            f"which {rule}, and the sums of this round gave others. Leave out users with many "
+            "thousand ratings, or train with fewer factors."
         )
     said = f"training diverged in round {round_}: numbers are no longer finite with solver "
     if settings.solver != "sgd":

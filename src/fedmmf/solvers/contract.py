@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import WireError
+from fedmmf.errors import PublicationError
 from fedmmf.scale import RatingScale
 
 MAX_NUMBER = 2.0**100  # largest entry of rows and factors: 2^27 such rows add up in float32
@@ -253,7 +253,7 @@ class Solver(Protocol):
 def require_published(holds: bool, rule: str) -> None:
     """Refuse a publication that breaks a rule of its solver."""
     if not holds:
-        raise WireError(f"the server's numbers are out of range: {rule}")
+        raise PublicationError(f"the server's numbers are out of range: {rule}")
 
 
 def require_small(arrays: Sequence[Array], most: float) -> None:
