@@ -83,6 +83,8 @@ def _refuse_bomb(path: Path) -> None:
 
 # What to do with a file of another kind, where a model is due
 _INSTEAD = {
+    "checkpoint": "That is a training that was interrupted. The same `fedmmf train` with "
+    "--checkpoint and this file goes on from there, and --save writes the model",
     "result": "That is what one site of a federation has learned. `fedmmf federation recommend DIR "
     "--site NAME --users FILE` makes lists from it; for other tools, numpy.load reads its "
     "user_ids, user_factors and item_rows",

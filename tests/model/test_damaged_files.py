@@ -8,7 +8,7 @@ from copy import copy
 import numpy as np
 import pytest
 
-from fedmmf import FedMMF
+from fedmmf import FedMMF, checkpoint
 from fedmmf.errors import CheckpointError, FedMMFError
 
 MODELS = {
@@ -199,3 +199,9 @@ def test_users_with_ratings_have_finite_indicators(saved, tmp_path, name, value)
     changed = arrays | {name: np.where(np.arange(len(arrays[name])) == 1, value, arrays[name])}
     with pytest.raises(CheckpointError, match=f"{name} has numbers that are not finite"):
         used(changed, meta, ratings, tmp_path / "model")
+
+
+def test_who_gives_a_checkpoint_for_a_model_is_told_how_to_go_on(tmp_path):
+    checkpoint.save(tmp_path / "a.ckpt", {}, {"kind": "checkpoint"})
+    with pytest.raises(CheckpointError, match="with --checkpoint and this file"):
+        FedMMF.load(tmp_path / "a.ckpt")
