@@ -14,6 +14,7 @@ from fedmmf.errors import WireError
 from fedmmf.lists import UserLists
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import MAX_NUMBER, Ground, ItemSums, Public
+from fedmmf.solvers.vb.form import pack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 
 N_USERS, N_ITEMS, N_LEVELS = 8, 9, 5
@@ -265,6 +266,39 @@ def test_who_overflows_is_as_one_who_is_not_summed(variant, cohort, name, tried)
     assert np.array_equal(found.totals[0], totals)
     assert np.array_equal(crowd.user_factors, factors)
     assert rows.any() or given_.form.n_design
+
+
+def singular_for(case, item):
+    """Numbers with which the matrix of whoever rated an item has a pivot of exactly 0.
+
+    Sums of q q^T in float32 have a determinant below 0, by what is rounded away; the precision
+    makes up for just that.
+    """
+    form, k = case.given.form, case.public.rank
+    parts = form.blocks["parameters"].split(case.public.parameters.copy())
+    parts |= {"tau": np.ones(1), "curvature": pack(np.zeros((k, k)))}
+    parts |= {"user_precision": np.full(k, 5.0558621622216074e-08), "base": pack(1e25 * np.eye(k))}
+    rows = case.public.item_rows.copy()
+    rows[:, :k] = 0.0
+    rows[item, :2] = np.array([1.6369617, 1.2697867], np.float32)
+    return Public(k, form.blocks["parameters"].join(**parts), rows)
+
+
+@pytest.mark.parametrize("name", ENGINES.names())
+@pytest.mark.parametrize("cohort", ["floating", "fixed"])
+def test_a_matrix_that_is_singular_by_rounding_is_one_users_too(cohort, name, tried):
+    """A kernel that raised for one rater of the item took everybody's sums with it."""
+    case, item = CASES["vb, none"], 4
+    given_ = replace(case.given, cohorts=(COHORTS[cohort],))
+    public = singular_for(case, item)
+    assert is_accepted(given_, public)
+    raters = [u for u in range(N_USERS) if item in given_.lists.items[given_.lists.of(u)]]
+    with_raters = updated(tried(name), given_, public, 1)
+    without_raters = updated(tried(name), without(given_, *raters), public, 1)
+    assert with_raters is not None
+    rest = np.setdiff1d(np.arange(N_USERS), raters)
+    assert np.array_equal(with_raters[2][rest], without_raters[2][rest])
+    assert without_raters[1].any()
 
 
 @pytest.mark.parametrize("name", ENGINES.names())

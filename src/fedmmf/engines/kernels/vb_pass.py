@@ -16,6 +16,10 @@ from fedmmf.solvers.vb.ordinal import FAR, LEAST_SHARE
 # numpy's inverse raises where it finds a pivot of zero, and numba then never frees what the kernel
 # holds. Elimination finds one only where the matrix is within about n 2^-53 of a singular one.
 _REGULAR = 2.0**-44
+# Sums of q q^T over n ratings are in float32: they may be off by n 2^-24 of their trace, and below
+# zero by as much. Were that not counted, a server could choose numbers that make one user's matrix
+# singular, and with what the kernel raises then the sums of everybody would be gone.
+_SINGLE = 2.0**-23
 
 # Not all of fastmath: whether a number is finite has to stay a question.
 _jit = numba.njit(
@@ -37,14 +41,17 @@ def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> Non
 
 
 @_jit
-def _is_regular(matrix: Array, least: float) -> bool:
-    """Whether numpy's inverse cannot fail: the matrix is positive, with `least` or more."""
+def _is_regular(matrix: Array, least: float, n_ratings: int) -> bool:
+    """Whether numpy's inverse cannot fail: the matrix is positive, with `least` or more.
+
+    But for rounding: what of it is a sum over so many ratings was added in float32.
+    """
     n, trace, is_finite = len(matrix), 0.0, True
     for i in range(n):
         trace += matrix[i, i]
         for j in range(n):
             is_finite &= abs(matrix[i, j]) <= MAX_TOTAL
-    return is_finite and n * trace * _REGULAR < least
+    return is_finite and trace * (n * _REGULAR + n_ratings * _SINGLE) < least
 
 
 @_jit
@@ -82,12 +89,14 @@ def _eliminate(matrix: Array, inverse: Array) -> None:
 
 
 @_jit
-def _solve(second: Array, first: Array, a: Array, prior: Array, tau: float, mean: Array) -> Array:
+def _solve(
+    second: Array, first: Array, a: Array, prior: Array, tau: float, mean: Array, n_ratings: int
+) -> Array:
     """Fill the mean of the posterior; return its covariance, not a number where there is none."""
     matrix, right = second / tau, a * prior + first / tau
     for f in range(len(a)):
         matrix[f, f] += a[f]
-    if _is_regular(matrix, a.min()):
+    if _is_regular(matrix, a.min(), n_ratings):
         covariance = np.linalg.inv(matrix)
     else:
         covariance = np.empty(matrix.shape).T  # columns first, as numpy's inverse has them
@@ -417,7 +426,7 @@ def user_pass(
             public = (all_moment, all_line, gram)
             squares += _add_unrated(second, first, q, mine, design, line, weight, *public, here)
             numbers[0] = (1 - weight) * n + weight * len(table)
-        covariance = _solve(second, first, a, prior, tau, mean)
+        covariance = _solve(second, first, a, prior, tau, mean, n)
         is_sound = _are_small(mean, MAX_NUMBER)
         if not with_rows:
             p[u] = mean if is_sound else nowhere
