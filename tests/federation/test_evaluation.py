@@ -143,6 +143,29 @@ def test_the_same_question_has_the_same_answer_after_a_newcomer_too(finished, tm
     assert again == first
 
 
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_a_site_that_never_hears_of_the_end_says_the_same_again(finished, tmp_path, is_signed):
+    """The others unmask the sum without it; after a newcomer, a second sum differed by that one."""
+    made, parcel = finished(signed=is_signed)
+    session, n_asked = session_of(made, parcel), []
+    reach = session._ask
+
+    def forgetting(questions):
+        n_asked.append(len(questions))
+        is_last = len(n_asked) == 4 + is_signed
+        return reach({site: said for site, said in questions.items() if not is_last or site != "a"})
+
+    session._ask = forgetting
+    first = session.run(SITES)
+    assert len(n_asked) == 4 + is_signed
+    frame = pl.read_parquet(made.ratings["a"])
+    new = frame.filter(pl.col("user_id") == frame["user_id"][0]).with_columns(
+        user_id=pl.lit(999_999, frame["user_id"].dtype)
+    )
+    started_again(made, "a", pl.concat([frame, new]), tmp_path / "more.parquet")
+    assert asked(made, parcel).sums == first.sums
+
+
 def test_a_model_is_judged_in_one_company(finished):
     made, parcel = finished()
     first = asked(made, parcel)
@@ -330,7 +353,8 @@ def test_what_is_kept_of_an_answer_names_nobody(finished):
     made, parcel = finished()
     asked(made, parcel)
     place = made.folder.root / "sites" / "a" / "guards"
-    assert json.loads((place / "counters.json").read_text())["evaluations"] == 1
+    # Once when its part left, and once when it was known among whom.
+    assert json.loads((place / "counters.json").read_text())["evaluations"] == 2
     kept = (place / "evaluated.npz").read_bytes()
     users = made.processes["a"].site._plan.holdings.training.user_ids
     assert not [user for user in users if str(user).encode("utf-32-le") in kept]

@@ -107,7 +107,7 @@ class _Given:
     """An answer that was given, or is about to be."""
 
     model: str
-    sites: tuple[str, ...]  # that are in the sum
+    sites: tuple[str, ...]  # that are in the sum; none: this site has helped to show none yet
     sums: ErrorSums
     covered: Covered
 
@@ -219,7 +219,7 @@ class ErrorAnswers:
             raise WireError("a trip needs an agreement first")
         steps: list[Callable[[bytes], bytes]] = [
             client.share_keys,
-            lambda boxes: client.masked_input(boxes, as_ring(giving.sums)),
+            lambda boxes: self._add(client, giving, boxes),
             *([client.confirm] if client.setup.active else []),
             lambda request: self._unmask(client, giving, request),
         ]
@@ -228,6 +228,18 @@ class ErrorAnswers:
         reply = steps[self._step](data)
         self._step += 1
         return reply
+
+    def _add(self, client: RoundClient, giving: _Given, boxes: bytes) -> bytes:
+        """Add this site's part under its masks, once it is written down whom it is about.
+
+        Others can unmask the sum without this site, so that it may never hear of the end. It says
+        the same of this model all the same, whoever has come or gone when it is asked again.
+        """
+        masked = client.masked_input(boxes, as_ring(giving.sums))
+        last = self._last()
+        if last is None or last.model != giving.model:
+            self._keep(giving)
+        return masked
 
     def _unmask(self, client: RoundClient, giving: _Given, data: bytes) -> bytes:
         """Let the sum be seen, once it is written down among whom and about whom."""
