@@ -264,14 +264,60 @@ def test_what_the_last_answer_covered_is_needed_for_the_next(finished, tmp_path)
 
 
 def covered(**users):
-    """Ratings of users by letters."""
+    """Ratings of users by letters, who have come together."""
     pairs = [(ord(user), ord(user) * 1000 + n) for user, all_ in users.items() for n in all_]
-    return Covered(*(np.array(column, np.uint64) for column in zip(*pairs, strict=True)))
+    columns = [np.array(column, np.uint64) for column in zip(*pairs, strict=True)]
+    return Covered(*columns, np.zeros(len(pairs), np.int64))
 
 
 def chosen(now, last):
-    which = now.next_after(last, 3)
+    which, _ = now.next_after(last, 3)
     return {int(rating) for rating in now.ratings[which]}
+
+
+def users_of_answers(*states):
+    """Users whom each answer is about, one after the other; None: there was none."""
+    last, found = Covered.nothing(), []
+    for state in states:
+        now = covered(**{user: [1] for user in state})
+        try:
+            which, last = now.next_after(last, 3)
+        except DeclinedError:
+            found.append(None)
+        else:
+            found.append({chr(int(user)) for user in now.users[which]})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("states", "third"),
+    [
+        (("abcde", "abcdewxyz", "abcdez"), "abcde"),  # four came, three of them went
+        (("abcde", "abcdexyz", "bcde"), None),  # three who came went, and one of before
+        (("abcdefgh", "abcde", "abcdefgx"), "abcde"),  # two of three come back
+        (("abcde", "abcdevwxyz", "abcdeyz"), "abcde"),  # no group becomes too small
+        (("abcde", "abcdeuvwxyz", "abcdexyz"), "abcdexyz"),
+    ],
+)
+def test_no_two_answers_differ_by_few_though_each_differs_from_the_last_by_many(states, third):
+    answers = users_of_answers(*states)
+    assert answers[2] == (None if third is None else set(third))
+    given = [answer for answer in answers if answer is not None]
+    assert all(len(one ^ other) in (0, *range(3, 20)) for one in given for other in given)
+
+
+def test_any_number_of_comings_and_goings_leaves_no_small_difference():
+    random, n_given = np.random.default_rng(6), 0
+    for _ in range(60):
+        states, now = [], set("abcdefgh")
+        for _ in range(12):
+            states.append(sorted(now))
+            moving = random.choice(list("abcdefghijklmnopqrst"), random.integers(0, 7), False)
+            now = now ^ set(moving.tolist())
+        given = [answer for answer in users_of_answers(*states) if answer is not None]
+        assert all(len(one ^ other) in (0, *range(3, 30)) for one in given for other in given)
+        n_given += len(given)
+    assert n_given > 120
 
 
 FOUR = {"a": [1, 2], "b": [1], "c": [1, 2], "d": [3]}
@@ -280,7 +326,7 @@ FOUR = {"a": [1, 2], "b": [1], "c": [1, 2], "d": [3]}
 def test_the_first_answer_covers_everybody_or_nobody():
     now = covered(**FOUR)
     assert chosen(now, Covered.nothing()) == set(map(int, now.ratings))
-    with pytest.raises(DeclinedError, match="2 users have test ratings; 3 are the fewest"):
+    with pytest.raises(DeclinedError, match="fewer than 3 users have test ratings"):
         chosen(covered(a=[1], b=[2, 3]), Covered.nothing())
 
 
@@ -306,7 +352,7 @@ def test_who_leaves_is_not_what_two_answers_differ_by(less):
     """However many come at the same time."""
     many = {name: [1] for name in "efghi"}
     for more in ({}, many):
-        with pytest.raises(DeclinedError, match="have gone since the last answer"):
+        with pytest.raises(DeclinedError, match="have gone since"):
             chosen(covered(**{**FOUR, **less, **more}), covered(**FOUR))
 
 

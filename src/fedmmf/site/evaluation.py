@@ -2,8 +2,8 @@
 
 Errors leave in a secure sum over sites alone (`federation.evaluation`). Somebody who could ask
 again after one user has come or gone would learn that user's errors from the difference. So a site
-remembers which ratings its last answer covered. Later answers are about the same ones until at
-least the smallest cohort of users have more of them, or fewer. Under differential privacy nothing
+remembers which ratings its answers covered. Later answers are about the same ones until at least
+the smallest cohort of users have more of them, or fewer. Under differential privacy nothing
 is said: errors without noise are outside the budget.
 """
 
@@ -31,6 +31,7 @@ from fedmmf.site.ratings import UserRatings
 _KIND = "evaluated"
 _FEWEST_TESTED = 3  # users whose errors may leave as a sum, whatever the charter says
 _HASH_BYTES = 8
+_GONE = -1  # the group of ratings that no answer is about any more
 
 
 class DeclinedError(FedMMFError):
@@ -39,20 +40,22 @@ class DeclinedError(FedMMFError):
 
 @dataclass(frozen=True, eq=False)
 class Covered:
-    """Which test ratings an answer is about, by keyed hashes.
+    """Which test ratings answers are about, by keyed hashes.
 
     Attributes:
         users: whose they are. (n,) uint64
         ratings: user, item and value of each. (n,) uint64
+        groups: which of them came together, from 0 on; -1: it went. (n,) int64
     """
 
     users: Array
     ratings: Array
+    groups: Array
 
     @classmethod
     def nothing(cls) -> "Covered":
         """Before the first answer."""
-        return cls(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+        return cls(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64))
 
     @classmethod
     def of(cls, test: UserRatings, item_ids: Array, guards: GuardStore) -> "Covered":
@@ -75,31 +78,58 @@ class Covered:
                 )
             ]
         hashes = np.frombuffer(b"".join(ratings), "<u8")
-        return cls(np.concatenate([*users, np.zeros(0, "<u8")]), hashes)
+        none = np.zeros(len(hashes), np.int64)
+        return cls(np.concatenate([*users, np.zeros(0, "<u8")]), hashes, none)
 
-    def next_after(self, last: "Covered", smallest: int) -> Array:
-        """Choose which of these ratings the next answer is about. (n,) bool.
+    def next_after(self, last: "Covered", smallest: int) -> "tuple[Array, Covered]":
+        """Choose which of these ratings the next answer is about. (n,) bool, and what to remember.
+
+        Users come in groups and go in groups, each of at least the smallest size, and a rating that
+        went does not come back. So of any two answers, not only of one and the next, the difference
+        within a group is nothing, or that of so many users.
 
         Args:
-            last: what the last answer was about.
+            last: what the last answer was about, and what it knew of those before.
             smallest: the fewest users whose errors two answers may differ by.
 
         Raises:
-            DeclinedError: any answer would differ from the last by fewer users.
+            DeclinedError: any answer would differ from an earlier one by fewer users.
         """
-        is_old = np.isin(self.ratings, last.ratings)  # (n,)
-        n_lost = len(np.unique(last.users[~np.isin(last.ratings, self.ratings)]))
-        n_new = len(np.unique(self.users[~is_old]))
-        if 0 < n_lost < smallest:
-            raise DeclinedError(
-                f"test ratings of {n_lost} users have gone since the last answer: the difference "
-                f"would be about these few. It answers again once that is so for {smallest}"
-            )
-        chosen = np.ones(len(is_old), bool) if n_new >= smallest else is_old
+        groups = last._groups_within(self, smallest)  # (n_last,)
+        is_old = np.isin(self.ratings, last.ratings[groups != _GONE])  # (n,)
+        is_new = ~np.isin(self.ratings, last.ratings)
+        if len(np.unique(self.users[is_new])) < smallest:
+            is_new[:] = False
+        chosen = is_old | is_new
         if len(np.unique(self.users[chosen])) < smallest:
-            n_users = len(np.unique(self.users))
-            raise DeclinedError(f"{n_users} users have test ratings; {smallest} are the fewest")
-        return chosen
+            raise DeclinedError(f"fewer than {smallest} users have test ratings that may count")
+        come = np.full(np.count_nonzero(is_new), last.groups.max(initial=_GONE) + 1)
+        return chosen, Covered(
+            np.concatenate((last.users, self.users[is_new])),
+            np.concatenate((last.ratings, self.ratings[is_new])),
+            np.concatenate((groups, come)),
+        )
+
+    def _groups_within(self, now: "Covered", smallest: int) -> Array:
+        """Groups, without ratings that went, and without groups that became too small. (n,)."""
+        was_in, is_here = self.groups != _GONE, np.isin(self.ratings, now.ratings)
+        n_lost = self._users_by_group(was_in & ~is_here)
+        n_left = self._users_by_group(was_in & is_here)
+        if ((n_lost > 0) & (n_lost < smallest)).any():
+            raise DeclinedError(
+                f"test ratings of fewer than {smallest} users who came together have gone since: "
+                "the difference to an earlier answer would be about these few. It answers again "
+                f"once that is so for {smallest}"
+            )
+        goes = was_in & (~is_here | (n_left < smallest)[self.groups])
+        return np.where(goes, _GONE, self.groups)
+
+    def _users_by_group(self, where: Array) -> Array:
+        """Count the users of some ratings, group by group. (n_groups,)."""
+        found = np.column_stack((self.groups[where].astype(np.uint64), self.users[where]))
+        pairs = np.unique(found, axis=0)  # (n, 2)
+        n_groups = int(self.groups.max(initial=_GONE)) + 1
+        return np.bincount(pairs[:, 0].astype(np.int64), minlength=n_groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +231,7 @@ class ErrorAnswers:
             return last
         now = Covered.of(tested.test, tested.item_ids, self._guards)
         before = Covered.nothing() if last is None else last.covered
-        chosen = now.next_after(before, self._smallest)  # (n,) bool
+        chosen, covered = now.next_after(before, self._smallest)
         errors = (tested.test.values - tested.predicted())[chosen].astype(np.float64)
         if not np.isfinite(errors).all():
             raise DeclinedError("its predictions are not all numbers")
@@ -210,7 +240,7 @@ class ErrorAnswers:
             squared=float(np.square(errors).sum()),
             absolute=float(np.abs(errors).sum()),
         )
-        return _Given(model, (), sums, Covered(now.users[chosen], now.ratings[chosen]))
+        return _Given(model, (), sums, covered)
 
     def _take_trip(self, data: bytes) -> bytes:
         """Go through the round: share keys, masked input, signature where sites sign, unmasking."""
@@ -269,8 +299,7 @@ class ErrorAnswers:
             "sites": list(given.sites),
             "sums": given.sums.model_dump(),
         }
-        arrays = {"users": given.covered.users, "ratings": given.covered.ratings}
-        checkpoint.save(self._file, arrays, meta)
+        checkpoint.save(self._file, vars(given.covered), meta)
         self._guards.count_evaluation()
 
     def _last(self) -> _Given | None:
@@ -281,7 +310,7 @@ class ErrorAnswers:
             arrays, meta = checkpoint.load(self._file, _KIND)
             if meta["number"] < self._guards.n_evaluations:
                 raise CheckpointError("it is older than the last answer")
-            sums, covered = ErrorSums(**meta["sums"]), Covered(arrays["users"], arrays["ratings"])
+            sums, covered = ErrorSums(**meta["sums"]), Covered(**arrays)
             return _Given(meta["model"], tuple(meta["sites"]), sums, covered)
         except (FedMMFError, KeyError, TypeError, ValueError) as error:
             raise DeclinedError(
