@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tracemalloc
 from contextlib import suppress
 
 import numpy as np
@@ -141,6 +142,20 @@ def test_the_same_question_has_the_same_answer_after_a_newcomer_too(finished, tm
     assert users.lists.lengths[users.user("999999")] > 0  # it has test ratings
     again = asked(made, parcel)
     assert again == first
+
+
+@pytest.mark.parametrize("byte", [b"\xff", b"x", "\u00e9".encode()])
+def test_a_long_reason_costs_no_more_than_what_is_kept_of_it(byte):
+    """1 MB of bytes that are no text took 88 MB, and 64 MB more than a machine has."""
+    said = NO + byte * (8 << 20)
+    session = ErrorSession(None, b"", {}, lambda questions: {"a": said})
+    tracemalloc.start()
+    try:
+        assert session._answers(TRIP, {"a": b""}) == {}
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(session._declined["a"]) == 1000
 
 
 @pytest.mark.parametrize("is_signed", [True, False])

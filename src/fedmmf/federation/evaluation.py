@@ -15,7 +15,7 @@ from pydantic import Field
 from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation.charter import FEWEST_SITES, Charter
-from fedmmf.federation.hello import ErrorSums, SentText, shown
+from fedmmf.federation.hello import MOST_BYTES, ErrorSums, SentText, shown
 from fedmmf.secagg import RING64, RoundServer, Setup
 from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.wire import name_of
@@ -180,7 +180,7 @@ class ErrorSession:
             if said is None:
                 self._declined[site] = "it is away, or did not answer in time"
             elif said[:1] != YES:
-                self._declined[site] = shown(said[1:].decode(errors="replace"))
+                self._declined[site] = shown(said[1 : 1 + MOST_BYTES])
         return {site: said[1:] for site, said in replies.items() if said[:1] == YES}
 
     def _receive(

@@ -18,9 +18,11 @@ def _printable(text: str) -> str:
     return text
 
 
-def shown(text: str) -> str:
-    """Anybody's text as it may be passed on."""
-    return "".join(mark if mark.isprintable() else "?" for mark in text)[:MOST_WORDS]
+def shown(text: str | bytes) -> str:
+    """Anybody's text as it may be passed on; no more of it is looked at than is kept."""
+    if isinstance(text, bytes):
+        text = text[: 4 * MOST_WORDS].decode(errors="replace")  # 4 bytes make one mark at most
+    return "".join(mark if mark.isprintable() else "?" for mark in text[:MOST_WORDS])
 
 
 _Text = Annotated[str, Field(max_length=MOST_WORDS), AfterValidator(_printable)]
