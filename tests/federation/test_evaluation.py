@@ -410,6 +410,21 @@ def test_errors_are_possible_ones(finished):
         evaluated_of(type(found)(lie, found.sites, {}), made.folder.charter(), RATINGS.scale.span)
 
 
+def test_a_prediction_that_is_no_number_is_one_users_too(finished):
+    """A site that declined for it told that somebody there has rated the item."""
+    made, parcel = finished()
+    process = made.processes["a"]
+    site, predicted = process.site, process.site._predicted()
+    site._predicted = lambda: np.where(np.arange(len(predicted)) == 3, np.nan, predicted)
+    found = asked(made, parcel)
+    assert found.sites == SITES
+    assert found.sums.n_ratings == sum(len(errors_of(one)) for one in made.processes.values())
+    usual = np.square(np.delete(errors_of(process).astype(np.float64), 3)).sum()
+    last = site._errors._last().sums.squared
+    value = site._plan.holdings.test.values[3]
+    assert last == pytest.approx(usual + (value - RATINGS.scale.midpoint) ** 2, rel=1e-6)
+
+
 def test_what_is_kept_of_an_answer_names_nobody(finished):
     made, parcel = finished()
     asked(made, parcel)

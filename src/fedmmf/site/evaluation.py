@@ -232,9 +232,10 @@ class ErrorAnswers:
         now = Covered.of(tested.test, tested.item_ids, self._guards)
         before = Covered.nothing() if last is None else last.covered
         chosen, covered = now.next_after(before, self._smallest)
-        errors = (tested.test.values - tested.predicted())[chosen].astype(np.float64)
-        if not np.isfinite(errors).all():
-            raise DeclinedError("its predictions are not all numbers")
+        predicted, middle = tested.predicted(), self._charter.rating_scale.midpoint
+        # A site that declined for one user's overflow would tell who has rated an item.
+        predicted = np.where(np.isfinite(predicted), predicted, middle)
+        errors = (tested.test.values - predicted)[chosen].astype(np.float64)
         sums = ErrorSums(
             n_ratings=len(errors),
             squared=float(np.square(errors).sum()),
