@@ -159,6 +159,17 @@ def test_a_state_without_guards_is_refused_and_told_what_to_do(federation):
         made.start_site("a")
 
 
+def test_a_state_from_before_the_training_without_guards_is_refused_too(federation, tmp_path):
+    """Nobody can know whether there was a training since; the budget would be there once more."""
+    made = federation(**DP)
+    copy = copy_of_state(made, tmp_path / "copy")
+    made.run()
+    put_back(made, copy)
+    shutil.rmtree(place(made) / "guards")
+    with pytest.raises(CheckpointError, match="count a new privacy budget on top of the old one"):
+        made.start_site("a")
+
+
 def test_a_model_without_guards_is_refused_too(federation):
     made = federation(**SIGNED)
     made.processes["a"].site.take_model(made.run())

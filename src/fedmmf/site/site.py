@@ -88,7 +88,7 @@ class Site:
     def _go_on(self) -> None:
         """Be where this site was, unless that is behind what it has answered."""
         store, guards = self._store, self._guards
-        if store.has_answered and not guards.exists:
+        if store.has_started and not guards.exists:
             raise missing(guards.folder, store.folder)
         parcel = store.model
         if parcel:

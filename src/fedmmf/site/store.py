@@ -48,6 +48,11 @@ class SiteStore:
         return bool(self._party_files) or bool(self.model)
 
     @property
+    def has_started(self) -> bool:
+        """Whether a site was started here before, which writes its guards and then its ratings."""
+        return self.has_answered or self.holdings.exists()
+
+    @property
     def _party_files(self) -> list[Path]:
         return sorted(self._folder.glob("parties-*.npz"))
 
