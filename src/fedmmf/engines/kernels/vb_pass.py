@@ -42,10 +42,7 @@ def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> Non
 
 @_jit
 def _is_regular(matrix: Array, least: float, n_ratings: int) -> bool:
-    """Whether numpy's inverse cannot fail: the matrix is positive, with `least` or more.
-
-    But for rounding: what of it is a sum over so many ratings was added in float32.
-    """
+    """Whether numpy's inverse cannot fail: positive by `least`, whatever sums were rounded by."""
     n, trace, is_finite = len(matrix), 0.0, True
     for i in range(n):
         trace += matrix[i, i]
