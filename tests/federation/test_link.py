@@ -66,3 +66,11 @@ def test_a_stranger_who_says_nothing_keeps_nobody_out(server):
         assert heard == [("a", b"x")], said
         assert time.monotonic() - began < 30  # it would stay for a minute
         stranger.kill()
+
+
+def test_a_site_joins_again_as_often_as_its_server_is_started_again(server):
+    folder, url, _ = server
+    credentials = folder.machine("a").credentials
+    for _ in range(4):
+        link = nvflare.CellLink("a", url, credentials, "test.server")
+        link.close()

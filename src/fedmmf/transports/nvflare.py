@@ -22,6 +22,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.drivers import socket_conn
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.stats_pool import CounterPool, HistPool, StatsPoolManager
 
 from fedmmf.errors import FedMMFError
 from fedmmf.transports.contract import MAX_MESSAGE_BYTES, Credentials
@@ -121,3 +122,7 @@ class CellLink:
         """Leave the network; a process may join it again under the same name."""
         self._cell.stop()
         CoreCell.ALL_CELLS.pop(self._name, None)
+        # The process has these by name, two of each at most: a third cell could not be made.
+        for pool in vars(self._cell).values():
+            if isinstance(pool, HistPool | CounterPool):
+                StatsPoolManager.delete_pool(pool.name)
