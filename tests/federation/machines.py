@@ -85,9 +85,8 @@ def make_federation(root, ratings, settings, sites=SITES, **more):
         scale=(scale.min, scale.max, scale.step),
         network=network,
         deadlines=Deadlines(**{**deadlines, **more.pop("deadlines", {})}),
-        reproducible=True,
         training=settings,
-        **more,
+        **{"reproducible": True, **more},
     )
     folder = Folder(root)
     provision(folder, charter, of_ratings(ratings))

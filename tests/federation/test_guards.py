@@ -148,6 +148,25 @@ def test_a_state_from_before_the_training_is_safe_and_sits_out(federation, tmp_p
     assert made.processes["a"].site.model_name
 
 
+def test_a_site_that_lost_its_state_tests_on_no_rating_that_was_trained_on(tmp_path):
+    """2,062 of 2,295 test ratings of a site of ML-100K had been trained on."""
+    settings = Settings.checked(rounds=2, mask="mean", **SIGNED)
+    folder = make_federation(
+        tmp_path / "fed", RATINGS, settings, deadlines=QUICK, reproducible=False
+    )
+    made = Inside(folder, split_by_user(RATINGS, tmp_path), test=0.3)
+    for site in SITES:
+        made.start_site(site)
+    run_until(made, 1)
+    before = made.processes["a"].site._plan.holdings
+    shutil.rmtree(place(made) / "state")  # as the guide on backups says
+    made.start_site("a")
+    after = made.processes["a"].site._plan.holdings
+    np.testing.assert_array_equal(after.test.lists.items, before.test.lists.items)
+    np.testing.assert_array_equal(after.test.lists.indptr, before.test.lists.indptr)
+    assert after.fingerprint == before.fingerprint
+
+
 def test_a_state_without_guards_is_refused_and_told_what_to_do(federation):
     made = federation(**SIGNED)
     made.run_until(2)

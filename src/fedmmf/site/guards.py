@@ -1,8 +1,9 @@
 """The guards of a site: a folder next to its state, which is never restored from a copy.
 
 `counters.json` has what each party has answered. `evaluated.npz` has which test ratings the last
-answer to `federation evaluate` covered (`site.evaluation`). Users are named by keyed hashes whose
-key is in here too, so that somebody who is erased leaves no name, and still cannot be asked twice.
+answer to `federation evaluate` covered (`site.evaluation`). `test-seed` draws the test part
+(`site.store`). Users are named by keyed hashes whose key is in here too, so that somebody who is
+erased leaves no name, and still cannot be asked twice.
 """
 
 import hashlib

@@ -59,6 +59,7 @@ class SiteProcess:
         _require_within_limits(plan)
         self.site = Site(plan, self._store)
         holdings.save(self._store.holdings)  # only once it is sure that they may be used
+        self._store.keep_test_seed()
         self._policy, self._machine = policy, machine
         self._instance, self._stop = secrets.token_hex(8), Event()
         self._is_welcome = False
@@ -77,7 +78,9 @@ class SiteProcess:
         self._require_same_share(test)
         ratings, self.outside = read_ratings(path, self._items)
         self._tell_of(ratings, self.outside)
-        return split(ratings, test, self._seed, self._items.ids)
+        is_public = self._charter.reproducible
+        seed = self._charter.training.seed if is_public else self._store.test_seed
+        return split(ratings, test, seed, self._items.ids)
 
     def _require_same_share(self, test: float) -> None:
         """Refuse another share of test ratings once this site has had a part in a training.

@@ -15,6 +15,7 @@ import numpy as np
 from fedmmf import checkpoint
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
+from fedmmf.federation.folder import private_folder
 from fedmmf.federation.limits import PARTIES_PER_BUNDLE
 from fedmmf.federation.store import RunStore
 from fedmmf.identity.files import OWNER_ONLY, create, read
@@ -77,7 +78,28 @@ class SiteStore:
         path = self._folder / "seed"
         if not path.exists():
             create(path, secrets.token_bytes(_SEED_BYTES), OWNER_ONLY)
-        return int.from_bytes(read(path, _SEED_BYTES, secret=True), "little")
+        return _seed_in(path)
+
+    @property
+    def test_seed(self) -> int:
+        """Where test parts are drawn from: the seed of this site's first state.
+
+        A site that lost its state takes a model that was trained on its ratings all the same: with
+        another seed, most of its test part would be of these.
+        """
+        path = self._test_seed_file
+        return _seed_in(path) if path.exists() else self.seed
+
+    def keep_test_seed(self) -> None:
+        """Let it outlast the state."""
+        if not self._test_seed_file.exists():
+            private_folder(self.guards_folder)
+            seed = self.seed.to_bytes(_SEED_BYTES, "little")
+            create(self._test_seed_file, seed, OWNER_ONLY)
+
+    @property
+    def _test_seed_file(self) -> Path:
+        return self.guards_folder / "test-seed"
 
     # Parties in the middle of a run
 
@@ -137,6 +159,10 @@ class SiteStore:
     def model(self) -> bytes:
         """The model as it came; empty: not yet."""
         return RunStore(self._folder, {}).model
+
+
+def _seed_in(path: Path) -> int:
+    return int.from_bytes(read(path, _SEED_BYTES, secret=True), "little")
 
 
 def _stacked(states: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
