@@ -3,8 +3,11 @@
 import json
 import re
 import shutil
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from threading import Event, Lock, Timer
 
 import numpy as np
 import polars as pl
@@ -219,26 +222,59 @@ def test_under_differential_privacy_nothing_is_said(finished, tmp_path):
     assert not list(made.folder.root.glob("sites/*/guards/evaluated.npz"))
 
 
+def standing(made, *, offered=0.0):
+    """A server as far as `evaluate` needs one."""
+    found = Server.__new__(Server)
+    found._store, found._charter, found._link = made.store, made.folder.charter(), made
+    found._items, found._sites, found._board = RATINGS, made.sites, made.board
+    found._sent, found._offered = {}, offered
+    found._evaluating, found._stop = Lock(), Event()
+    return found
+
+
 def test_the_server_keeps_its_answer(finished, tmp_path):
     made, parcel = finished()
-
-    class Standing:
-        """A server as far as `evaluate` needs one."""
-
-        _store, _charter, _link, _items = made.store, made.folder.charter(), made, RATINGS
-        _sites, _board, _evaluated = made.sites, made.board, Server._evaluated
-
     made.store.save_model(parcel)
-    first = Server.evaluate(Standing(), {})
+    first = standing(made).evaluate({})
     assert made.board.status.evaluation == Evaluated(**first)
     made.seen.clear()
-    assert Server.evaluate(Standing(), {}) == first
+    assert standing(made).evaluate({}) == first
     assert made.seen == []  # nobody is asked
     again = RunStore(made.folder.machine("server").state(), {})
     assert again.evaluation(name_of(parcel)) == Evaluated(**first)
     assert again.evaluation(bytes(32)) is None
     (made.folder.machine("server").state() / "evaluation.json").write_text("{")
     assert again.evaluation(name_of(parcel)) is None
+
+
+def test_two_who_ask_at_once_have_one_answer(finished):
+    """Sites dropped out of the first sum when they were asked into the second."""
+    made, parcel = finished()
+    made.store.save_model(parcel)
+    server = standing(made)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(server.evaluate, ({}, {}))
+    assert first == second
+    assert first["sites"] == SITES
+
+
+def test_sites_have_time_to_fetch_the_model_that_is_judged(finished):
+    """Whoever has it not would be left out for good: a model is judged once."""
+    made, parcel = finished()
+    made.store.save_model(parcel)
+    late = made.processes["a"].site
+    late.model_name = b""
+    server = standing(made, offered=time.monotonic())
+    server._sent = dict.fromkeys(SITES[1:], 0.0)
+
+    def fetch():
+        late.model_name = name_of(parcel)
+        server._sent["a"] = 0.0
+
+    fetching = Timer(0.3, fetch)
+    fetching.start()
+    assert server.evaluate({})["sites"] == SITES
+    fetching.join()
 
 
 def test_a_site_asks_for_the_company_that_it_knows(finished):

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 from fedmmf import __version__
@@ -45,6 +45,8 @@ _DONE = "training is done; sites fetch the model by themselves"
 _MODEL_PAUSE = 10.0  # seconds before a site is sent the model again: it may not read it
 _STRANGER_PAUSE = 1.0  # seconds between refused connections that are shown
 _REFRESH = 1.0  # seconds between pictures where nothing happens
+_FETCHING = 3  # heartbeats after the end of a training within which sites fetch the model
+_LOOK = 0.1  # seconds between looks whether they have
 _LAST_SECONDS = 5.0  # that a training may still take where the server ends with an error
 _MOST_TOKEN = 200
 log = logging.getLogger("fedmmf.server")
@@ -83,6 +85,8 @@ class Server:
         self._training: Training | None = None
         self._thread: Thread | None = None
         self._sent: dict[str, float] = {}  # when each site was sent the model
+        self._offered = 0.0  # when sites were first told of it
+        self._evaluating = Lock()  # a site is in one sum of errors at a time
         self._stranger_told = -_STRANGER_PAUSE  # when the last refused connection was shown
 
     def _make_plan(self, is_centred: bool, sees_features: bool) -> ServerPlan:
@@ -232,6 +236,7 @@ class Server:
             log.info("training is done")
 
     def _offer(self, parcel: bytes) -> None:
+        self._offered = time.monotonic()
         self._sites.welcome = Welcome(is_welcome=True, model=name_of(parcel).hex())
 
     def evaluate(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,11 +246,20 @@ class Server:
             raise SettingsError("there is nothing to evaluate before training is done")
         _require_errors(self._charter)
         model = name_of(parcel)
-        found = self._store.evaluation(model) or self._evaluated(model)
+        with self._evaluating:
+            found = self._store.evaluation(model) or self._evaluated(model)
         self._board.show(evaluation=found)
         return found.model_dump()
 
+    def _wait_for_fetching(self) -> None:
+        """Until sites have the model: a model is judged once, and without those who have it not."""
+        until = self._offered + _FETCHING * self._charter.deadlines.heartbeat
+        while time.monotonic() < until and not self._sent.keys() >= set(self._sites.here()):
+            if self._stop.wait(_LOOK):
+                return
+
     def _evaluated(self, model: bytes) -> Evaluated:
+        self._wait_for_fetching()
         here, deadline = self._sites.here(), self._charter.deadlines.answer
         identities = {site: self._sites.identity_of(site) for site in here}
         session = ErrorSession(
