@@ -15,6 +15,7 @@ from fedmmf.federation import provision
 from fedmmf.federation.charter import Network
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.provision import _Authority
+from fedmmf.site.process import SiteProcess
 from fedmmf.transports.tls import RefusedError, knock, words_of
 
 nvflare = pytest.importorskip("fedmmf.transports.nvflare", reason="NVFlare is not installed")
@@ -127,6 +128,20 @@ def test_keys_that_do_not_belong_to_the_certificate_are_told(door, tmp_path):
     shutil.copy(mixed.machine("b").credentials.key, mixed.machine("a").credentials.key)
     with pytest.raises(RefusedError, match=r"tls\.crt cannot be used: KEY_VALUES_MISMATCH"):
         knocked(folder, mixed.machine("a").credentials)
+
+
+def test_a_site_with_the_certificate_of_another_says_so_and_ends(door, tmp_path):
+    """It waited for "another process of this site", and was an incident of the other site."""
+    shutil.copytree(door[0].root, tmp_path / "fed")
+    mixed = Folder(tmp_path / "fed")
+    for path in ("tls.crt", "tls.key"):
+        shutil.copy(mixed.machine("b").place / path, mixed.machine("a").place / path)
+    files = split_by_user(RATINGS, tmp_path)
+    with pytest.raises(RefusedError, match=r"tls\.crt is the certificate of b, not of a"):
+        SiteProcess(mixed, "a", files["a"])
+    mixed.machine("a").credentials.certificate.write_text("no certificate")
+    with pytest.raises(RefusedError, match="cannot be read as a certificate"):
+        SiteProcess(mixed, "a", files["a"])
 
 
 def test_a_port_where_nobody_or_somebody_else_listens_is_told(door):

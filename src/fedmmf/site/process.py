@@ -25,7 +25,7 @@ from fedmmf.site.site import Site, SitePlan, expectation_of
 from fedmmf.site.store import SiteStore
 from fedmmf.site.warming import compile_kernels
 from fedmmf.solvers import SOLVERS
-from fedmmf.transports.tls import RefusedError, knock
+from fedmmf.transports.tls import RefusedError, knock, require_own
 from fedmmf.wire import name_of
 
 log = logging.getLogger("fedmmf.site")
@@ -51,6 +51,7 @@ class SiteProcess:
             known = ", ".join(self._charter.sites)
             raise SettingsError(f"this federation has no site {name!r}; its sites are {known}")
         machine = folder.machine(name)
+        require_own(machine.credentials.certificate, name)
         self._store, self._items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
         self.outside: Outside | None = None
         holdings = self._holdings(ratings, test)

@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509.oid import NameOID
+
 from fedmmf.errors import FedMMFError
 from fedmmf.transports.contract import Credentials
 
@@ -110,6 +113,20 @@ def _load(path: Path, load: Callable[[], None]) -> None:
             f"{path} cannot be used: {reason}. The federation's keeper can hand it out again, with "
             "the key that belongs to it"
         ) from None
+
+
+def require_own(certificate: Path, name: str) -> None:
+    """Refuse to start with somebody else's certificate: the server would take us for them."""
+    try:
+        subject = load_pem_x509_certificate(certificate.read_bytes()).subject
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{certificate} cannot be read as a certificate: {error}") from None
+    found = [str(part.value) for part in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if found != [name]:
+        raise RefusedError(
+            f"{certificate} is the certificate of {', '.join(found) or 'nobody'}, not of {name}. "
+            "The federation's keeper has handed out the right one, with its key"
+        )
 
 
 def _require_name(secure: ssl.SSLSocket, expected: str) -> None:
