@@ -122,6 +122,14 @@ def test_a_second_process_of_one_name_is_refused_while_the_first_is_heard(made, 
     assert Welcome.decode(sites.hello("a", hello_of(made[0], instance="02"))).is_welcome
 
 
+def test_a_second_process_that_waits_is_logged_once(made, sites, caplog):
+    """It was a line with every heartbeat of the first."""
+    for _ in range(3):
+        sites.hello("a", hello_of(made[0], instance="01"))
+        sites.knock("a", b"02")
+    assert caplog.text.count("another process of this site") == 1
+
+
 def test_a_stranger_with_a_certificate_is_no_site(made, sites):
     assert "not among the sites" in Welcome.decode(sites.hello("z", hello_of(made[0]))).reason
 

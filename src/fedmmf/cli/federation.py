@@ -272,7 +272,7 @@ def _show(found: FederationStatus) -> None:
 
 
 def evaluate(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedOption = 0) -> None:
-    """Test the model on every site's own test ratings; only sums over a site's users leave it."""
+    """Test the model on every site's own test ratings; only a secure sum over sites leaves them."""
     found = Operator(Folder(folder)).order("evaluate")
     if json:
         print_json({"run_kind": REAL, **found})

@@ -181,7 +181,8 @@ class Sites:
             self._seen[site] = _Seen(hello, time.monotonic())
             self._picture(site, state="here", parties=hello.parties, users=hello.users, seen=now())
             self.changes += comes
-            self._refused.pop(site, None)
+            if comes:  # every sign of life would make the same refusal news again
+                self._refused.pop(site, None)
         if comes:
             log.info("%s is here, with %d users", site, hello.users)
             self._on_change()
