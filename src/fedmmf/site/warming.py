@@ -9,16 +9,19 @@ import time
 
 import numpy as np
 
+from fedmmf import rng
 from fedmmf.config import Settings
-from fedmmf.data.synthetic import synthetic
+from fedmmf.data import ItemFeatures, Ratings
 from fedmmf.engines import ENGINES
 from fedmmf.errors import FedMMFError
+from fedmmf.scale import RatingScale
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import Holdings, make_silos
 
 _ROUNDS = 2
 _PARTIES = 3
-_N_USERS, _N_ITEMS, _N_RATINGS = 24, 12, 200
+_N_USERS, _N_ITEMS, _N_FEATURES = 24, 12, 2
+_SHARE_RATED = 0.7
 _SLOW = 2.0  # seconds from which it is worth a second line
 log = logging.getLogger("fedmmf.site")
 
@@ -37,7 +40,7 @@ def compile_kernels(settings: Settings) -> None:
 
 
 def _run_rounds(small: Settings) -> None:
-    ratings = synthetic(_N_USERS, _N_ITEMS, _N_RATINGS, min_per_user=6, seed=1)
+    ratings = _made_up()
     run = prepare(ratings, small)
     holdings = Holdings(ratings, small, run.is_held_out, run.statistics)
     cuts = np.linspace(0, _N_USERS, _PARTIES + 1).astype(int)
@@ -45,6 +48,23 @@ def _run_rounds(small: Settings) -> None:
     federation.prepare_sums()
     for _ in range(_ROUNDS):
         federation.one_round()
+
+
+def _made_up() -> Ratings:
+    """Draw a few ratings. `data.synthetic` would load scikit-learn, which nothing here needs."""
+    chance = rng.stream(1, "warming")
+    users, items = np.nonzero(chance.random((_N_USERS, _N_ITEMS)) < _SHARE_RATED)  # (n,)
+    values = chance.standard_normal((_N_ITEMS, _N_FEATURES)).astype(np.float32)
+    return Ratings(
+        user_codes=users.astype(np.int32),
+        item_codes=items.astype(np.int32),
+        values=chance.integers(1, 5, len(users), endpoint=True).astype(np.float32),
+        user_ids=np.arange(_N_USERS),
+        item_ids=np.arange(_N_ITEMS),
+        scale=RatingScale(1.0, 5.0, 1.0),
+        features=ItemFeatures(tuple(f"x{at}" for at in range(_N_FEATURES)), values),
+        synthetic=True,
+    )
 
 
 def _small(settings: Settings) -> Settings:
