@@ -7,6 +7,7 @@ import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from threading import Event, Lock, Timer
 
 import numpy as np
@@ -245,6 +246,27 @@ def test_the_server_keeps_its_answer(finished, tmp_path):
     assert again.evaluation(bytes(32)) is None
     (made.folder.machine("server").state() / "evaluation.json").write_text("{")
     assert again.evaluation(name_of(parcel)) is None
+
+
+@pytest.mark.parametrize("party", ["site", "user"])
+def test_a_party_predicts_all_its_test_ratings_at_once(finished, monkeypatch, party):
+    """One call for each user took time that grows with the square of their number."""
+    made, _ = finished(party)
+    site = made.processes["a"].site
+    test, known = site._plan.holdings.test.lists, list(site.parties.values())
+    whose = [(known[0], at) if party == "site" else (known[at], 0) for at in range(test.n_users)]
+    each = [
+        one.predict(test.items[start:end], at)
+        for (one, at), (start, end) in zip(whose, pairwise(test.indptr), strict=True)
+    ]
+    asked = []
+    for one in known:
+        scores = one._users.scores
+        monkeypatch.setattr(
+            one._users, "scores", lambda *args, scores=scores: asked.append(1) or scores(*args)
+        )
+    np.testing.assert_array_equal(site._predicted(), np.concatenate(each))
+    assert len(asked) == len(known)
 
 
 def test_two_who_ask_at_once_have_one_answer(finished):

@@ -236,6 +236,11 @@ class Party:
         """Predicted ratings of items by one of its users: what scores say of them. (n,)."""
         return self._users.ratings_of(self.scores(items, user), self._finished())
 
+    def predict_all(self, lists: UserLists) -> Array:
+        """Predicted ratings of some items by each of its users, at once. (n,)."""
+        result = self._finished()
+        return self._users.ratings_of(self._users.scores(lists, result), result)
+
     def scores(self, items: Array, user: int = 0) -> Array:
         """q_i . p_u + f_u(i) for one of its users, for rankings: may be off the scale. (n,)."""
         result = self._finished()

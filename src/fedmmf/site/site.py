@@ -218,13 +218,12 @@ class Site:
 
     def _predicted(self) -> Array:
         """Of all test ratings. (n,)."""
-        test, parts, place = self._plan.holdings.test, [], 0
+        test, parts, place = self._plan.holdings.test.lists, [], 0
         for party in self.parties.values():
-            for user in range(party.n_users):
-                start, end = test.lists.indptr[place : place + 2]
-                if end > start:
-                    parts.append(party.predict(test.lists.items[start:end], user))
-                place += 1
+            indptr = test.indptr[place : place + party.n_users + 1]
+            items = test.items[indptr[0] : indptr[-1]]
+            parts.append(party.predict_all(UserLists(indptr - indptr[0], items)))
+            place += party.n_users
         return np.concatenate([*parts, np.zeros(0)]).astype(np.float64)
 
 
