@@ -50,10 +50,12 @@ before = compiled()
 assert before != nothing
 root = Path(sys.argv[2])
 folder = make_federation(root / "fed", ratings, settings, deadlines={"gathering": 0.01})
-made = Inside(folder, split_by_user(ratings, root))
+made = Inside(folder, split_by_user(ratings, root), test=0.3)
 for site in SITES:
     made.start_site(site)
-made.run()
+site = made.processes["a"].site
+site.take_model(made.run())
+site._predicted()
 assert compiled() == before
 """
 
@@ -61,7 +63,7 @@ assert compiled() == before
 @pytest.mark.parametrize(
     "settings", [{"solver": "vb", "mask": "lr"}, {"solver": "sgd", "mask": "mean"}]
 )
-def test_rounds_of_a_site_compile_nothing_that_its_start_has_not(tmp_path, settings):
+def test_rounds_and_tests_of_a_site_compile_nothing_that_its_start_has_not(tmp_path, settings):
     here = str(Path(__file__).parent)
     words = [sys.executable, "-c", COUNTED, here, str(tmp_path), repr(settings)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600)

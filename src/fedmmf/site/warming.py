@@ -48,6 +48,8 @@ def _run_rounds(small: Settings) -> None:
     federation.prepare_sums()
     for _ in range(_ROUNDS):
         federation.one_round()
+    one, factors = np.zeros(1, np.int32), np.zeros((1, 1), np.float32)
+    ENGINES["numba"].pair_scores(one, one, factors, factors)  # for `federation evaluate`
 
 
 def _made_up() -> Ratings:
