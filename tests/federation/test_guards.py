@@ -157,7 +157,7 @@ def test_a_site_that_lost_its_state_tests_on_no_rating_that_was_trained_on(tmp_p
     made = Inside(folder, split_by_user(RATINGS, tmp_path), test=0.3)
     for site in SITES:
         made.start_site(site)
-    run_until(made, 1)
+    made.run_until(1)
     before = made.processes["a"].site._plan.holdings
     shutil.rmtree(place(made) / "state")  # as the guide on backups says
     made.start_site("a")
