@@ -21,6 +21,7 @@ from fedmmf.scale import RatingScale
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Ground, ItemSums, Own, Public, design_of
 from fedmmf.solvers.sgd import AllUsers, SgdPlan
+from fedmmf.solvers.vb.form import unpack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 
 N_USERS, N_ITEMS = 40, 37
@@ -211,6 +212,9 @@ def obvious_sums(variant, cohort, public, t):
             if cohort.left_out is None or not cohort.left_out[item]:
                 sums[item] += cohort.in_steps(row) if cohort.is_fixed else row
         if cohort.total_scale:
+            for part in given.form.matrices:
+                largest = max(cohort.total_bound, np.abs(totals[part]).max())
+                totals[part] *= cohort.total_bound / largest
             bounded = np.clip(totals, -cohort.total_bound, cohort.total_bound)
             totals = np.rint(bounded * cohort.total_scale)
         all_totals += totals
@@ -278,6 +282,18 @@ class TestEngine:
                 assert_sums(rows, expected, engine)
                 assert_totals(totals, expected_totals, way, engine)
             assert not rows[N_RATED:].any()
+
+    @pytest.mark.parametrize("variant", OF_VB)
+    def test_covariances_above_the_bound_stay_covariances(self, engine, variant):
+        """Bounded entry by entry, the sum over people with many ratings need not be positive."""
+        cohort = Cohort(bound=16.0, scale=SCALE, total_bound=0.05, total_scale=2.0**30)
+        given = given_for(variant, cohort)
+        update = engine.crowd(given).update(PUBLICATIONS[variant][0], first_round(variant))
+        (part,) = given.form.matrices
+        moment = unpack(update.totals[0][part] / cohort.total_scale, given.form.rank)
+        room = cohort.total_bound * (N_USERS - len(SILENT))
+        assert 0.5 * room < np.diag(moment).max() <= room * (1 + 1e-6)
+        assert np.linalg.eigvalsh(moment)[0] > 0
 
     @pytest.mark.parametrize("variant", VARIANTS)
     @pytest.mark.parametrize("cohorts", [("everybody",), ("fixed",), ("everybody", "all of it")])

@@ -56,10 +56,18 @@ class Cohort:
         """One user's rows, bounded and rounded. (n, width) int64."""
         return _in_steps(rows, self.bound, self.scale)
 
-    def totals_in_steps(self, totals: Array) -> Array:
-        """Users' totals, bounded and rounded where sums are. (..., n_totals) int64 or float64."""
+    def totals_in_steps(self, totals: Array, matrices: Sequence[slice] = ()) -> Array:
+        """Users' totals, bounded and rounded where sums are. (..., n_totals) int64 or float64.
+
+        Args:
+            totals: of each user. (..., n_totals)
+            matrices: parts of them that are shrunk together, as `Form.matrices` has it.
+        """
         if not self.total_scale:
             return totals
+        for part in matrices:
+            largest = np.abs(totals[..., part]).max(axis=-1, initial=0.0, keepdims=True)
+            totals[..., part] *= np.minimum(1.0, self.total_bound / np.maximum(largest, 1e-300))
         return _in_steps(totals, self.total_bound, self.total_scale)
 
     def clipped(self, rows: Array) -> Array:

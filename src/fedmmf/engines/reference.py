@@ -53,7 +53,7 @@ class ReferenceCrowd:
             for cohort, total, all_totals in zip(given.cohorts, sums, totals, strict=True):
                 if cohort.members is None or cohort.members[user]:
                     _add(total, cohort, own.items, rows)
-                    all_totals += cohort.totals_in_steps(mine)
+                    all_totals += cohort.totals_in_steps(mine.copy(), given.form.matrices)
         return CrowdUpdate(sums, totals, n_overflowed)
 
     def settle(self, public: Public, users: Array) -> None:

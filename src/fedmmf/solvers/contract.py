@@ -53,6 +53,14 @@ class Form:
         return self.rank + self.n_joint
 
     @property
+    def matrices(self) -> tuple[slice, ...]:
+        """Totals that are shrunk together where one is above its bound.
+
+        A covariance that is bounded entry by entry need not be one any more.
+        """
+        return ()
+
+    @property
     def n_columns(self) -> int:
         """Of the design, that are used for anything."""
         return max(self.n_design, self.n_joint)

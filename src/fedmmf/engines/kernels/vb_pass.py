@@ -13,12 +13,11 @@ from fedmmf.arrays import Array
 from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL
 from fedmmf.solvers.vb.ordinal import FAR, LEAST_SHARE
 
-# numpy's inverse raises where it finds a pivot of zero, and numba then never frees what the kernel
-# holds. Elimination finds one only where the matrix is within about n 2^-53 of a singular one.
+# numpy's inverse raises at a pivot of zero, and numba then never frees what the kernel holds. There
+# is one only where the matrix is within about n 2^-53 of a singular one.
 _REGULAR = 2.0**-44
-# Sums of q q^T over n ratings are in float32: they may be off by n 2^-24 of their trace, and below
-# zero by as much. Were that not counted, a server could choose numbers that make one user's matrix
-# singular, and with what the kernel raises then the sums of everybody would be gone.
+# Sums of q q^T over n ratings are in float32, off by up to n 2^-24 of their trace: a server could
+# choose numbers that make one user's matrix singular, and nobody's sums would be left.
 _SINGLE = 2.0**-23
 
 # Not all of fastmath: whether a number is finite has to stay a question.
@@ -41,14 +40,14 @@ def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> Non
 
 
 @_jit
-def _is_regular(matrix: Array, least: float, n_ratings: int) -> bool:
-    """Whether numpy's inverse cannot fail: positive by `least`, whatever sums were rounded by."""
-    n, trace, is_finite = len(matrix), 0.0, True
+def _is_regular(matrix: Array, a: Array, n_ratings: int) -> bool:
+    """Whether numpy's inverse cannot fail: positive by `a`, whatever the sums were rounded by."""
+    n, doubt, is_finite = len(matrix), 0.0, True
     for i in range(n):
-        trace += matrix[i, i]
+        doubt += n * _REGULAR * matrix[i, i] + n_ratings * _SINGLE * (matrix[i, i] - a[i])
         for j in range(n):
             is_finite &= abs(matrix[i, j]) <= MAX_TOTAL
-    return is_finite and trace * (n * _REGULAR + n_ratings * _SINGLE) < least
+    return is_finite and doubt < a.min()
 
 
 @_jit
@@ -71,18 +70,16 @@ def _pivot(matrix: Array, inverse: Array, i: int) -> bool:
 @_jit
 def _eliminate(matrix: Array, inverse: Array) -> None:
     """Gauss and Jordan's inverse, with pivots; not a number where there is none."""
-    n = len(matrix)
-    inverse[:] = np.eye(n)
-    for i in range(n):
+    inverse[:] = np.eye(len(matrix))
+    for i in range(len(matrix)):
         if not _pivot(matrix, inverse, i):
             inverse[:] = np.nan
             return
-        for j in range(n):
+        for j in range(len(matrix)):
+            factor = matrix[j, i]
             if j != i:
-                factor = matrix[j, i]
-                for f in range(n):
-                    matrix[j, f] -= factor * matrix[i, f]
-                    inverse[j, f] -= factor * inverse[i, f]
+                matrix[j] -= factor * matrix[i]
+                inverse[j] -= factor * inverse[i]
 
 
 @_jit
@@ -93,7 +90,7 @@ def _solve(
     matrix, right = second / tau, a * prior + first / tau
     for f in range(len(a)):
         matrix[f, f] += a[f]
-    if _is_regular(matrix, a.min(), n_ratings):
+    if _is_regular(matrix, a, n_ratings):
         covariance = np.linalg.inv(matrix)
     else:
         covariance = np.empty(matrix.shape).T  # columns first, as numpy's inverse has them
@@ -326,8 +323,11 @@ def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> i
 
 
 @_jit
-def _add_totals(values: Array, bound: float, scale: float, sums: Array) -> None:
-    """Add a user's totals, in whole steps or as they are."""
+def _add_totals(values: Array, matrix: Array, bound: float, scale: float, sums: Array) -> None:
+    """Add a user's totals, in whole steps or as they are; `matrix` is a part of them."""
+    largest = np.abs(matrix).max()
+    if scale > 0 and largest > bound:  # bounded by entries it need not stay a covariance
+        matrix *= bound / largest
     for f in range(len(values)):
         if scale > 0:
             sums[f] += np.rint(min(max(values[f], -bound), bound) * scale)
@@ -445,5 +445,6 @@ def user_pass(
         if is_sound and is_member[u]:
             _round(e.ravel(), limit, scale)
             _add_rows(e, mine, left_out, sums)
-            _add_totals(totals, total_bound, total_scale, total_sums)
+            matrix = totals[4 + 2 * k :][: k * (k + 1) // 2]
+            _add_totals(totals, matrix, total_bound, total_scale, total_sums)
     return n_overflowed

@@ -218,6 +218,9 @@ def _add_totals(
     wide = tl.load(vectors + K + f)
     unit = tl.load(numbers + 2)
     n_rated = count.to(tl.float32)
+    if FIXED:  # a covariance is shrunk as a whole: bounded by entries it need not stay one
+        largest = tl.max(tl.max(tl.abs(moment), 0), 0) * total_scale
+        n_rated = tl.minimum(n_rated, total_limit / tl.maximum(largest, 1e-30))
     _add(sums + square, n_rated * moment, total_limit, total_scale, FIXED)
     rest = sums + K * K
     _add(rest + f, mean * wide, total_limit, total_scale, FIXED)

@@ -177,7 +177,8 @@ class _PlainPass:
         return lengths[:, None, None] * learned, learned, mean, deviation, error
 
     def _add_totals(self, totals: tuple[torch.Tensor, ...], is_counted: torch.Tensor) -> None:
-        counted = [self._steps.of(values[is_counted]).sum(0) for values in totals]
+        whole, *rest = (values[is_counted] for values in totals)
+        counted = [self._steps.of(values).sum(0) for values in (self._steps.shrunk(whole), *rest)]
         for sums, values in zip((*self._moments, *self._vectors), counted[:4], strict=True):
             sums += values
         self._error += counted[4]

@@ -27,6 +27,13 @@ class StepRounding:
             return values
         return (values.clip(-self._bound, self._bound) * self._scale).round().long()
 
+    def shrunk(self, matrices: torch.Tensor) -> torch.Tensor:
+        """Covariances, each multiplied so that its entries are within the bound. (n, k, k)."""
+        if not self._scale:
+            return matrices
+        largest = torch.diagonal(matrices, dim1=1, dim2=2).amax(1)
+        return matrices * (self._bound / largest.clip(min=self._bound))[:, None, None]
+
     def outer(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Sum over users of the steps of a_u b_u^T. (n, x), (n, y) -> (x, y)."""
         if not self._scale:

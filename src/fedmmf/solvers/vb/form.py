@@ -153,6 +153,11 @@ class VbForm(Form):
         )
 
     @property
+    def matrices(self) -> tuple[slice, ...]:
+        """N E[p p^T], which people with many thousand ratings can bring above the bound."""
+        return (self.blocks["totals"].place("moment"),)
+
+    @property
     def n_seen(self) -> int:
         """Columns of what a user's items say of the user, in the prior of p_u."""
         return self.rank if self.implicit in ("users", "both") else 0
