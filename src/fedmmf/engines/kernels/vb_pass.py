@@ -325,9 +325,8 @@ def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> i
 @_jit
 def _add_totals(values: Array, matrix: Array, bound: float, scale: float, sums: Array) -> None:
     """Add a user's totals, in whole steps or as they are; `matrix` is a part of them."""
-    largest = np.abs(matrix).max()
-    if scale > 0 and largest > bound:  # bounded by entries it need not stay a covariance
-        matrix *= bound / largest
+    if scale > 0 and matrix.max() > bound:  # bounded by entries it need not stay a covariance
+        matrix *= bound / matrix.max()
     for f in range(len(values)):
         if scale > 0:
             sums[f] += np.rint(min(max(values[f], -bound), bound) * scale)
