@@ -175,9 +175,9 @@ def test_a_second_process_waits_without_disturbing_the_first_and_refusals_are_in
         dropped = {site["name"]: (site["rounds"], site["drop_outs"]) for site in found["sites"]}
         assert dropped == dict.fromkeys(SITES, (SETTINGS.rounds, 0))
         assert "another process of this site" in others.log_of("a").read_text()
-        foreign_a = foreign.root / "sites" / "a"
+        foreign_b = foreign.root / "sites" / "b"
         for name in ("tls.crt", "tls.key"):  # of another authority
-            shutil.copy(foreign_a / name, folder.root / "sites" / "b" / name)
+            shutil.copy(foreign_b / name, folder.root / "sites" / "b" / name)
         machines.kill("b")
         machines.start("b")
         machines.wait_for(is_told("was not signed by the authority"), "told of a certificate")
