@@ -271,7 +271,7 @@ OF_SOLVERS = {
     "sgd": {"fedmmf.solvers.sgd"},
     "vb": {
         f"fedmmf.solvers.vb{part}"
-        for part in ("", ".form", ".ordinal", ".party", ".reading", ".server")
+        for part in ("", ".form", ".ordinal", ".party", ".reading", ".server", ".start")
     },
 }
 RANKING = "implicit=both profile=0 design=1 levels=0 joint=0"

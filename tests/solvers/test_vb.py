@@ -21,15 +21,8 @@ from fedmmf.solvers.vb.form import IMPLICIT, Blocks, VbForm, pack, unpack, write
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 from fedmmf.solvers.vb.party import MOST_LOOKS, PINNED, VbParty, evidence
 from fedmmf.solvers.vb.reading import Spread, prior_mean
-from fedmmf.solvers.vb.server import (
-    LOOK_RIDGE,
-    LOOKS,
-    PRIOR_RIDGE,
-    STEP,
-    USER_RIDGE,
-    value_of_unrated,
-    weight_of_unrated,
-)
+from fedmmf.solvers.vb.server import LOOK_RIDGE, LOOKS, PRIOR_RIDGE, STEP, USER_RIDGE
+from fedmmf.solvers.vb.start import value_of_unrated, weight_of_unrated
 
 K, N_USERS, N_ITEMS = 4, 13, 10  # nobody rates the last item
 UNPROFILED = (2, 7)  # users without a profile

@@ -42,7 +42,8 @@ from fedmmf.solvers.vb.form import VbForm, total_bound, write_variant
 from fedmmf.solvers.vb.ordinal import expected_rating
 from fedmmf.solvers.vb.party import VbParty
 from fedmmf.solvers.vb.reading import VbReading, check_publication
-from fedmmf.solvers.vb.server import VbServer, value_of_unrated, weight_of_unrated
+from fedmmf.solvers.vb.server import VbServer
+from fedmmf.solvers.vb.start import value_of_unrated, weight_of_unrated
 
 
 class Vb:

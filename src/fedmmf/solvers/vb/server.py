@@ -1,7 +1,7 @@
 """The server's half of `vb`: posteriors of all q_i, their priors, and the hyperparameters."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -9,16 +9,11 @@ import numpy as np
 from fedmmf.arrays import Array, doubles, singles, space
 from fedmmf.solvers.contract import Ground, ItemSums, Public
 from fedmmf.solvers.vb.form import VbForm, pack, total_bound, unpack
-from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts, starting_cuts
+from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts
 from fedmmf.solvers.vb.party import PINNED
 from fedmmf.solvers.vb.reading import LEAST, MOST, Spread, VbReading, check_publication, prior_mean
+from fedmmf.solvers.vb.start import Items, start, start_share
 
-ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
-ITEM_VARIANCE = 0.1
-USUAL_UNRATED = 7.0  # how often unrated items outweigh rated ones, as `weight_of_unrated` aims at
-# Of a whole mask, in quarters of the scale, at the start; its columns share it. With more room for
-# each, many columns fit noise before their precisions are learned.
-JOINT_SPREAD, FEWEST_SHARES = 0.4, 16
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards zero
 LOOK_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
@@ -27,29 +22,6 @@ MOST_SPANS = 8.0  # of the scale, of an entry of E[q_i] around its start
 FEW_FACTORS, FEW_COLUMNS = 32, 64  # of matrices that a card turns over at once
 STEP = 0.85  # of the way to where the shared curvature says that a mean should go
 MAX_IMBALANCE = 2.0**8  # of user and item precisions, each in units of its start
-
-
-@dataclass(frozen=True, eq=False)
-class Items:
-    """Everything that changes from round to round, as arrays."""
-
-    mean: Array  # E[q_i] (n_items, k)
-    n_raters: Array  # (n_items,)
-    prior: Array  # what q_i is expected to be (n_items, k)
-    raters: Array  # what an item's raters say about it, standardised (n_items, k or 0)
-    item_weights: Array  # W^T (1 + d + k or 0, k)
-    tau: Array  # ()
-    user_precision: Array  # a (k,)
-    item_precision: Array  # c (k,)
-    mean_user: Array  # of all p_u (k,)
-    curvature: Array  # what a rating adds to the precision of q_i (k, k)
-    base: Array  # the precision of q_i without ratings (k, k)
-    user_weights: Array  # of what is known of a user, in the prior mean of p_u (e, k)
-    profile_mean: Array  # (d,)
-    cuts: Array  # between the levels of ordered ratings (n_levels - 1 or 0,)
-    joint_mean: Array  # of weights of masks that belong to p_u (j,)
-    joint_precision: Array  # (j,)
-    n_done: Array  # rounds ()
 
 
 class VbServer:
@@ -83,9 +55,9 @@ class VbServer:
             placed(ground.design),
             placed(ground.level * prior_mean(form.rank)),
         )
-        self._item_unit = _start_share(ground, unrated) * ground.span / 4
-        start = _start(form, ground, self._item_unit)
-        self.restore({part.name: getattr(start, part.name) for part in fields(Items)})
+        self._item_unit = start_share(ground, unrated) * ground.span / 4
+        first = start(form, ground, self._item_unit)
+        self.restore({part.name: getattr(first, part.name) for part in fields(Items)})
 
     def on(self, placed: Callable[[Array], Array], linalg: Any) -> "VbServer":
         """The same server with its arrays elsewhere."""
@@ -334,56 +306,6 @@ class VbServer:
         self._spread = Spread.of(self._now.curvature, self._now.base, self._linalg)
 
 
-def _start_share(ground: Ground, unrated: tuple[float, ...]) -> float:
-    """What item factors start with of a quarter of the scale: all, unless hardly anything is rated.
-
-    Where unrated items weigh far more than rated ones, q_i . p_u is near 0 for nearly all pairs.
-    Item factors of the size of ratings would make all p_u tiny, and nothing makes them grow again:
-    the model is the same for s q_i and p_u / s. Sums of p_u p_u^T would then be lost in the
-    rounding of totals. With the root of the share that is too much, both sides are near 1.
-    """
-    if not unrated:
-        return 1.0
-    rated = min(ground.ratings_per_user / ground.n_items, 1.0)
-    outweighs = unrated[0] * (1.0 - rated) / max(rated, 1e-9)
-    return float(np.sqrt(min(1.0, round(USUAL_UNRATED / max(outweighs, 1e-9), 9))))
-
-
-def _start(form: VbForm, ground: Ground, own: float) -> Items:
-    """Random means and first hyperparameters; `own` is the unit of item factors."""
-    k, n_items, unit = form.rank, ground.n_items, ground.span / 4
-    mean = ITEM_SPREAD * own * ground.stream.standard_normal((n_items, k))
-    mean[:, 0] += ground.level
-    n_looked = k if form.looks else 0
-    weights = np.zeros((1 + ground.regressors.shape[1] + n_looked, k))
-    weights[0, 0] = ground.level
-    user_precision = np.ones(k)
-    user_precision[0] = PINNED
-    return Items(
-        mean=mean,
-        n_raters=np.zeros(n_items),
-        prior=np.tile(weights[0], (n_items, 1)),
-        raters=np.zeros((n_items, n_looked)),
-        item_weights=weights,
-        tau=np.asarray(unit**2),
-        user_precision=user_precision,
-        item_precision=np.full(k, 1.0 / own**2),
-        mean_user=prior_mean(k),
-        curvature=np.zeros((k, k)),
-        base=np.eye(k) / (ITEM_VARIANCE * own**2),
-        user_weights=np.zeros((form.n_seen + form.n_profile, k)),
-        profile_mean=np.zeros(form.n_profile),
-        cuts=starting_cuts(ground.lowest, ground.span, form.n_levels),
-        joint_mean=np.zeros(form.n_joint),
-        joint_precision=np.full(form.n_joint, _joint_shares(form) / (JOINT_SPREAD * unit) ** 2),
-        n_done=np.asarray(0),
-    )
-
-
-def _joint_shares(form: VbForm) -> int:
-    return max(form.n_joint, FEWEST_SHARES)
-
-
 def _standardised(rows: Array, n_raters: Array) -> Array:
     """n_i^-1/2 sum of p_u over raters, with mean 0 and deviation 1. (n_items, k)."""
     known, xp = doubles(n_raters > 0)[:, np.newaxis], space(rows)  # (n_items, 1)
@@ -392,20 +314,3 @@ def _standardised(rows: Array, n_raters: Array) -> Array:
     deviation = xp.sqrt((told * told).sum(axis=0) / known.sum())
     scaled: Array = told / deviation.clip(1e-9)
     return scaled
-
-
-def weight_of_unrated(settings: Any, ground: Ground) -> float:
-    """What an unrated item weighs beside a rated one: all of them together seven times as much.
-
-    Found while looking at test results on splits of ML-100K, ML-1M and LastFM; very sparse data
-    want no less than a quarter, dense data hardly more than half.
-    """
-    if settings.unrated_weight != "auto":
-        return float(settings.unrated_weight)
-    rated = ground.ratings_per_user / ground.n_items
-    return float(np.clip(USUAL_UNRATED * rated / max(1.0 - rated, 1e-9), 0.27, 0.55))
-
-
-def value_of_unrated(settings: Any, ground: Ground) -> float:
-    """The rating that an unrated item counts as: the lowest there is, unless asked for."""
-    return ground.lowest if settings.unrated_value == "auto" else float(settings.unrated_value)
