@@ -1,4 +1,5 @@
-# Two commands do everything: `make demo` and `make test`. Both install into .venv first.
+# Two commands do everything: `make demo` and `make test`. Both install the library and the
+# experiments into .venv first.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,21 +13,23 @@ AXE := node_modules/axe-core/axe.min.js
 # runs all.
 OPTIONAL := ray torch interop peers flower
 CONSTRAINED := --constraint constraints.txt
-ray.install := $(CONSTRAINED) --editable '.[test,ray]'
-ray.tests := -n 0 -k ray tests/engines tests/simulation tests/party tests/bench
+EXPERIMENTS := --editable ./experiments
+ray.install := $(CONSTRAINED) --editable '.[test,ray]' $(EXPERIMENTS)
+ray.tests := -n 0 -k ray tests/engines tests/simulation tests/party experiments/tests/bench
 # Ray opens ports: it runs where there is only a loopback interface, and more workers than cores.
 ray.within := FEDMMF_RAY_WORKERS=3 unshare $(if $(filter 0,$(shell id -u)),-n,-rn) \
 	sh -c 'ip link set lo up && exec "$$@"' sh
 # Triton's interpreter runs the kernels where there is no card.
-torch.install := $(CONSTRAINED) --editable '.[test,gpu]' triton
-torch.tests := -k 'torch or test_engines' tests/engines tests/simulation tests/party tests/bench
+torch.install := $(CONSTRAINED) --editable '.[test,gpu]' $(EXPERIMENTS) triton
+torch.tests := -k 'torch or test_engines' tests/engines tests/simulation tests/party \
+	experiments/tests/bench
 interop.install := $(CONSTRAINED) --editable '.[test,interop]'
 interop.tests := tests/interop
-peers.install := $(CONSTRAINED) --editable '.[test,bench]'
-peers.tests := tests/bench/test_training.py tests/bench/test_ranking.py
-# Without constraints: see the extra in pyproject.toml.
-flower.install := --editable '.[test,bench-secagg]'
-flower.tests := tests/bench/test_secagg.py
+peers.install := $(CONSTRAINED) --editable '.[test]' --editable './experiments[bench]'
+peers.tests := experiments/tests/bench/test_training.py experiments/tests/bench/test_ranking.py
+# Without constraints: see the extra in experiments/pyproject.toml.
+flower.install := --editable '.[test]' --editable './experiments[bench-secagg]'
+flower.tests := experiments/tests/bench/test_secagg.py
 # Its numba may be another one, and would write over the kernels that the others have compiled.
 flower.within := NUMBA_CACHE_DIR=$(CURDIR)/.venv-flower/numba
 
@@ -81,7 +84,7 @@ notebook: $(INSTALLED)
 # CUDA build.
 bench: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable './experiments[bench]'
 	$(BIN)/fedmmf bench training --data ml-1m
 	$(BIN)/fedmmf bench rounds --data ml-100k --data ml-1m
 	$(BIN)/fedmmf bench strict --data ml-1m
@@ -103,12 +106,14 @@ faults: $(INSTALLED)
 deviations: $(INSTALLED)
 	$(BIN)/python tests/security/deviations.py 100000
 
-$(INSTALLED): pyproject.toml constraints.txt
+PROJECTS := pyproject.toml experiments/pyproject.toml constraints.txt
+
+$(INSTALLED): $(PROJECTS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(CONSTRAINED) --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(CONSTRAINED) --editable '.[dev]' $(EXPERIMENTS)
 	touch $@
 
-.venv-%/.installed: pyproject.toml constraints.txt
+.venv-%/.installed: $(PROJECTS)
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet $($*.install)
 	touch $@

@@ -12,17 +12,14 @@ import pytest
 import typer.main
 
 import fedmmf
-from fedmmf import load
 from fedmmf.cli.app import app
-from fedmmf.kept import Kept
-from fedmmf.paper.models import row_called
-from fedmmf.paper.table1 import Job, reference_of, run_table, to_markdown
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 TABLES = ROOT / "docs" / "reproduction.md"
+SOURCES = (ROOT / "src" / "fedmmf", ROOT / "experiments" / "src" / "fedmmf_experiments")
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "experiments" / "README.md", *DOCS]
 ABOUT_TODAY = [README, ROOT / "CONTRIBUTING.md", *DOCS]  # the changelog may name what is gone
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -157,17 +154,17 @@ def test_links_between_pages_lead_somewhere(page):
 
 @per_page(ABOUT_TODAY)
 def test_files_that_pages_name_exist(page):
-    source = ROOT / "src" / "fedmmf"
     for name in re.findall(r"`([a-z_]+(?:/[a-z0-9_]+)*(?:\.py|/))`", page.read_text()):
-        is_there = (ROOT / name).exists() or (source / name).exists()
+        is_there = any((folder / name).exists() for folder in (ROOT, *SOURCES))
         if "/" not in name:  # its folder is clear from the page
-            is_there = is_there or any(source.rglob(name))
+            is_there = is_there or any(any(folder.rglob(name)) for folder in SOURCES)
         assert is_there, f"{page.name} names {name}"
 
 
 TEST_NAMES = {
     name
-    for path in (ROOT / "tests").rglob("*.py")
+    for folder in (ROOT / "tests", ROOT / "experiments" / "tests")
+    for path in folder.rglob("*.py")
     for name in re.findall(
         r"^\s*(?:def|class) (test_\w+|Test\w+)\b", path.read_text(), re.MULTILINE
     )
@@ -185,18 +182,6 @@ def test_tests_that_pages_name_as_evidence_exist(page):
 
 def table_rows(page, *starts):
     return [line for line in page.read_text().splitlines() if line.startswith(starts)]
-
-
-@pytest.mark.parametrize("model", ["LocalLR", "User-mean FedMMF (vb)"])
-def test_the_table_is_what_the_command_gives(public_data, tmp_path, model):
-    """Recompute two rows of Table 1 and find them as they are printed, wherever they are shown."""
-    rows = [row_called(reference_of(row_called(model))), row_called(model)]
-    jobs = [Job("ml-100k", row, seed, 0.2) for row in rows for seed in range(10)]
-    printed = to_markdown(run_table(jobs, load, Kept(tmp_path))).splitlines()[-1]
-    without_seconds = printed.rsplit("|", 2)[0]
-    assert table_rows(TABLES, without_seconds)
-    for shown in table_rows(README, f"| ml-100k | {model} |"):
-        assert shown.startswith(without_seconds)
 
 
 def test_the_readme_shows_six_rows_as_the_page_of_tables_does():

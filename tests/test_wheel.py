@@ -17,7 +17,6 @@ print(fedmmf.__file__)
 for package, names in {
     "fedmmf.reports": ["page.html", "page.css", "slider.js"],
     "fedmmf.federation.page": ["page.html", "page.css", "page.js", "icon.svg"],
-    "fedmmf.paper.hyperparameters": ["ml-100k.json", "ml-1m.json", "lastfm.json"],
     "fedmmf": ["py.typed"],
 }.items():
     for name in names:

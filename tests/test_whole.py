@@ -11,7 +11,6 @@ from fedmmf import checkpoint, whole
 from fedmmf.federation.folder import private_folder
 from fedmmf.federation.store import RunStore
 from fedmmf.identity import files
-from fedmmf.kept import write_text
 
 ROOT = Path(__file__).parents[1] / "src" / "fedmmf"
 
@@ -49,7 +48,6 @@ WRITERS = {
     "write": lambda path: whole.write(path, b"new", 0o600),
     "checkpoint": lambda path: checkpoint.save(path, {"x": np.zeros(3)}, {"kind": "run"}),
     "identity": lambda path: files.replace(path, b"new"),
-    "kept": lambda path: write_text(path, "new"),
     "attempt": lambda path: RunStore(path.parent, {}).begin_attempt(3),
     "model": lambda path: RunStore(path.parent, {}).save_model(b"new"),
 }

@@ -32,24 +32,6 @@ COMMANDS = [
     ["identity", "show"],
     ["identity", "trust"],
     ["identity", "revoke"],
-    ["reproduce", "table1"],
-    ["reproduce", "tune"],
-    ["reproduce", "attacks"],
-    ["reproduce", "strengths"],
-    ["reproduce", "efficiency"],
-    ["reproduce", "dp"],
-    ["reproduce", "solver"],
-    ["reproduce", "newcomers"],
-    ["bench", "training"],
-    ["bench", "ranking"],
-    ["bench", "secagg"],
-    ["bench", "session"],
-    ["bench", "rounds"],
-    ["bench", "growth"],
-    ["bench", "strict"],
-    ["bench", "federation"],
-    ["bench", "ray"],
-    ["bench", "imports"],
     ["federation", "init"],
     ["federation", "server"],
     ["federation", "site"],
@@ -57,7 +39,6 @@ COMMANDS = [
     ["federation", "status"],
     ["federation", "evaluate"],
     ["federation", "recommend"],
-    ["bench", "costs"],
 ]
 
 
@@ -396,24 +377,6 @@ def test_a_killed_training_continues(quick, tmp_path):
     assert not file.exists()
 
 
-def test_table1_json_keeps_its_contract(ratings_file, tmp_path):
-    models = ["--model", "FedMF", "--model", "User-mean FedMMF (vb)"]
-    out = tmp_path / "table1"
-    command = ["reproduce", "table1", "--data", ratings_file, *models, "--runs", "2", "--out", out]
-    rows = json.loads(fedmmf(*command, "--json").stdout)["rows"]
-    assert [row["model"] for row in rows] == ["FedMF", "User-mean FedMMF (vb)"]
-    wanted = {"model", "data", "rmse_mean", "rmse_std", "mae_mean", "mae_std"}
-    assert set(rows[0]) >= wanted | {"paper_rmse", "paper_mae"}
-    again = fedmmf(*command)
-    assert "FedMF" in again.stdout
-    assert {path.name for path in out.iterdir()} == {
-        "table1.md",
-        "table1.csv",
-        "table1.json",
-        "runs",
-    }
-
-
 def test_data_commands(ratings_file):
     listed = json.loads(fedmmf("data", "list", "--json").stdout)["datasets"]
     names = [entry["name"] for entry in listed]
@@ -510,11 +473,6 @@ MISTAKES = [
     (["recommend", "--model", "{file}", "--user", "1"], 1, "is not a fedmmf model"),
     (["data", "get", "netflix"], 2, "Known sets"),
     (["data", "get", "synthetic"], 2, "needs no download"),
-    (["reproduce", "table1", "--model", "SVD"], 2, "there is no model 'SVD'"),
-    (["bench", "training", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
-    (["bench", "rounds", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
-    (["bench", "growth", "--solver", "als"], 2, "solver should be 'sgd' or 'vb'; got 'als'"),
-    (["bench", "growth", "--ratings", "2000", "--items", "2001"], 2, "2,001 items need as many"),
     (["fly"], 2, "No such command"),
 ]  # fmt: skip
 
@@ -528,6 +486,35 @@ def test_a_mistake_gets_a_message_and_no_traceback(arguments, code, message, rat
     assert message in re.sub(r"[│╭╮╰╯─\s]+", " ", done.stderr)
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+
+
+ALONE = """
+import sys
+import fedmmf.cli.lazy as lazy
+lazy.entry_points = lambda group: []  # as if no other package were installed
+from fedmmf.cli import main
+main()
+"""
+
+
+def alone(*words):
+    command = [sys.executable, "-c", ALONE, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("words", [["bench", "rounds", "--json"], ["reproduce", "--help"]])
+def test_without_the_experiments_their_commands_say_what_to_install(words):
+    done = alone(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: `fedmmf {words[0]}` is not installed. It is part of the package "
+        "fedmmf-experiments: in a checkout of the project, run pip install ./experiments\n"
+    )
+
+
+def test_help_lists_commands_that_are_installed():
+    assert not re.search(r"\b(bench|reproduce)\b", alone("--help").stdout)
+    assert {"bench", "reproduce"} <= set(fedmmf("--help").stdout.split())
 
 
 def test_an_invalid_number_of_threads_is_a_mistake_too(quick):
@@ -571,6 +558,7 @@ def test_doctor_finds_what_is_here_and_what_is_broken():
     assert found["data"]["synthetic"] is True
     assert set(found["caches"]) == {"compiled kernels", "parsed data sets", "downloads"}
     assert found["extras"]["dp"]["for"] == "--aggregation dp"
+    assert found["experiments"] == found["fedmmf"]
     done = fedmmf("doctor", FEDMMF_THREADS="many")
     assert done.returncode == 1
     assert "broken: FEDMMF_THREADS must be a whole number" in done.stdout

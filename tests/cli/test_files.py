@@ -24,7 +24,6 @@ from fedmmf.cli.files import (
     written,
 )
 from fedmmf.errors import DataError
-from fedmmf.kept import write_text
 
 
 def names(folder):
@@ -134,7 +133,6 @@ def a_writer(path):
 WRITERS = [
     lambda path: require_file(path, "--save"),
     a_writer,
-    lambda path: write_text(path, "new"),
     lambda path: save(path, {}, {}),
 ]
 

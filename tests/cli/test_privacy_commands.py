@@ -1,4 +1,4 @@
-"""Sharing, audit, reports and the experiments about them, as a user types them."""
+"""Sharing, audit and reports, as a user types them."""
 
 import json
 import re
@@ -62,15 +62,6 @@ def test_a_run_with_noise_says_what_it_has_spent(ratings_file, noise):
     shown = fedmmf("train", "--data", ratings_file, *QUICK, *options).stdout
     assert "epsilon, delta: a whole user" in shown
     assert "strict, dp (simulated: no message was sent)" in shown
-
-
-def test_epsilon_is_printed_beside_what_others_find():
-    pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
-    rows = report_of("reproduce", "epsilon")["rows"]
-    assert len(rows) == 10
-    for row in rows:
-        assert row["analytic"] == pytest.approx(row["losses"], rel=5e-4)
-        assert row["analytic"] <= row["epsilon"] <= row["asked"]
 
 
 @pytest.mark.parametrize(
@@ -157,67 +148,3 @@ def test_a_real_run_calls_itself_real_in_the_first_line(ratings_file, tmp_path):
     assert first == "real parties"
     assert any(line.startswith("real parties: ") for line in others)
     assert "simulat" not in page.read_text()
-
-
-def test_the_attack_figures_are_drawn_with_their_data(ratings_file, tmp_path):
-    found = report_of(
-        "reproduce", "attacks", "--data", ratings_file, "--mask", "mean", "--out", tmp_path
-    )
-    assert json.loads((tmp_path / "attacks.json").read_text()) == found
-    for name, curves in found["figures"].items():
-        for suffix in ("png", "svg"):
-            assert (tmp_path / f"figure-{name}.{suffix}").stat().st_size > 5_000
-        for curve in curves.values():
-            assert sum(curve["proportions"]) == pytest.approx(1)
-    exact = {row["attack"]: row["mean"] for row in found["exact"]}
-    assert exact["prior alone"] < exact["decode"]
-    strict, tolerant = (
-        found["figures"][name]["h = 1"]["mean"] for name in ("2b", "2b-tie-tolerant")
-    )
-    assert strict <= tolerant
-
-
-def test_what_sums_say_is_told_by_size(ratings_file, tmp_path):
-    options = ["--mask", "mean", "--factors", "4", "--out", tmp_path]
-    found = report_of("reproduce", "strict", "--data", ratings_file, "--size", "12", *options)
-    assert json.loads((tmp_path / "strict.json").read_text()) == found
-    assert {row["size"] for row in found["rows"]} == {12, 60}
-    for row in found["rows"]:
-        assert row["gain"]["low"] <= row["gain"]["mean"] <= row["gain"]["high"]
-
-
-def test_what_many_rounds_say_is_told_by_batch(ratings_file, tmp_path):
-    options = ["--mask", "mean", "--factors", "4", "--rounds", "6", "--out", tmp_path]
-    found = report_of("reproduce", "rounds", "--data", ratings_file, "--size", "12", *options)
-    assert json.loads((tmp_path / "rounds.json").read_text()) == found
-    assert {row["batch"] for row in found["rows"]} == {1, 5, 20}
-
-
-@pytest.mark.parametrize(("command", "rounds"), [("strict", 1), ("rounds", 8)])
-def test_what_sums_of_vb_say_is_told_by_size(ratings_file, tmp_path, command, rounds):
-    options = ["--solver", "vb", "--mask", "mean", "--factors", "4", "--out", tmp_path]
-    options += ["--rounds", str(rounds)] if command == "rounds" else []
-    found = report_of("reproduce", command, "--data", ratings_file, "--size", "12", *options)
-    assert json.loads((tmp_path / f"{command}.json").read_text()) == found
-    assert {row["size"] for row in found["rows"]} == {12, 60}
-    assert {row["rounds"] for row in found["rows"]} == {rounds}
-    assert found["solver"] == "vb"
-
-
-def test_strengths_are_compared_and_kept(tmp_path):
-    options = ["--data", "synthetic", "--mask", "lr", "--strength", "30", "--users", "20"]
-    command = ["reproduce", "strengths", *options, "--out", tmp_path]
-    found = report_of(*command)
-    assert json.loads((tmp_path / "strengths.json").read_text()) == found
-    (row,) = found["rows"]
-    assert (row["mask"], row["strength"], row["verdict"]) == ("lr", 30.0, "exposed")
-    assert row["found"] > row["public"]
-    (kept,) = (tmp_path / "runs").rglob("*.json")
-    written = kept.stat().st_mtime_ns
-    shown = fedmmf(*command, COLUMNS="80").stdout
-    assert kept.stat().st_mtime_ns == written
-    assert max(map(len, shown.splitlines())) <= 80
-    assert f"{row['rmse_federated']:.4f}" in shown
-    refused = fedmmf(*command, "--strength", "-1")
-    assert refused.returncode == 2
-    assert "mask_strength" in refused.stderr

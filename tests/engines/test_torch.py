@@ -388,7 +388,7 @@ def test_the_package_imports_numpy_and_torch_alone():
         "ALLOWED.discard('triton')\n"
         "sys.meta_path.insert(0, Bare())\n"
         "import fedmmf.engines.torch.engine, fedmmf.engines.torch.vb_rounds\n"
-        "import fedmmf.engines.torch.sgd, fedmmf.engines.torch.masks, fedmmf.bench.engine_cases\n"
+        "import fedmmf.engines.torch.sgd, fedmmf.engines.torch.masks\n"
         "import fedmmf.engines.torch.scores\n"
         "print('imported')"
     )

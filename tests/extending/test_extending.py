@@ -70,6 +70,28 @@ def test_an_audit_tries_the_attack_too():
     assert "public means" in names
 
 
+def test_a_command_is_listed_without_being_loaded_and_run_by_its_name():
+    shown = run("-X", "importtime", "-m", "fedmmf", "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"till\W+A made-up shop's own tools\.", shown.stdout)
+    assert not re.search(r"\| +till$", shown.stderr, re.MULTILINE)
+    assert run("-m", "fedmmf", "till", "3").stdout == "3 coins\n"
+    described = run("-m", "fedmmf", "till", "--help").stdout
+    assert "Count what is in the till." in described
+    assert "Example: fedmmf till 3" in described
+
+
+def test_a_command_of_this_package_is_not_replaced():
+    assert "--mask" in run("-m", "fedmmf", "train", "--help").stdout
+
+
+def test_a_command_that_cannot_be_loaded_is_a_message():
+    done = run("-m", "fedmmf", "broken")
+    assert done.returncode == 2
+    assert "the command 'broken' cannot be loaded from till:nothing" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_name_that_nobody_has_is_refused_with_those_that_there_are():
     done = run("-m", "fedmmf", "train", "--data", "shop", "--mask", "mode")
     assert done.returncode == 2

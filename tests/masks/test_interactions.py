@@ -5,7 +5,6 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.interactions import (
     HIDDEN_GAIN,
     HIDDEN_SCALE,
@@ -14,8 +13,6 @@ from fedmmf.interactions import (
     widened,
 )
 from fedmmf.masks import FAMILIES
-from fedmmf.paper.bending import bent_shares
-from fedmmf.simulation import prepare
 
 X = np.random.default_rng(3).standard_normal((7, 5))
 
@@ -52,17 +49,3 @@ def test_hidden_units_are_those_of_a_network():
         w = [np.sqrt(3) * drawn(f"nn {column} {feature}") for feature in range(5)]
         unit = np.tanh(HIDDEN_GAIN * (X @ w + drawn(f"nn offset {column} 0")))
         np.testing.assert_allclose(found[:, 5 + column], HIDDEN_SCALE * unit)
-
-
-@pytest.mark.parametrize("mask", ["fm", "nn"])
-def test_masks_bend_by_a_twentieth_of_their_variance_at_least(ml_100k, mask):
-    """Of the median user; of the whole mask, and of what is private in it."""
-    train, _ = ml_100k.split(0.2, seed=0)
-    shares = bent_shares(prepare(train, Settings(mask=mask)))
-    assert np.median(shares.whole) > 0.05
-    assert np.median(shares.private) > 0.05
-
-
-def test_a_line_does_not_bend(small):
-    shares = bent_shares(prepare(small, Settings(mask="lr")))
-    np.testing.assert_allclose(shares.private, 0.0, atol=1e-9)

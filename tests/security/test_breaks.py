@@ -1,6 +1,6 @@
 """What was broken once holds now, and breaks again where its repair alone is taken out.
 
-The test run ends with the table (`tests/conftest.py`).
+The test run ends with the table (`conftest.py`).
 """
 
 import pytest

@@ -17,6 +17,10 @@ from fedmmf.errors import FedMMFError
 
 _FEDERATION = "Run a real federation across machines: init, server, site, run, status."
 _IDENTITY = "Make keys and cards, and keep the list of those who may take part."
+_EXPERIMENTS = (
+    "It is part of the package fedmmf-experiments: in a checkout of the project, run "
+    "pip install ./experiments"
+)
 
 
 class Commands(LazyGroup):
@@ -59,8 +63,11 @@ class Commands(LazyGroup):
         ),
         "federation": ("fedmmf.cli.federation:app", _FEDERATION),
         "identity": ("fedmmf.cli.identity:app", _IDENTITY),
-        "reproduce": ("fedmmf.cli.reproduce:app", "Reproduce the paper's experiments."),
-        "bench": ("fedmmf.cli.bench:app", "Measure, also beside other tools."),
+    }
+    group: ClassVar[str] = "fedmmf.commands"
+    elsewhere: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "reproduce": (_EXPERIMENTS, "Reproduce the paper's experiments."),
+        "bench": (_EXPERIMENTS, "Measure, also beside other tools."),
     }
 
 

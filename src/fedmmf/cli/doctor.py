@@ -16,8 +16,6 @@ from fedmmf.cli.tables import size
 
 EXAMPLE = "Example: fedmmf doctor"
 _FOR = {
-    "bench": "comparisons with other recommenders",
-    "bench-secagg": "secure sums beside Flower's",
     "dp": "--aggregation dp",
     "he": "--aggregation homomorphic-paillier and homomorphic-ckks",
     "federation": "federations across machines",
@@ -50,6 +48,7 @@ def examined() -> Facts:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": needed,
+        "experiments": _version("fedmmf-experiments"),
         "cores": {"usable": len(os.sched_getaffinity(0)), "threads": _threads()},
         "caches": _caches(),
         "extras": extras,
@@ -152,6 +151,7 @@ def _show(found: Facts) -> None:
     rows += [["system", found["platform"]]]
     rows += [["cores, threads", f"{cores['usable']}, {cores['threads']}"]]
     rows += [[name, version or "missing"] for name, version in found["packages"].items()]
+    rows += [["fedmmf-experiments", found["experiments"] or "no: pip install ./experiments"]]
     results.print(table("installed", ["", "version"], rows))
     kept = [
         [name, about["path"], size(about["bytes"]) if about["files"] else "empty"]

@@ -1,0 +1,153 @@
+import importlib.util
+import os
+import socket
+from pathlib import Path
+
+import hypothesis
+import polars as pl
+import pytest
+
+from fedmmf import attacks, load
+from fedmmf.data.synthetic import synthetic
+from fedmmf.engines import ENGINES
+
+# A busy machine is no failure; how long things take is measured by `fedmmf bench`.
+hypothesis.settings.register_profile("fedmmf", deadline=None)
+hypothesis.settings.load_profile("fedmmf")
+
+BESIDE_THE_CHECKOUT = Path(__file__).parent / "../shared/data"
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path_factory, monkeypatch):
+    """Keep caches and downloads of the tests away from those of the person who runs them."""
+    folder = tmp_path_factory.mktemp("private")
+    monkeypatch.setenv("FEDMMF_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    return folder
+
+
+def why_no_ray():
+    """Why the engine `ray` is not tried in this process; None where it is."""
+    if importlib.util.find_spec("ray") is None:
+        return "ray is not installed: make test-ray"
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        return "Ray opens ports: make test-ray runs this where there is only lo"
+    return None
+
+
+def why_no_torch():
+    """Why the engine `torch` is not tried; None where it is."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed: make test-torch"
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that run over every engine try `ray` and `torch` where these can be tried."""
+    reasons = {"ray": why_no_ray(), "torch": why_no_torch()}
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        values = parameters.params.values() if parameters else ()
+        for value in values:
+            if isinstance(value, str) and reasons.get(value):
+                item.add_marker(pytest.mark.skip(reason=reasons[value]))
+
+
+@pytest.fixture
+def ray_engine():
+    """The engine `ray`, where it can be tried."""
+    if reason := why_no_ray():
+        pytest.skip(reason)
+    return ENGINES["ray"]
+
+
+@pytest.fixture
+def tried():
+    """Gives an engine by its name, on a device that every machine has."""
+    return lambda name: ENGINES[name].on("cpu", 1) if name == "torch" else ENGINES[name]
+
+
+@pytest.fixture
+def public_data(monkeypatch):
+    """Point FEDMMF_DATA at the published sets, or skip."""
+    folder = Path(os.environ.get("FEDMMF_DATA") or BESIDE_THE_CHECKOUT)
+    if not (folder / "ml-100k.zip").is_file():
+        pytest.skip("the published sets are not here: set FEDMMF_DATA to a folder with their zips")
+    monkeypatch.setenv("FEDMMF_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def ml_100k(public_data):
+    return load("ml-100k")
+
+
+@pytest.fixture(scope="session")
+def small():
+    """A synthetic set that trains in a moment: 60 users, 90 items, with features."""
+    return synthetic(60, 90, 1800, seed=3)
+
+
+@pytest.fixture
+def without_inversion(monkeypatch):
+    """Nobody tries what reads every mask of this package: some of them then resist."""
+
+    def others(mask):
+        return tuple(one for one in attacks.rating_attacks(mask) if "inversion" not in one.name)
+
+    monkeypatch.setattr("fedmmf.attacks.self_audit.rating_attacks", others)
+
+
+@pytest.fixture
+def no_public_data(monkeypatch):
+    monkeypatch.delenv("FEDMMF_DATA", raising=False)
+
+
+@pytest.fixture
+def frame():
+    """Five ratings in no order, by three users of three items."""
+    return pl.DataFrame(
+        {
+            "user_id": [7, 3, 7, 3, 9],
+            "item_id": [20, 10, 10, 30, 20],
+            "rating": [4.0, 5.0, 1.0, 3.0, 2.0],
+            "timestamp": [50, 10, 40, 30, 20],
+        }
+    )
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What was broken once, whether it holds, and whether it breaks without its repair."""
+    outcomes = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            if "security/test_breaks.py" in report.nodeid and report.when == "call":
+                test, name = report.nodeid.split("::")[1].rstrip("]").split("[", 1)
+                outcomes.setdefault(name, {})[test] = "yes" if outcome == "passed" else "NO"
+    if outcomes:
+        terminalreporter.section("breaks: hold now / break without their repair alone")
+    for name, found in outcomes.items():
+        holds, breaks = (found.get(f"test_it_{what}", "-") for what in COLUMNS)
+        terminalreporter.write_line(f"{name:48} {holds:>4} {breaks:>4}")
+
+
+COLUMNS = ("holds", "breaks_without_its_repair")
+
+
+@pytest.fixture
+def spent():
+    """What a run with noise says of its privacy budget."""
+    return {
+        "epsilon": 7.5,
+        "delta": 1e-5,
+        "rounds_used": 28,
+        "rounds_paid": 30,
+        "epsilon_paid": 8.0,
+        "noise_multiplier": 3.49,
+        "clip": 1.0,
+        "noise": "distributed",
+        "added_by": "all parties together",
+        "neighbours": "a user's updates, present or not",
+        "not_covered": "J and RMSE are not inside epsilon.",
+    }

@@ -1,0 +1,208 @@
+"""Lists beside those of centralised rankers: the same splits, candidates and metrics for all.
+
+Rankers are tuned by nDCG@10 on a tenth of the first split's training ratings, then fitted to all
+of a split's. (These are in part test ratings of the other splits, which can only help rankers.)
+They see ratings alone; ours sees item features and profiles too, where there are any, and has a row
+without them. Ours runs with its defaults, which were chosen while looking at results on these very
+sets. Every list is of all items that the user has not rated in training.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedmmf import __version__
+from fedmmf.arrays import Array
+from fedmmf.config import Settings
+from fedmmf.data import Ratings
+from fedmmf.evaluation import ListTally, cut_offs, surprise
+from fedmmf.lists import best_first
+from fedmmf.model import FedMMF
+from fedmmf.model.accuracy import relevant_rating
+from fedmmf_experiments.bench.measuring import median
+from fedmmf_experiments.bench.rankers import RANKERS, Ranker, Scores
+from fedmmf_experiments.bench.ranking_peers import installed_rankers
+from fedmmf_experiments.paired import PairedDifference, paired_difference
+from fedmmf_experiments.result_cache import Kept
+
+VALIDATION = 0.1
+BLOCK = 256  # users whose scores are held at once
+CUT_OFFS = cut_offs(10)
+LONGEST = max(length for _, length in CUT_OFFS)
+MAIN = "ndcg_at_10"
+NOTHING_KEPT = Kept()
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ListsOfSplit:
+    """One way to make lists, on one split."""
+
+    settings: Mapping[str, Any]
+    seconds: float  # of the fit
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RankingRow:
+    """One way to make lists, on every split."""
+
+    name: str
+    splits: tuple[ListsOfSplit, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of a fit; the median."""
+        return median(split.seconds for split in self.splits)
+
+    def each(self, metric: str = MAIN) -> list[float]:
+        """Split by split."""
+        return [split.metrics[metric] for split in self.splits]
+
+    def mean(self, metric: str = MAIN) -> float:
+        """Over splits."""
+        return round(float(np.mean(self.each(metric))), 4)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """With means."""
+        names = self.splits[0].metrics
+        means = {"metrics": {name: self.mean(name) for name in names}, "seconds": self.seconds}
+        return {"name": self.name, **means, "splits": [asdict(split) for split in self.splits]}
+
+
+@dataclass(frozen=True)
+class RankingRun:
+    """What is compared, and where results are kept."""
+
+    splits: Sequence[tuple[Ratings, Ratings]]
+    settings: Settings
+    kept: Kept = NOTHING_KEPT
+    tell: Tell = lambda name: None
+
+    @property
+    def least(self) -> float:
+        """What counts as relevant."""
+        return relevant_rating(self.splits[0][0].scale, None)
+
+    def rows(self) -> Iterator[RankingRow]:
+        """Every ranker, and ours."""
+        for ranker in (*RANKERS, *installed_rankers()):
+            tuning = partial(self._tuned, ranker)
+            chosen = self._once((ranker.name, "tuned"), dict(ranker.grid), tuning)
+            yield self._row(ranker.name, chosen, partial(self._ranked, ranker, chosen))
+        for name, ours in _variants(self.settings).items():
+            about = ours.model_dump(exclude_defaults=True)
+            yield self._row(name, about, partial(self._ours, ours))
+
+    def _row(
+        self, name: str, about: dict[str, Any], judge: Callable[[int], dict[str, Any]]
+    ) -> RankingRow:
+        found = [
+            self._once((name, f"split-{number}"), about, partial(judge, number))
+            for number in range(len(self.splits))
+        ]
+        return RankingRow(name, tuple(ListsOfSplit(**one) for one in found))
+
+    def _once(
+        self, name: tuple[str, str], about: dict[str, Any], compute: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        train, seed = self.splits[0][0], self.settings.seed
+        facts = {"version": __version__, "about": about, "ratings": train.fingerprint, "seed": seed}
+        self.tell(", ".join(name))
+        return self.kept.once((train.name, *name), facts, compute)
+
+    def _tuned(self, ranker: Ranker) -> dict[str, Any]:
+        return tuned(ranker, self.splits[0][0], self.least)
+
+    def _ranked(self, ranker: Ranker, chosen: Mapping[str, Any], split: int) -> dict[str, Any]:
+        train, test = self.splits[split]
+        began = time.perf_counter()
+        scores = ranker.fit(train, self.least, **chosen)
+        seconds = round(time.perf_counter() - began, 2)
+        return asdict(ListsOfSplit(chosen, seconds, judged(scores, train, test, self.least)))
+
+    def _ours(self, ours: Settings, split: int) -> dict[str, Any]:
+        train, test = self.splits[split]
+        began = time.perf_counter()
+        model = FedMMF(**ours.changed(seed=ours.seed + split).model_dump()).fit(train)
+        seconds = round(time.perf_counter() - began, 2)
+        shown = {name: getattr(ours, name) for name in ("mask", "factors", "ensemble")}
+        found = judged(_scores_of(model), train, test, self.least)
+        return asdict(ListsOfSplit(shown, seconds, found))
+
+
+def behind(rows: Sequence[RankingRow], test: float) -> dict[str, PairedDifference]:
+    """How much better ours is than each other row, over splits that test on such a share."""
+    ours = next(row for row in rows if row.name.startswith("fedmmf"))
+    others = (row for row in rows if row is not ours)
+    return {row.name: paired_difference(ours.each(), row.each(), test) for row in others}
+
+
+def _variants(settings: Settings) -> dict[str, Settings]:
+    """Ours, and ours with ratings alone."""
+    ours = f"fedmmf, {settings.sharing}"
+    alone = settings.changed(item_prior=False, profile_prior=False)
+    return {ours: settings, "fedmmf, ratings alone": alone}
+
+
+def tuned(ranker: Ranker, train: Ratings, least: float) -> dict[str, Any]:
+    """Settings with the best lists on a part of the training ratings.
+
+    One setting after the other, from the middle of the grid on, as long as lists get better.
+    """
+    part, kept = train.split(VALIDATION, seed=1)
+    seen: dict[tuple[Any, ...], float] = {}
+
+    def quality(settings: Mapping[str, Any]) -> float:
+        key = tuple(settings.values())
+        if key not in seen:
+            found = judged(ranker.fit(part, least, **settings), part, kept, least)
+            seen[key] = found[MAIN]
+        return seen[key]
+
+    grid = dict(ranker.grid)
+    if train.is_implicit and "chosen" in grid:
+        grid["chosen"] = grid["chosen"][:1]  # all of them say the same
+    best = {name: values[len(values) // 2] for name, values in grid.items()}
+    while True:
+        before = dict(best)
+        for name, values in grid.items():
+            best = max(({**best, name: value} for value in values), key=quality)
+        if best == before:
+            return best
+
+
+def _scores_of(model: FedMMF) -> Scores:
+    everything = np.arange(model.learned.n_items)
+    score = model.learned.scorer(everything)
+    return lambda users: np.stack([score(int(user)) for user in users])
+
+
+def judged(scores: Scores, train: Ratings, test: Ratings, least: float) -> dict[str, float]:
+    """Metrics of everybody's list, by the names that results have for them."""
+    counts = np.bincount(train.item_codes, minlength=train.n_items)
+    tally = ListTally(CUT_OFFS, surprise(counts, train.n_users))
+    is_good = test.values >= least
+    users = np.unique(test.user_codes[is_good])
+    relevant = _by_user(test, is_good)
+    for begin in range(0, len(users), BLOCK):
+        some = users[begin : begin + BLOCK]
+        for user, row in zip(some, scores(some), strict=True):
+            row = np.array(row, np.float32)
+            row[train.item_codes[slice(*train.by_user[user : user + 2])]] = -np.inf
+            best, own = best_first(row, LONGEST), relevant[int(user)]
+            tally.add(best, np.isin(best, own), len(own))
+    return {f"{name}_at_{n}": round(value, 4) for (name, n), value in tally.means().items()}
+
+
+def _by_user(test: Ratings, is_good: Array) -> dict[int, Array]:
+    """What there is to find."""
+    found: dict[int, Array] = {}
+    for user in np.unique(test.user_codes[is_good]):
+        own = slice(*test.by_user[user : user + 2])
+        found[int(user)] = test.item_codes[own][is_good[own]]
+    return found

@@ -1,0 +1,1 @@
+"""The command lines of `fedmmf reproduce` and `fedmmf bench`."""

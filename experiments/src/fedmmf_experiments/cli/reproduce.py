@@ -1,0 +1,238 @@
+"""`fedmmf reproduce`: the paper's experiments; here its Table 1, and the settings behind it."""
+
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedmmf.cli.choices import JsonOption, SeedOption, Splits
+from fedmmf.cli.files import GoingOnOption, confirm_folder
+from fedmmf.cli.options import expanded
+from fedmmf.cli.output import errors, print_json, progress_bar, results, table
+from fedmmf.cli.tables import plain
+from fedmmf.data import Ratings, load
+from fedmmf.errors import SettingsError
+from fedmmf_experiments.cli import reproduce_privacy as privacy
+from fedmmf_experiments.cli import reproduce_tables as tables
+from fedmmf_experiments.paper.gains import Gain
+from fedmmf_experiments.paper.hyperparameters import load_tuned, save_tuned
+from fedmmf_experiments.paper.models import ROWS, Row, chosen, row_called
+from fedmmf_experiments.paper.newcomers import KNOWN, NewcomerRow, Situation, newcomer_rows
+from fedmmf_experiments.paper.solver_table import PROBLEMS, run_row
+from fedmmf_experiments.paper.table1 import Job, TableRow, run_table, write_table
+from fedmmf_experiments.paper.tune import tune as search
+from fedmmf_experiments.result_cache import Kept
+
+app = typer.Typer(help="Reproduce the paper's experiments.", no_args_is_help=True)
+
+
+@dataclass(frozen=True)
+class TableChoice:
+    """What is in the table."""
+
+    data: Annotated[list[str], typer.Option(help="Data set; may be given repeatedly.")] = field(
+        default_factory=lambda: ["ml-100k"]
+    )
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Model, such as 'FedMF'; may be given repeatedly; else all."),
+    ] = None
+
+    def rows(self, otherwise: list[Row]) -> list[Row]:
+        """The models that were named, if any."""
+        return [row_called(name) for name in self.model] if self.model else otherwise
+
+
+@app.command(
+    "table1", epilog="Example: fedmmf reproduce table1 --data ml-100k --runs 10 --test 0.2 --out t1"
+)
+@expanded
+def table1(
+    content: TableChoice,
+    splits: Splits,
+    solver: Annotated[
+        Literal["sgd", "vb", "both"], typer.Option(help="Of the factorizations.")
+    ] = "both",
+    out: GoingOnOption = Path("table1"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first split.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Every model of the paper's Table 1, and some that it lacks, beside the paper's figures."""
+    seeds = range(seed, seed + splits.runs)
+    lines = [(name, row) for name in content.data for row in content.rows(chosen(solver))]
+    jobs = [Job(name, row, number, splits.test) for name, row in lines for number in seeds]
+    with progress_bar("table 1") as progress:
+        done = run_table(
+            jobs,
+            load,
+            Kept(out),
+            lambda n, job: progress(f"{job.data}, {job.row.name}", job.seed - seed, splits.runs),
+        )
+    write_table(done, out)
+    if json:
+        print_json({"rows": [asdict(row) for row in done]})
+    else:
+        results.print(_show(done, splits.test))
+        confirm_folder(out, "table1.md, table1.csv, table1.json, runs/")
+
+
+def _show(rows: list[TableRow], test: float) -> Any:
+    lines = [
+        [
+            row.model,
+            row.data,
+            f"{row.rmse_mean:.4f}±{row.rmse_std:.4f}",
+            f"{row.mae_mean:.4f}",
+            "" if row.paper_rmse is None else f"{row.paper_rmse:.4f}",
+            "" if row.over_fedmf is None else str(row.over_fedmf),
+        ]
+        for row in rows
+    ]
+    columns = ["model", "data", "RMSE", "MAE", "paper", "less FedMF"]
+    return table(f"Table 1, test share {test:g}, {rows[0].runs} runs", columns, lines)
+
+
+@dataclass(frozen=True)
+class TuningBudget:
+    """How far to search, and on what."""
+
+    trials: Annotated[int, typer.Option(min=1, help="Candidates per model.")] = 30
+    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
+    seed: SeedOption = 0
+
+
+@app.command("tune", epilog="Example: fedmmf reproduce tune --data ml-100k --trials 30")
+@expanded
+def tune(content: TableChoice, budget: TuningBudget, json: JsonOption = False) -> None:
+    """Search hyperparameters on a validation part of the training data, and store them."""
+    found: dict[str, Any] = {}
+    for name in content.data:
+        training, _ = load(name).split(budget.test, seed=budget.seed)
+        rows = [row for row in content.rows(ROWS) if row.suits(training)]
+        found[name] = {row.name: _tune_one(name, row, training, budget) for row in rows}
+    if json:
+        print_json(found)
+        return
+    lines = [[name, model, str(best)] for name, of in found.items() for model, best in of.items()]
+    results.print(table("tuned", ["data", "model", "found"], lines))
+
+
+def _tune_one(name: str, row: Row, training: Ratings, budget: TuningBudget) -> dict[str, Any]:
+    trials, seed = budget.trials, budget.seed
+    with progress_bar(name) as progress:
+        best = search(row, training, trials, seed, lambda n: progress(row.name, n, trials))
+    tuned = load_tuned(name)
+    tuned[row.name] = best.settings
+    save_tuned(name, tuned)
+    return {"validation_rmse": round(best.rmse, 4), **best.settings}
+
+
+@app.command("solver", epilog="Example: fedmmf reproduce solver --problem ml-100k --splits 2")
+def solver(
+    problem: Annotated[
+        list[str] | None, typer.Option(help="Data set; may be given repeatedly; else all.")
+    ] = None,
+    splits: Annotated[int | None, typer.Option(min=1, help="Fewer splits than usual.")] = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """What the variational solver gives: errors of one run and of five, and traffic."""
+    chosen = problem or list(PROBLEMS)
+    unknown = [name for name in chosen if name not in PROBLEMS]
+    if unknown:
+        raise SettingsError(f"--problem must be one of {', '.join(PROBLEMS)}; got {unknown[0]!r}")
+    found = []
+    for name in chosen:
+        n = min(splits or PROBLEMS[name].splitting.count, PROBLEMS[name].splitting.count)
+        for row in PROBLEMS[name].rows:
+            with progress_bar(name) as progress:
+                done = run_row(name, row, n, seed, partial(_tell_split, progress, row, n))
+            found.append(done.to_json_dict())
+    if json:
+        print_json({"rows": found})
+    else:
+        results.print(_show_solver(found))
+
+
+def _show_solver(found: list[dict[str, Any]]) -> Any:
+    columns = ["problem", "row", "one run", "five runs", "MB up, down"]
+    lines = [
+        [
+            row["problem"],
+            row["row"],
+            f"{row['single_mean']:.4f}±{row['single_std']:.4f}",
+            f"{row['averaged_mean']:.4f}±{row['averaged_std']:.4f}",
+            f"{row['up_mb']:.1f}, {row['down_mb']:.1f}",
+        ]
+        for row in found
+    ]
+    return table("vb, strict, RMSE on test ratings", columns, lines)
+
+
+def _tell_split(progress: Any, row: str, n: int, done: int) -> None:
+    progress(row, done, n)
+
+
+@app.command("newcomers", epilog="Example: fedmmf reproduce newcomers --data ml-100k")
+def newcomers(
+    data: Annotated[str, typer.Option(help="Data set with timestamps.")] = "ml-100k",
+    order: Annotated[
+        Literal["time", "random"],
+        typer.Option(help="Which of a newcomer's ratings are known first."),
+    ] = "time",
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Errors of users whom training did not know, for every mask and solver."""
+    found = Situation.of(load(data), order, seed)
+    rows = list(newcomer_rows(found, seed, lambda name: errors.print(f"{plain(name)} ...")))
+    if json:
+        print_json({"data": data, "tests": found.counts, "rows": [asdict(row) for row in rows]})
+        return
+    for made in _show_newcomers(data, found, rows):
+        results.print(made)
+
+
+def _show_newcomers(data: str, found: Situation, rows: list[NewcomerRow]) -> tuple[Any, Any]:
+    """Two tables, since they are of different ratings."""
+    names = [[row.name] for row in rows]
+    first = [[f"{error:.4f}" for error in (row.unseen, row.joined)] for row in rows]
+    by_known = [
+        [f"{e:.4f}{_mark(row.by_known_differences.get(n))}" for n, e in row.by_known.items()]
+        for row in rows
+    ]
+    columns = ["model", "nothing known", "ten ratings known"]
+    title = f"{data}, latest fifth, users without an earlier rating"
+    shared = found.counts["by_known"]
+    title_by_known = (
+        f"By known ratings: {shared['newcomers']:,} newcomers, "
+        f"{shared['ratings']:,} ratings after their first {max(KNOWN)}"
+    )
+    by_known_columns = ["model", *map(str, KNOWN)]
+    counted = [a + b for a, b in zip(names, by_known, strict=True)]
+    caption = (
+        "< better, > worse than item and user bias: the 95 % interval of the mean over newcomers "
+        "of each one's mean squared error. Columns are RMSE over ratings"
+    )
+    second = replace(table(title_by_known, by_known_columns, counted), caption=caption)
+    return table(title, columns, [a + b for a, b in zip(names, first, strict=True)]), second
+
+
+def _mark(difference: Gain | None) -> str:
+    """Which side of 0 all of an interval is on."""
+    if difference is None or difference.low <= 0 <= difference.high:
+        return ""
+    return " <" if difference.high < 0 else " >"
+
+
+app.command("factorial", epilog=tables.FACTORIAL_EXAMPLE)(tables.factorial)
+app.command("all", epilog=tables.ALL_EXAMPLE)(tables.everything)
+app.command("efficiency", epilog=privacy.EFFICIENCY_EXAMPLE)(privacy.efficiency)
+app.command("dp", epilog=privacy.DP_EXAMPLE)(privacy.dp)
+app.command("epsilon", epilog=privacy.EPSILON_EXAMPLE)(privacy.epsilon)
+app.command("attacks", epilog=privacy.ATTACKS_EXAMPLE)(privacy.attacks)
+app.command("strengths", epilog=privacy.STRENGTHS_EXAMPLE)(privacy.by_strength)
+app.command("strict", epilog=privacy.STRICT_EXAMPLE)(privacy.strict)
+app.command("rounds", epilog=privacy.ROUNDS_EXAMPLE)(privacy.rounds)

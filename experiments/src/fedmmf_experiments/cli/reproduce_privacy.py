@@ -1,0 +1,313 @@
+"""`fedmmf reproduce efficiency|dp|attacks|strengths|strict|rounds`: what privacy costs, and is."""
+
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedmmf.cli.choices import JsonOption, SeedOption, Splits, UnusedSeedOption
+from fedmmf.cli.files import FolderOption, GoingOnOption, confirm_folder
+from fedmmf.cli.options import Only, expanded
+from fedmmf.cli.output import (
+    Columns,
+    print_json,
+    print_markdown,
+    progress_bar,
+    results,
+    table,
+)
+from fedmmf.config import Settings
+from fedmmf.data import load
+from fedmmf_experiments.paper import (
+    attack_figures,
+    dp_curve,
+    dp_table,
+    many_rounds,
+    strengths,
+    strict_sums,
+)
+from fedmmf_experiments.paper import efficiency as experiment
+from fedmmf_experiments.paper import vb_rounds as vb
+from fedmmf_experiments.result_cache import Kept
+
+EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
+DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
+EPSILON_EXAMPLE = "Example: fedmmf reproduce epsilon"
+ATTACKS_EXAMPLE = "Example: fedmmf reproduce attacks --data ml-1m --mask fm --out attacks"
+STRENGTHS_EXAMPLE = "Example: fedmmf reproduce strengths --data ml-100k --out strengths"
+STRICT_EXAMPLE = "Example: fedmmf reproduce strict --data ml-100k --out strict"
+ROUNDS_EXAMPLE = "Example: fedmmf reproduce rounds --data ml-100k --out rounds"
+THRESHOLDS = [0.03, 0.05, 0.07]
+SIZES = list(strict_sums.COHORTS)
+SOME_SIZES, MANY_ROUNDS = list(many_rounds.SIZES), list(many_rounds.ROUNDS)
+EPSILONS = [1.0, 2.0, 4.0, 8.0]
+_EPSILON_COLUMNS: Columns = {
+    "noise": lambda row: row.noise,
+    "delta": lambda row: f"{row.delta:g}",
+    "clip": lambda row: f"{row.clip:g}",
+    "rounds": lambda row: f"{row.rounds}",
+    "parties": lambda row: f"{row.n_parties:,}",
+    "entries": lambda row: f"{row.n_entries:,}",
+    "multiplier": lambda row: f"{row.multiplier:.4g}",
+    "noise of a party, steps": lambda row: f"{row.steps:,.0f}",
+    "epsilon": lambda row: f"{row.epsilon:.3f}",
+    "continuous, analytic": lambda row: f"{row.analytic:.3f}",
+    "continuous, losses": lambda row: f"{row.losses:.3f}",
+}
+
+SetOption = Annotated[str, typer.Option("--data", help="Data set.")]
+_ALL_TRAIN = Settings(mask="lr", held_out=0.0)
+_NOISY = Settings(aggregation="dp")
+_FM = Settings(mask="fm")
+_LR = Settings(mask="lr")
+_FIVE = Splits(runs=5)
+
+
+@expanded
+def efficiency(
+    data: SetOption = "ml-100k",
+    settings: Annotated[Settings, Only("mask", "factors", "seed")] = _ALL_TRAIN,
+    threshold_j: Annotated[
+        list[float], typer.Option(help="Of adaptive sharing; may be given repeatedly.")
+    ] = THRESHOLDS,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to measure.")] = 2,
+    out: FolderOption = Path("efficiency"),
+    json: JsonOption = False,
+) -> None:
+    """Seconds and bytes per round of every way to sum, among real parties."""
+    with progress_bar(data) as progress:
+        report = experiment.run(
+            load(data),
+            settings,
+            sorted(threshold_j),
+            rounds,
+            lambda done, of: progress("ways to sum", done, of),
+        )
+    experiment.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    columns = ["one round", "in the clear", "party ms", "server s", "up kB", "down kB"]
+    rows = [_costs(way) for way in report.ways]
+    results.print(table(f"{data}, {report.n_users:,} parties", columns, rows))
+    results.print("Homomorphic ways are extrapolated from some ciphertexts.")
+    confirm_folder(out, "efficiency.json, .md, .png, .svg")
+
+
+def _costs(way: experiment.WayCost) -> list[str]:
+    return [
+        way.way,
+        f"{100 * way.share_in_clear:.0f} %",
+        f"{1e3 * way.party_s:,.1f}",
+        f"{way.server_s:,.2f}",
+        f"{way.up_bytes / 1e3:,.0f}",
+        f"{way.down_bytes / 1e3:,.0f}",
+    ]
+
+
+@expanded
+def dp(
+    data: SetOption = "ml-100k",
+    epsilon: Annotated[list[float], typer.Option(help="May be given repeatedly.")] = EPSILONS,
+    settings: Annotated[Settings, Only("dp_delta", "dp_clip", "dp_noise", "seed")] = _NOISY,
+    splits: Splits = _FIVE,
+    out: FolderOption = Path("dp"),
+    json: JsonOption = False,
+) -> None:
+    """RMSE against epsilon for DP-FedMF and DP-FedMMF, side by side."""
+    with progress_bar(data) as progress:
+        report = dp_curve.run(
+            load(data),
+            sorted(epsilon),
+            settings,
+            splits.runs,
+            splits.test,
+            lambda done, of: progress("models and epsilons", done, of),
+        )
+    dp_curve.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    rows = [
+        [row.model, f"{row.epsilon:g}", f"{row.rmse_mean:.4f}±{row.rmse_std:.4f}"]
+        for row in report.rows
+    ]
+    title = f"{data}, delta {settings.dp_delta:g}, {splits.runs} runs, whole users"
+    results.print(table(title, ["model", "epsilon", "RMSE"], rows))
+    confirm_folder(out, "dp.json, .md, .png, .svg")
+
+
+def epsilon(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
+    """Epsilon of ten configurations: as accounted for, and of a continuous Gaussian."""
+    rows = dp_table.epsilon_table()
+    if json:
+        print_json({"rows": [asdict(row) for row in rows]})
+        return
+    print_markdown(_EPSILON_COLUMNS, rows)
+
+
+@expanded
+def attacks(
+    data: SetOption = "ml-1m",
+    settings: Annotated[Settings, Only("mask", "mask_strength", "cross_fit", "seed")] = _FM,
+    out: FolderOption = Path("attacks"),
+    json: JsonOption = False,
+) -> None:
+    """Figures 2a and 2b, and the same with stronger attacks; the paper used ml-10m."""
+    with progress_bar(data) as progress:
+        report = attack_figures.run(
+            load(data), settings, lambda done, of: progress("attacks", done, of)
+        )
+    attack_figures.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    rows = [
+        [row.attack, f"{row.mean:.4f}", "{:.4f} to {:.4f}".format(*row.interval)]
+        for row in report.exact
+    ]
+    title = f"{data}, mask {settings.mask}"
+    results.print(table(title, ["attack", "ratings exact", "95 %"], rows))
+    confirm_folder(out, "attacks.json, attacks.md, figure-2a and -2b as .png and .svg")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Which masks are tried at which strengths, and on whom."""
+
+    mask: Annotated[list[str], typer.Option(help="May be given repeatedly.")] = field(
+        default_factory=lambda: list(strengths.MASKS)
+    )
+    strength: Annotated[list[float], typer.Option(help="May be given repeatedly.")] = field(
+        default_factory=lambda: list(strengths.STRENGTHS)
+    )
+    users: Annotated[int, typer.Option(min=1, help="Users to attack, at most.")] = strengths.N_USERS
+    seed: SeedOption = 0
+
+    def plan(self) -> strengths.StrengthPlan:
+        """What to run."""
+        return strengths.StrengthPlan(self.mask, self.strength, self.users, self.seed)
+
+
+@expanded
+def by_strength(
+    tried: Tried,
+    data: SetOption = "ml-100k",
+    out: GoingOnOption = Path("strengths"),
+    json: JsonOption = False,
+) -> None:
+    """What attacks find, J and accuracy of masks, by the strength of their regularisation."""
+    with progress_bar(data) as progress:
+        report = strengths.run(
+            load(data),
+            tried.plan(),
+            Kept(out),
+            lambda done, of: progress("masks and strengths", done, of),
+        )
+    strengths.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    title = f"{data}, best attack on the masked ratings of {report.n_users:,} users"
+    results.print(_strengths(title, report, _FOUND))
+    title = f"{data}, J, shares that bend, and errors on {report.test:.0%} of the ratings"
+    results.print(_strengths(title, report, _COSTS))
+    confirm_folder(out, "strengths.json, .md, .png, .svg, runs/")
+
+
+_FOUND = ["found", "95 %", "public", "recovered", "verdict"]
+_COSTS = ["J", "J out of fold", "bent", "private", "LocalX RMSE", "FedMMF RMSE"]
+
+
+def _strengths(title: str, report: strengths.StrengthTable, shown: list[str]) -> Any:
+    """Some of the columns: all of them are too wide for a terminal."""
+    columns = ["mask", "strength", *shown]
+    rows = [[strengths.COLUMNS[name](row) for name in columns] for row in report.rows]
+    return table(title, columns, rows)
+
+
+@expanded
+def strict(
+    data: SetOption = "ml-100k",
+    settings: Annotated[
+        Settings, Only("solver", "mask", "mask_strength", "factors", "min_raters", "seed")
+    ] = _LR,
+    size: Annotated[
+        list[int], typer.Option(min=3, help="Of cohorts; may be given repeatedly.")
+    ] = SIZES,
+    out: FolderOption = Path("strict"),
+    json: JsonOption = False,
+) -> None:
+    """What the secure sums of one round say beyond public knowledge, by size of the cohort."""
+    ratings = load(data)
+    with progress_bar(data) as progress:
+        told = partial(progress, "sizes")
+        if settings.solver == "vb":
+            report = vb.run(ratings, settings, size, [1], told)
+        else:
+            report = strict_sums.run(ratings, settings, size, told)
+    _tell_sums(report, out, json, "strict")
+
+
+def _tell_sums(report: strict_sums.StrictSums, out: Path, json: bool, name: str) -> None:
+    """Write what sums say, and print it."""
+    strict_sums.write(report, out, name)
+    if json:
+        print_json(asdict(report))
+        return
+    columns = ["attack", "cohort", "rounds", "found", "public", "gain, 95 %", "control, 95 %"]
+    rows = [
+        [
+            row.attack,
+            f"{row.n_cohorts} x {row.size:,}",
+            str(row.rounds),
+            f"{row.success:.3f}",
+            f"{row.public:.3f}",
+            str(row.gain),
+            str(row.control),
+        ]
+        for row in report.rows
+    ]
+    title = f"{report.data}, {report.solver}, mask {report.mask}, {report.factors} factors"
+    results.print(table(title, columns, rows))
+    confirm_folder(out, f"{name}.json, {name}.md, {name}-sums.png and .svg")
+
+
+@expanded
+def rounds(
+    data: SetOption = "ml-100k",
+    settings: Annotated[Settings, Only("solver", "mask", "factors", "min_raters", "seed")] = _LR,
+    size: Annotated[
+        list[int], typer.Option(min=3, help="Of cohorts; may be given repeatedly.")
+    ] = SOME_SIZES,
+    rounds: Annotated[
+        list[int] | None,
+        typer.Option(min=2, help="Rounds seen; may be given repeatedly. [30 100 200; vb: 5 8 22]"),
+    ] = None,
+    out: FolderOption = Path("rounds"),
+    json: JsonOption = False,
+) -> None:
+    """What the secure sums of many rounds say: of sgd when parties stay away, of vb anyway."""
+    ratings = load(data)
+    with progress_bar(data) as progress:
+        told = partial(progress, "cohorts")
+        if settings.solver == "vb":
+            sums = vb.run(ratings, settings, size, rounds or vb.ROUNDS, told)
+        else:
+            report = many_rounds.run(ratings, settings, size, rounds or MANY_ROUNDS, told)
+    if settings.solver == "vb":
+        _tell_sums(sums, out, json, "rounds")
+        return
+    many_rounds.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    rows = [
+        [f"{row.size:,}", str(row.batch), str(row.rounds), str(row.items), str(row.ratings)]
+        for row in report.rows
+    ]
+    title = f"{data}, mask {settings.mask}, {report.away:.0%} stay away; gain and its 95 % interval"
+    results.print(table(title, ["cohort", "batch", "rounds", "items", "ratings"], rows))
+    confirm_folder(out, "rounds.json, rounds.md, many-rounds.png and .svg")

@@ -1,0 +1,216 @@
+"""Users whom training did not know: nothing of them is known, or some ratings are.
+
+The test part is the latest fifth of all ratings; newcomers are the users who have no earlier one.
+First nothing is known of them and all of their ratings are predicted; then they join with their
+first ten, and the others are predicted. Then by the number of ratings that they join with, from
+none to 30: all of these errors are on the same ratings, those after each newcomer's first 30, so
+that they can be compared. Every mask and solver, beside what simple means give.
+
+On ML-100K there are 192 newcomers. With nothing known 17,048 ratings are predicted, with ten known
+15,128 of them. By the number of known ones it is 11,670 ratings of the 129 newcomers who have more
+than 30.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from fedmmf import rng
+from fedmmf.arrays import Array
+from fedmmf.data import Ratings
+from fedmmf.errors import DataError
+from fedmmf.masks import FAMILIES
+from fedmmf.model import FedMMF
+from fedmmf.solvers import SOLVERS
+from fedmmf_experiments.paper.gains import Gain, paired_gain
+
+TEST, GIVEN = 0.2, 10  # share of the ratings; ratings that newcomers join with
+KNOWN = (0, 1, 3, 10, 30)  # the same, where all are tested on what comes after the last
+BIAS_SHRINKAGE = 5.0  # ratings' worth of pull of items' means towards the overall one
+PULLS = (1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0)  # of users' biases towards none
+Tell = Callable[[str], None]
+Predict = Callable[
+    [Ratings | None, Ratings], Array
+]  # what users join with, what to predict -> (n,)
+
+
+@dataclass(frozen=True)
+class NewcomerRow:
+    """RMSE of one way to predict.
+
+    Differences are those of each newcomer's mean squared error from that of item and user bias,
+    over newcomers: where all of the interval is below 0, the row is better. There each newcomer
+    counts once, and in an RMSE each rating does, so that the two may disagree. Means have none.
+    """
+
+    model: str
+    solver: str
+    unseen: float  # on all ratings, with nothing known
+    joined: float  # on those after the first ten, with these known
+    by_known: dict[int, float]  # on those after the first 30, by the number of known ones
+    unseen_difference: Gain | None = None
+    joined_difference: Gain | None = None
+    by_known_differences: dict[int, Gain] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """In one cell."""
+        return self.model if self.solver == "-" else f"{self.model}, {self.solver}"
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Ratings that users join with, if any, and ratings to predict."""
+
+    given: Ratings | None
+    test: Ratings
+
+    @classmethod
+    def of(cls, ratings: Ratings, n_known: int, n_before: int) -> "Case":
+        """Each user's first ratings, `n_known` of them, and those after the first `n_before`."""
+        times = np.zeros(len(ratings)) if ratings.timestamps is None else ratings.timestamps
+        order = np.lexsort((times, ratings.user_codes))
+        place = np.empty(len(ratings), np.int64)  # (n,) among the ratings of its user
+        place[order] = np.arange(len(ratings)) - ratings.by_user[ratings.user_codes[order]]
+        given = ratings.select(place < n_known) if n_known else None
+        return cls(given, ratings.select(place >= n_before))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many users are tested, on how many ratings."""
+        return {"newcomers": len(np.unique(self.test.user_codes)), "ratings": len(self.test)}
+
+    def squares(self, predict: Predict) -> Array:
+        """Squared errors. (n,)."""
+        return np.square(self.test.values - predict(self.given, self.test), dtype=np.float64)
+
+    def difference(self, squares: Array, reference: Array, seed: int) -> Gain:
+        """The mean over users of what one way's mean squared error is above that of another."""
+        users, n_users = self.test.user_codes, self.test.n_users
+        sums = np.bincount(users, squares - reference, n_users)
+        counts = np.bincount(users, minlength=n_users)
+        return paired_gain([sums[counts > 0] / counts[counts > 0]], seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """Ratings to train on, and all that newcomers rate."""
+
+    train: Ratings
+    unseen: Ratings
+
+    @classmethod
+    def of(cls, ratings: Ratings, order: str = "time", seed: int = 0) -> "Situation":
+        """By time; or newcomers by time, whose own ratings are then in random order.
+
+        What people rate first is not like what they rate later, so that a first rating by time
+        says less of them than any other.
+        """
+        train, later = ratings.split_by_time(TEST)
+        is_new = np.diff(train.by_user)[later.user_codes] == 0
+        most = int(np.bincount(later.user_codes[is_new], minlength=1).max())
+        if most <= max(KNOWN):
+            raise DataError(
+                f"{ratings.name!r} has nobody new with more than {max(KNOWN)} of its latest "
+                f"ratings; the most are {most}. Use a set whose users rate more"
+            )
+        unseen = later.select(is_new)
+        if order == "random":
+            drawn = rng.stream(seed, "order").permutation(len(unseen)).astype(np.int64)
+            unseen = replace(unseen, timestamps=drawn)
+        return cls(train, unseen)
+
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """Nothing known; the first ratings known; then by the number of known ones."""
+        unseen = self.unseen
+        by_known = (Case.of(unseen, n_known, max(KNOWN)) for n_known in KNOWN)
+        return (Case.of(unseen, 0, 0), Case.of(unseen, GIVEN, GIVEN), *by_known)
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many newcomers and ratings each error is over."""
+        unseen, joined, *by_known = (case.counts for case in self.cases)
+        return {"unseen": unseen, "joined": joined, "by_known": by_known[0]}
+
+    def squares(self, predict: Predict) -> list[Array]:
+        """Squared errors in every case."""
+        return [case.squares(predict) for case in self.cases]
+
+
+def newcomer_rows(found: Situation, seed: int, tell: Tell) -> Iterator[NewcomerRow]:
+    """Means first, then every mask with every solver."""
+    for name, predict in _means(found.train).items():
+        reference = found.squares(predict)  # in the end, of item and user bias
+        yield NewcomerRow(name, "-", *_errors(reference))
+    for solver in SOLVERS.names():
+        for mask in FAMILIES.names():
+            tell(f"{mask}, {solver}")
+            model = FedMMF(mask=mask, solver=solver, seed=seed).fit(found.train)
+            squares = found.squares(partial(_joined, model))
+            each = zip(found.cases, squares, reference, strict=True)
+            unseen, joined, *by_known = (case.difference(a, b, seed) for case, a, b in each)
+            beside = (unseen, joined, dict(zip(KNOWN, by_known, strict=True)))
+            yield NewcomerRow(mask, solver, *_errors(squares), *beside)
+
+
+def _errors(squares: Sequence[Array]) -> tuple[float, float, dict[int, float]]:
+    unseen, joined, *by_known = (round(float(np.sqrt(some.mean())), 4) for some in squares)
+    return unseen, joined, dict(zip(KNOWN, by_known, strict=True))
+
+
+def _joined(model: FedMMF, given: Ratings | None, test: Ratings) -> Array:
+    """Each newcomer joins by itself, with its own ratings; where there are none, as a stranger."""
+    items = test.item_ids[test.item_codes]
+    if given is None:
+        return model.predict(test.user_ids[test.user_codes], items)
+    predicted = np.empty(len(test))
+    for user in np.unique(test.user_codes):
+        own, later = (slice(*part.by_user[user : user + 2]) for part in (given, test))
+        known = given.item_ids[given.item_codes[own]].tolist()
+        newcomer = model.join(dict(zip(known, given.values[own].tolist(), strict=True)))
+        predicted[later] = newcomer.predict(items[later])
+    return predicted
+
+
+def _means(train: Ratings) -> dict[str, Predict]:
+    """Of items alone, as they are and shrunken, and of items and users, which come last.
+
+    However many ratings are known, the pull of users' biases is the one for ten.
+    """
+    shrunken = _item_means(train, BIAS_SHRINKAGE)
+    return {
+        "item means": partial(_biased, _item_means(train, 0.0), np.inf),
+        "item means, shrunken": partial(_biased, shrunken, np.inf),
+        "item and user bias": partial(_biased, shrunken, best_pull(train)),
+    }
+
+
+def _biased(items: Array, pull: float, given: Ratings | None, test: Ratings) -> Array:
+    """Items' means and users' biases; none without ratings or with an infinite pull. (n,)."""
+    bias = np.zeros(test.n_users) if given is None else _user_bias(given, items, pull)
+    return np.asarray(test.scale.clip(items[test.item_codes] + bias[test.user_codes]))
+
+
+def _item_means(ratings: Ratings, shrinkage: float) -> Array:
+    """Some ratings' worth nearer to the overall mean; that where there are none. (n_items,)."""
+    overall = float(ratings.values.mean(dtype=np.float64))
+    counts = np.bincount(ratings.item_codes, minlength=ratings.n_items)
+    sums = np.bincount(ratings.item_codes, ratings.values - overall, ratings.n_items)
+    return np.asarray(overall + sums / np.maximum(counts + shrinkage, 1.0))
+
+
+def best_pull(train: Ratings) -> float:
+    """Which pull serves users of the training part best, were they newcomers."""
+    items, case = _item_means(train, BIAS_SHRINKAGE), Case.of(train, GIVEN, GIVEN)
+    return min(PULLS, key=lambda pull: float(case.squares(partial(_biased, items, pull)).mean()))
+
+
+def _user_bias(given: Ratings, items: Array, pull: float) -> Array:
+    """What users give beyond the items' means, shrunken by so many ratings' worth. (n_users,)."""
+    beyond = given.values - items[given.item_codes]
+    counts = np.bincount(given.user_codes, minlength=given.n_users)
+    sums = np.bincount(given.user_codes, beyond, given.n_users)
+    return np.asarray(sums / (counts + pull))

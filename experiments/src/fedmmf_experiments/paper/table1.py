@@ -1,0 +1,166 @@
+"""Table 1: every model, several random splits, mean and standard deviation, beside the paper."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmmf import __version__
+from fedmmf.data import Ratings
+from fedmmf.errors import SettingsError
+from fedmmf_experiments.paired import PairedDifference, paired_difference
+from fedmmf_experiments.paper.hyperparameters import load_tuned
+from fedmmf_experiments.paper.models import Row, SplitScores, run_row
+from fedmmf_experiments.paper.published import paper_figure
+from fedmmf_experiments.result_cache import Kept, write_text
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model on one split of one data set."""
+
+    data: str
+    row: Row
+    seed: int
+    test: float
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What its result is kept under."""
+        return (self.data, self.row.name, f"test-{self.test:g}", f"seed-{self.seed}")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A model on a data set: mean and standard deviation over its runs, beside the paper."""
+
+    model: str
+    data: str
+    rmse_mean: float
+    rmse_std: float
+    mae_mean: float
+    mae_std: float
+    paper_rmse: float | None
+    paper_mae: float | None
+    runs: int
+    seconds: float
+    over_fedmf: PairedDifference | None = None  # RMSE less that of FedMF with the same solver
+
+    @classmethod
+    def of(cls, data: str, row: Row, scores: list[SplitScores]) -> "TableRow":
+        """Sum up the runs of a model."""
+        rmse, mae = [one.rmse for one in scores], [one.mae for one in scores]
+        paper_rmse, paper_mae = paper_figure(data, row.paper_name)
+        return cls(
+            model=row.name,
+            data=data,
+            rmse_mean=round(float(np.mean(rmse)), 5),
+            rmse_std=round(_deviation(rmse), 5),
+            mae_mean=round(float(np.mean(mae)), 5),
+            mae_std=round(_deviation(mae), 5),
+            paper_rmse=paper_rmse,
+            paper_mae=paper_mae,
+            runs=len(scores),
+            seconds=round(float(np.mean([one.seconds for one in scores])), 2),
+        )
+
+
+def _deviation(values: list[float]) -> float:
+    """Of a sample; 0 for a single value."""
+    return float(np.std(values, ddof=min(1, len(values) - 1)))
+
+
+def run_job(job: Job, ratings: Ratings, kept: Kept) -> SplitScores:
+    """Run a job, or read its result if it has run before with the same settings."""
+    tuned = load_tuned(job.data).get(job.row.name, {})
+    facts = {"tuned": tuned, "version": __version__, "ratings": ratings.fingerprint}
+    return SplitScores(**kept.once(job.key, facts, lambda: asdict(_scores(job, ratings, tuned))))
+
+
+def _scores(job: Job, ratings: Ratings, tuned: dict[str, Any]) -> SplitScores:
+    train, test = ratings.split(job.test, seed=job.seed)
+    return run_row(job.row, train, test, tuned, job.seed)
+
+
+def run_table(
+    jobs: list[Job],
+    load: Callable[[str], Ratings],
+    kept: Kept,
+    progress: Callable[[int, Job], None] = lambda done, job: None,
+) -> list[TableRow]:
+    """Run all jobs that suit their set, set by set; return the table's rows."""
+    scores: dict[Job, SplitScores] = {}
+    for data in dict.fromkeys(job.data for job in jobs):
+        ratings = load(data)
+        for job in (job for job in jobs if job.data == data and job.row.suits(ratings)):
+            progress(len(scores), job)
+            scores[job] = run_job(job, ratings, kept)
+    if not scores:
+        raise SettingsError("none of these models suits its data set: there are no user profiles")
+    return _rows_of(scores)
+
+
+def _rows_of(scores: Mapping[Job, SplitScores]) -> list[TableRow]:
+    """Means, and differences from FedMF where it ran on the same splits."""
+    runs: dict[tuple[str, str], list[Job]] = {}
+    for job in scores:
+        runs.setdefault((job.data, job.row.name), []).append(job)
+    rows = []
+    for (data, _), jobs in runs.items():
+        row = TableRow.of(data, jobs[0].row, [scores[job] for job in jobs])
+        beside = runs.get((data, reference_of(jobs[0].row)), jobs)
+        if beside != jobs:
+            ours, theirs = ([scores[job].rmse for job in some] for some in (jobs, beside))
+            row = replace(row, over_fedmf=paired_difference(ours, theirs, jobs[0].test))
+        rows.append(row)
+    return rows
+
+
+def reference_of(row: Row) -> str:
+    """Which model its errors are compared with."""
+    return "FedMF (vb)" if row.solver == "vb" else "FedMF"
+
+
+def to_markdown(rows: list[TableRow]) -> str:
+    """The table as Markdown, one line per model and data set."""
+    lines = [
+        "| data | model | RMSE | MAE | paper RMSE | paper MAE | less FedMF | s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        printed = (row.paper_rmse, row.paper_mae)
+        cells = [
+            row.data,
+            row.model,
+            f"{row.rmse_mean:.4f} ± {row.rmse_std:.4f}",
+            f"{row.mae_mean:.4f} ± {row.mae_std:.4f}",
+            *("" if figure is None else f"{figure:.4f}" for figure in printed),
+            "" if row.over_fedmf is None else str(row.over_fedmf),
+            f"{row.seconds:.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(rows: list[TableRow]) -> str:
+    """The table as CSV."""
+    text = io.StringIO()
+    columns = [field.name for field in fields(TableRow)]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**asdict(row), "over_fedmf": row.over_fedmf or ""} for row in rows)
+    return text.getvalue()
+
+
+def write_table(rows: list[TableRow], folder: Path) -> None:
+    """Write the table as Markdown, CSV and JSON."""
+    write_text(folder / "table1.md", to_markdown(rows))
+    write_text(folder / "table1.csv", to_csv(rows))
+    write_text(
+        folder / "table1.json", json.dumps({"rows": list(map(asdict, rows))}, indent=2) + "\n"
+    )

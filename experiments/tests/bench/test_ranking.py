@@ -1,0 +1,237 @@
+"""Rankers to compare with: their definitions; and one set of candidates and metrics for all."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedmmf import FedMMF
+from fedmmf.cli.app import app
+from fedmmf.config import Settings
+from fedmmf_experiments.bench import ranking
+from fedmmf_experiments.bench.rankers import (
+    RANKERS,
+    Ranker,
+    _half_step,
+    chosen_matrix,
+    ease,
+    ials,
+    item_knn,
+    popularity,
+)
+from fedmmf_experiments.bench.ranking import RankingRun, behind, judged, tuned
+from fedmmf_experiments.bench.ranking_peers import PEERS
+from fedmmf_experiments.paired import paired_difference
+from fedmmf_experiments.result_cache import Kept
+
+LEAST = 4.0
+QUICK = {"factors": 3, "rounds": 2}
+OURS = ["fedmmf, strict", "fedmmf, ratings alone"]
+
+
+@pytest.fixture(autouse=True)
+def no_peers(monkeypatch):
+    monkeypatch.setattr(ranking, "installed_rankers", lambda: ())
+
+
+@pytest.fixture(scope="module")
+def parts(small):
+    return small.split(0.2, seed=0)
+
+
+def test_popularity_counts_raters(small):
+    scores = popularity(small, LEAST)(np.array([0, 5]))
+    assert scores.shape == (2, small.n_items)
+    assert scores[1].tolist() == np.bincount(small.item_codes, minlength=small.n_items).tolist()
+
+
+@pytest.mark.parametrize("chosen", ["rated", "liked", "value"])
+def test_ease_is_ridge_regression_of_each_item_on_the_others(small, chosen):
+    x = np.asarray(chosen_matrix(small, chosen, LEAST).todense(), np.float64)
+    found = ease(small, LEAST, penalty=7.0, chosen=chosen)(np.arange(small.n_users))
+    for item in (0, 11, 40):
+        others = np.arange(small.n_items) != item
+        normal = x[:, others].T @ x[:, others] + 7.0 * np.eye(others.sum())
+        weights = np.linalg.solve(normal, x[:, others].T @ x[:, item])
+        np.testing.assert_allclose(found[:, item], x[:, others] @ weights, atol=1e-4)
+
+
+def test_ease_ranks_what_nobody_chose_last(small):
+    rare = small.select(small.item_codes != 3)
+    assert (ease(rare, LEAST, 7.0, "rated")(np.array([2]))[:, 3] == -np.inf).all()
+
+
+@pytest.mark.parametrize("chosen", ["liked", "value"])
+def test_a_half_step_of_ials_is_the_minimum_of_its_objective(small, chosen):
+    """All entries are zeros with a weight; what was chosen counts on top of that."""
+    x = chosen_matrix(small, chosen, LEAST)
+    q = np.random.default_rng(0).standard_normal((small.n_items, 3))
+    found = _half_step(x, q, weight=0.1, penalty=0.02)
+
+    def loss(user, p):
+        mine = q[x[user].indices]
+        pull = 0.02 * (len(mine) + 0.1 * small.n_items)
+        fit = 0.1 * np.sum((q @ p) ** 2) + np.sum((x[user].data - mine @ p) ** 2)
+        return fit + pull * (p @ p)
+
+    for user in (0, 7):
+        for step in 1e-3 * np.vstack((np.eye(3), -np.eye(3))):
+            assert loss(user, found[user] + step) > loss(user, found[user])
+
+
+def test_ials_takes_turns_until_lists_are_those_of_its_factors(small):
+    about = {"factors": 4, "weight": 0.1, "penalty": 0.02, "chosen": "rated"}
+    scores = ials(small, LEAST, **about)(np.arange(small.n_users))
+    values = np.linalg.svd(scores, compute_uv=False)
+    assert values[4] < 1e-9 * values[0] < values[3]
+    rated = np.zeros(scores.shape, bool)
+    rated[small.user_codes, small.item_codes] = True
+    assert scores[rated].mean() > 2 * scores[~rated].mean()
+
+
+def test_all_rank_the_same_candidates_by_the_same_metrics(parts, monkeypatch):
+    train, test = parts
+    grid = {"chosen": ["liked", "rated"], "penalty": [3.0, 20.0, 1e9]}
+    monkeypatch.setattr(ranking, "RANKERS", (RANKERS[0], Ranker("EASE", ease, grid)))
+    told: list[str] = []
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    rows = list(RankingRun([parts], settings, tell=told.append).rows())
+    assert [row.name for row in rows] == ["popularity", "EASE", *OURS]
+    assert told == [
+        *(f"{name}, {what}" for name in ("popularity", "EASE") for what in ("tuned", "split-0")),
+        *(f"{name}, split-0" for name in OURS),
+    ]
+    part, kept = train.split(0.1, seed=1)
+
+    def quality(chosen, penalty):
+        return judged(ease(part, LEAST, penalty, chosen), part, kept, LEAST)["ndcg_at_10"]
+
+    mine = rows[1].splits[0].settings
+    others = [(mine["chosen"], penalty) for penalty in grid["penalty"]]
+    others += [(chosen, mine["penalty"]) for chosen in grid["chosen"]]
+    found = {other: quality(*other) for other in others}
+    assert len(set(found.values())) > 1
+    assert found[mine["chosen"], mine["penalty"]] == max(found.values())
+    model = FedMMF(**settings.model_dump()).fit(train)
+    expected = model.evaluate(test, top=10)["ranking"]
+    for name, value in rows[2].splits[0].metrics.items():
+        assert value == pytest.approx(expected.metrics()[name], abs=1e-4)
+        assert rows[0].mean(name) == pytest.approx(expected.popularity.metrics()[name], abs=1e-4)
+
+
+def test_item_knn_scores_by_damped_cosines_with_the_nearest(small):
+    x = np.asarray(chosen_matrix(small, "value", LEAST).todense(), np.float64)
+    lengths = np.linalg.norm(x, axis=0)
+    near = x.T @ x / (np.outer(lengths, lengths) + 3.0)
+    np.fill_diagonal(near, 0.0)
+    for row in near:
+        row[row < np.sort(row)[-5]] = 0.0
+    scores = item_knn(small, LEAST, neighbours=5, damping=3.0, chosen="value")(np.arange(4))
+    np.testing.assert_allclose(scores, x[:4] @ near.T, atol=1e-4)
+
+
+def test_splits_are_kept_paired_and_not_run_again(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(ranking, "RANKERS", RANKERS[:1])
+    splits = [small.split(0.2, seed=seed) for seed in (0, 1, 2)]
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    first = list(RankingRun(splits, settings, Kept(tmp_path)).rows())
+    assert [len(set(row.each())) for row in first] == [3, 3, 3]
+    monkeypatch.setattr(ranking, "judged", lambda *_: 1 / 0)
+    again = list(RankingRun(splits, settings, Kept(tmp_path)).rows())
+    assert [row.to_json_dict() for row in again] == [row.to_json_dict() for row in first]
+    found = behind(first, 0.2)["popularity"]
+    differences = np.subtract(first[1].each(), first[0].each())
+    assert found.mean == pytest.approx(differences.mean(), abs=1e-5)
+    assert found == paired_difference(first[1].each(), first[0].each(), 0.2)
+    assert found != paired_difference(first[1].each(), first[0].each(), 0.0)
+    with pytest.raises(ZeroDivisionError):
+        list(RankingRun(splits, settings.changed(factors=2), Kept(tmp_path)).rows())
+
+
+def test_lists_have_nothing_that_was_rated_in_training(parts):
+    train, test = parts
+    rated = np.zeros((train.n_users, train.n_items))
+    rated[train.user_codes, train.item_codes] = 1
+    wanted = np.zeros_like(rated)
+    wanted[test.user_codes, test.item_codes] = test.values >= LEAST
+    perfect = judged(lambda users: 10 * rated[users] + wanted[users], train, test, LEAST)
+    assert perfect["ndcg_at_10"] == perfect["mrr_at_10"] == 1.0
+    worst = judged(lambda users: -wanted[users], train, test, LEAST)
+    assert worst["recall_at_20"] < 0.1
+
+
+def test_tuning_does_not_see_the_test_part(parts, monkeypatch):
+    """What is chosen is the same whatever the test ratings are."""
+    train, test = parts
+    grid = {"chosen": ["rated"], "penalty": [1.0, 30.0, 1e4]}
+    monkeypatch.setattr(ranking, "RANKERS", (Ranker("EASE", ease, grid),))
+    turned = replace(test, values=test.scale.max + test.scale.min - test.values)
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    first, second = (
+        next(RankingRun([(train, part)], settings).rows()).splits[0] for part in (test, turned)
+    )
+    assert first.settings == second.settings
+    assert first.metrics != second.metrics
+
+
+@pytest.mark.parametrize(
+    ("package", "ranker", "chosen"),
+    [(package, one, chosen) for package, one in PEERS for chosen in one.grid["chosen"]],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_real_peer_ranks_what_was_chosen_above_the_rest(small, package, ranker, chosen):
+    pytest.importorskip(package, reason=f"{package} is an optional peer")
+    settings = {name: values[0] for name, values in ranker.grid.items()} | {"chosen": chosen}
+    scores = ranker.fit(small, LEAST, **settings)(np.arange(small.n_users))
+    is_chosen = chosen_matrix(small, chosen, LEAST).toarray() > 0  # (n_users, n_items)
+    assert scores.shape == is_chosen.shape
+    has_score = np.isfinite(scores)
+    assert scores[is_chosen & has_score].mean() > scores[~is_chosen & has_score].mean()
+
+
+def test_rankers_are_tuned_on_what_they_were_not_fitted_to(parts):
+    train, _ = parts
+    fitted = []
+
+    def fit(ratings, least, memory):
+        fitted.append(ratings)
+        return popularity(ratings, least)
+
+    tuned(Ranker("any", fit, {"memory": [1, 2, 3]}), train, LEAST)
+    part, kept = train.split(ranking.VALIDATION, seed=1)
+    assert fitted
+    for seen in fitted:
+        pairs = set(zip(seen.user_codes.tolist(), seen.item_codes.tolist(), strict=True))
+        assert len(pairs) == len(part)
+        assert not pairs & set(zip(kept.user_codes.tolist(), kept.item_codes.tolist(), strict=True))
+
+
+def test_ratings_alone_see_neither_item_features_nor_profiles(parts, monkeypatch):
+    """Its lists are those of a set that has no features at all."""
+    train, test = parts
+    monkeypatch.setattr(ranking, "RANKERS", ())
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    assert settings.item_prior
+    assert settings.profile_prior
+    ours, alone = RankingRun([parts], settings).rows()
+    bare = replace(train, features=None)
+    without, _ = RankingRun([(bare, test)], settings).rows()
+    assert alone.splits[0].metrics == without.splits[0].metrics != ours.splits[0].metrics
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_the_command(small, tmp_path, monkeypatch, implicit):
+    path = tmp_path / "ratings.csv"
+    small.to_frame().write_csv(path)
+    monkeypatch.setattr(ranking, "RANKERS", RANKERS[:1])
+    options = ["bench", "ranking", "--data", str(path), "--factors", "3", "--rounds", "2"]
+    options += ["--implicit"] * implicit
+    done = CliRunner().invoke(app, options, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "popularity" in done.stdout
+    found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
+    ours = found["rows"][-2]
+    assert ours["name"] == "fedmmf, strict"
+    assert f"{ours['metrics']['ndcg_at_10']:.4f}" in done.stdout
