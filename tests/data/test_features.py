@@ -4,8 +4,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy.sparse import csr_array
+from sklearn.decomposition import PCA
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import SplineTransformer
 
 from fedmmf.data import ItemFeatures, Ratings
+from fedmmf.data.features import principal_components, splines, tf_idf
 from fedmmf.errors import DataError, SettingsError
 
 ITEMS = np.array([10, 20, 30])
@@ -165,3 +170,38 @@ def test_features_file_that_is_wrong(tmp_path, frame):
         Ratings.from_frame(frame, features=path)
     with pytest.raises(DataError, match="no file"):
         Ratings.from_frame(frame, features=tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("n_knots", [2, 3, 4, 7])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_splines_are_those_of_scikit_learn(n_knots, degree):
+    x = np.random.default_rng(n_knots).integers(1920, 2000, 200).astype(float)
+    knots = np.quantile(x, np.linspace(0, 1, n_knots))
+    theirs = SplineTransformer(degree=degree, knots=knots[:, None]).fit_transform(x[:, None])
+    np.testing.assert_allclose(splines(x, knots, degree), theirs, atol=1e-14)
+
+
+def tagged(seed):
+    """Counts of 40 tags on 60 items; the last two items have none."""
+    generator = np.random.default_rng(seed)
+    counts = generator.poisson(0.3, (60, 40)).astype(float)
+    counts[-2:] = 0.0
+    return csr_array(counts)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_of_tags_are_those_of_scikit_learn(seed):
+    counts = tagged(seed)
+    before = counts.toarray()
+    theirs = TfidfTransformer().fit_transform(counts)
+    np.testing.assert_allclose(tf_idf(counts).toarray(), theirs.toarray(), atol=1e-14)
+    assert np.array_equal(counts.toarray(), before)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n_components", [1, 5, 20])
+def test_components_are_those_of_scikit_learn(seed, n_components):
+    weights = tf_idf(tagged(seed))
+    pca = PCA(n_components, svd_solver="full")
+    theirs = pca.fit_transform(weights.toarray())
+    np.testing.assert_allclose(principal_components(weights, n_components), theirs, atol=1e-9)

@@ -21,7 +21,7 @@ _FOR = {
     "federation": "federations across machines",
     "ray": "--engine ray",
     "gpu": "--engine torch",
-    "interop": "LensKit, MLflow, TensorBoard, FAISS, hnswlib",
+    "interop": "scikit-learn, LensKit, MLflow, TensorBoard, FAISS, hnswlib",
     "dev": "the tests of this project",
 }
 Facts = dict[str, Any]

@@ -7,12 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedmmf import rng
 from fedmmf.data.attributes import Attributes, centred, frame_of
 
-# scikit-learn is imported where it is used: that takes a second, and cached sets do not need it.
+# scipy is imported where it is used: that takes a while, and cached sets do not need it.
 
 _TAG_COMPONENTS = 20
 _YEAR_KNOTS = 4
+_YEAR_DEGREE = 2
 
 
 class ItemFeatures(Attributes):
@@ -44,17 +46,15 @@ class ItemFeatures(Attributes):
 
         A missing year counts as the median. Catalogues of a single year get no columns.
         """
-        from sklearn.preprocessing import SplineTransformer
-
         known = np.array([np.nan if year is None else year for year in years], dtype=np.float64)
         if np.isnan(known).all():
             return cls((), np.zeros((len(known), 0), dtype=np.float32))
-        filled = np.where(np.isnan(known), np.nanmedian(known), known)[:, None]  # (n_items, 1)
+        filled = np.where(np.isnan(known), np.nanmedian(known), known)  # (n_items,)
         # Knots must differ, and quantiles of a catalogue with few distinct years may not.
-        knots = np.unique(np.quantile(filled, np.linspace(0, 1, _YEAR_KNOTS)))[:, None]
+        knots = np.unique(np.quantile(filled, np.linspace(0, 1, _YEAR_KNOTS)))
         if len(knots) < 2:
             return cls((), np.zeros((len(known), 0), dtype=np.float32))
-        basis = SplineTransformer(degree=2, knots=knots, include_bias=False).fit_transform(filled)
+        basis = splines(filled, knots, _YEAR_DEGREE)[:, :-1]  # all of them add up to 1
         return cls(tuple(f"year:{at}" for at in range(basis.shape[1])), centred(basis))
 
     @classmethod
@@ -72,8 +72,6 @@ class ItemFeatures(Attributes):
         treats components by their importance.
         """
         from scipy.sparse import coo_array
-        from sklearn.decomposition import PCA
-        from sklearn.feature_extraction.text import TfidfTransformer
 
         normal = pl.Series(tags, dtype=pl.String).str.strip_chars().str.to_lowercase()
         tag_codes = normal.rank("dense").to_numpy() - 1  # (n_assignments,)
@@ -83,11 +81,71 @@ class ItemFeatures(Attributes):
             return cls((), np.zeros((n_items, 0), dtype=np.float32))
         ones = np.ones(len(tag_codes))
         counts = coo_array((ones, (item_codes, tag_codes)), shape=(n_items, n_tags)).tocsr()
-        weights = TfidfTransformer().fit_transform(counts)  # (n_items, n_tags) sparse
-        pca = PCA(n_components=n_components, svd_solver="arpack", random_state=0)
-        components = pca.fit_transform(weights)  # (n_items, n_components), centred
+        components = principal_components(tf_idf(counts), n_components)
         scaled = (components / (components[:, 0].std() or 1.0)).astype(np.float32)
         return cls(tuple(f"tag:{at}" for at in range(n_components)), scaled)
+
+
+def splines(
+    x: npt.NDArray[np.float64], knots: npt.NDArray[np.float64], degree: int
+) -> npt.NDArray[np.float64]:
+    """Return the B-spline basis at x, by the recursion of de Boor (1972). (n, n_basis).
+
+    Args:
+        x: points between the first and the last knot, (n,).
+        knots: distinct and increasing; the outer intervals are repeated beyond both ends.
+        degree: of the polynomials between knots.
+    """
+    beyond = np.arange(1, degree + 1)
+    left = knots[0] - (knots[1] - knots[0]) * beyond[::-1]
+    right = knots[-1] + (knots[-1] - knots[-2]) * beyond
+    t = np.concatenate([left, knots, right])
+    # The interval of each point; the last knot belongs to the one before it.
+    at = np.clip(np.searchsorted(t, x, side="right") - 1, degree, len(t) - degree - 2)
+    basis: npt.NDArray[np.float64] = (at[:, None] == np.arange(len(t) - 1)).astype(np.float64)
+    for d in range(1, degree + 1):
+        rising = (x[:, None] - t[:-d]) / (t[d:] - t[:-d])  # (n, len(t) - d)
+        basis = rising[:, :-1] * basis[:, :-1] + (1.0 - rising[:, 1:]) * basis[:, 1:]
+    return np.asarray(basis)
+
+
+def tf_idf(counts: Any) -> Any:
+    """Return counts times smoothed inverse document frequencies, rows of length 1.
+
+    Args:
+        counts: how often each item has each tag, (n_items, n_tags) sparse by rows.
+    """
+    n_items, n_tags = counts.shape
+    holders = np.bincount(counts.indices, minlength=n_tags)
+    weights = counts.copy()
+    weights.data *= (np.log((1 + n_items) / (1 + holders)) + 1.0)[counts.indices]
+    lengths = np.sqrt(weights.multiply(weights).sum(axis=1))
+    weights.data /= np.repeat(lengths, np.diff(weights.indptr))
+    return weights
+
+
+def principal_components(weights: Any, n_components: int) -> npt.NDArray[np.float64]:
+    """Return the items' coordinates, largest variance first. (n_items, n_components).
+
+    Columns are centred without a dense copy. A component's sign is that of its largest loading.
+
+    Args:
+        weights: (n_items, n_features) sparse by rows.
+        n_components: fewer than items and than features.
+    """
+    from scipy.sparse.linalg import LinearOperator, svds
+
+    means = weights.mean(axis=0)  # (n_features,)
+    operator = LinearOperator(
+        weights.shape,
+        matvec=lambda v: weights @ v - means @ v,
+        rmatvec=lambda u: weights.T @ u - means * u.sum(),
+        dtype=np.float64,
+    )
+    start = rng.stream(0, "components").uniform(-1, 1, min(weights.shape))  # any does
+    left, values, right = svds(operator, k=n_components, v0=start)  # smallest first
+    signs = np.sign(right[np.arange(n_components), np.abs(right).argmax(axis=1)])
+    return np.asarray((left * values * signs)[:, ::-1])
 
 
 def read_features(
