@@ -1,4 +1,4 @@
-"""A run, ready for its rounds: what train, bench, paper and audit have in common."""
+"""A run, ready for its rounds: what training, audits and experiments have in common."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
