@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedmmf.errors import CheckpointError
-from fedmmf_experiments.result_cache import Kept, path_in
+from fedmmf_experiments.result_cache import ResultCache, path_in
 
 
 def results():
@@ -21,23 +21,23 @@ def results():
 
 
 def test_a_result_is_computed_once_for_the_same_facts(tmp_path):
-    kept, compute = Kept(tmp_path), results()
+    cache, compute = ResultCache(tmp_path), results()
     for _ in range(2):
-        assert kept.once(("a", "b"), {"n": 1}, compute) == {"number": 1}
-    assert kept.once(("a", "b"), {"n": 2}, compute) == {"number": 2}
-    assert kept.once(("a", "c"), {"n": 2}, compute) == {"number": 3}
+        assert cache.once(("a", "b"), {"n": 1}, compute) == {"number": 1}
+    assert cache.once(("a", "b"), {"n": 2}, compute) == {"number": 2}
+    assert cache.once(("a", "c"), {"n": 2}, compute) == {"number": 3}
 
 
 def test_without_a_folder_nothing_is_kept():
     compute = results()
-    assert [Kept().once(("a",), {}, compute)["number"] for _ in range(2)] == [1, 2]
+    assert [ResultCache().once(("a",), {}, compute)["number"] for _ in range(2)] == [1, 2]
 
 
 def test_names_that_share_a_file_do_not_share_a_result(tmp_path):
-    kept, compute = Kept(tmp_path), results()
+    cache, compute = ResultCache(tmp_path), results()
     assert path_in(tmp_path, ("u/x", "s")) == path_in(tmp_path, ("u:x", "s"))
-    assert kept.once(("u/x", "s"), {}, compute) == {"number": 1}
-    assert kept.once(("u:x", "s"), {}, compute) == {"number": 2}
+    assert cache.once(("u/x", "s"), {}, compute) == {"number": 1}
+    assert cache.once(("u:x", "s"), {}, compute) == {"number": 2}
 
 
 @pytest.mark.parametrize("name", [("..", "..", "x"), ("../../x",), ("/x",), ("", "x"), (".",)])
@@ -49,11 +49,11 @@ def test_no_name_leads_out_of_the_folder(tmp_path, name):
 
 @pytest.mark.parametrize("found", [None, [], 3])
 def test_a_file_without_a_result_is_made_anew(tmp_path, found):
-    kept, compute = Kept(tmp_path), results()
-    kept.once(("a",), {}, compute)
+    cache, compute = ResultCache(tmp_path), results()
+    cache.once(("a",), {}, compute)
     path = path_in(tmp_path, ("a",))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"found": found}))
-    assert kept.once(("a",), {}, compute) == {"number": 2}
+    assert cache.once(("a",), {}, compute) == {"number": 2}
 
 
 def test_a_file_that_is_no_json_says_so(tmp_path):
@@ -61,4 +61,4 @@ def test_a_file_that_is_no_json_says_so(tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text("{")
     with pytest.raises(CheckpointError, match="Delete it"):
-        Kept(tmp_path).once(("a",), {}, results())
+        ResultCache(tmp_path).once(("a",), {}, results())

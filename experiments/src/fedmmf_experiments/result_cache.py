@@ -1,4 +1,4 @@
-"""Results of long runs, each in a file of its own: what was killed goes on where it was."""
+"""A cache of the results of long runs: a run that was killed continues where it was."""
 
 import hashlib
 import json
@@ -16,8 +16,8 @@ from fedmmf.whole import SHARED, make_folder, write
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A folder of results; without one nothing is kept."""
+class ResultCache:
+    """A folder with one file for each result. Without a folder, nothing is stored."""
 
     folder: Path | None = None
 
@@ -27,7 +27,7 @@ class Kept:
         facts: Mapping[str, Any],
         compute: Callable[[], dict[str, Any]],
     ) -> dict[str, Any]:
-        """Compute a result, unless it is there and belongs to the same facts."""
+        """Return the stored result of the same facts; else compute and store it."""
         if self.folder is None:
             return compute()
         path = path_in(self.folder, name)
@@ -54,7 +54,7 @@ def code_print() -> str:
 
 
 def path_in(folder: Path, name: Sequence[str]) -> Path:
-    """Where a result is kept."""
+    """Return the path of a result's file."""
     parts = [re.sub(r"[^\w.,=+ ()'-]+", "-", part).strip(".") or "-" for part in name]
     return folder.joinpath("runs", *parts[:-1], f"{parts[-1]}.json")
 

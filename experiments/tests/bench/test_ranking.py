@@ -24,7 +24,7 @@ from fedmmf_experiments.bench.rankers import (
 from fedmmf_experiments.bench.ranking import RankingRun, behind, judged, tuned
 from fedmmf_experiments.bench.ranking_peers import PEERS
 from fedmmf_experiments.paired import paired_difference
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 LEAST = 4.0
 QUICK = {"factors": 3, "rounds": 2}
@@ -136,10 +136,10 @@ def test_splits_are_kept_paired_and_not_run_again(small, tmp_path, monkeypatch):
     monkeypatch.setattr(ranking, "RANKERS", RANKERS[:1])
     splits = [small.split(0.2, seed=seed) for seed in (0, 1, 2)]
     settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
-    first = list(RankingRun(splits, settings, Kept(tmp_path)).rows())
+    first = list(RankingRun(splits, settings, ResultCache(tmp_path)).rows())
     assert [len(set(row.each())) for row in first] == [3, 3, 3]
     monkeypatch.setattr(ranking, "judged", lambda *_: 1 / 0)
-    again = list(RankingRun(splits, settings, Kept(tmp_path)).rows())
+    again = list(RankingRun(splits, settings, ResultCache(tmp_path)).rows())
     assert [row.to_json_dict() for row in again] == [row.to_json_dict() for row in first]
     found = behind(first, 0.2)["popularity"]
     differences = np.subtract(first[1].each(), first[0].each())
@@ -147,7 +147,7 @@ def test_splits_are_kept_paired_and_not_run_again(small, tmp_path, monkeypatch):
     assert found == paired_difference(first[1].each(), first[0].each(), 0.2)
     assert found != paired_difference(first[1].each(), first[0].each(), 0.0)
     with pytest.raises(ZeroDivisionError):
-        list(RankingRun(splits, settings.changed(factors=2), Kept(tmp_path)).rows())
+        list(RankingRun(splits, settings.changed(factors=2), ResultCache(tmp_path)).rows())
 
 
 def test_lists_have_nothing_that_was_rated_in_training(parts):

@@ -18,7 +18,7 @@ from fedmmf_experiments.paired import paired_difference
 from fedmmf_experiments.paper import factorial
 from fedmmf_experiments.paper.factorial import MASKS, Cell, Factorial, cells, factorial_markdown
 from fedmmf_experiments.paper.splitting import Splitting
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 
 def some_cells():
@@ -49,7 +49,9 @@ def test_rows_are_trained_alike_and_compared_split_by_split(small, tmp_path):
     assert [(cell.mask, cell.fit) for cell in wanted] == [
         ("none", "alone"), ("mean", "alone"), ("mean", "joint"), ("lr", "alone"), ("lr", "joint"),
     ]  # fmt: skip
-    rows = list(Factorial(small, Splitting(count=3, seed=4), Kept(tmp_path)).rows(wanted, told))
+    rows = list(
+        Factorial(small, Splitting(count=3, seed=4), ResultCache(tmp_path)).rows(wanted, told)
+    )
     for row in rows:
         for seed, rmse in zip((4, 5, 6), row.rmse, strict=True):
             train, test = small.split(0.2, seed=seed)
@@ -70,7 +72,7 @@ def test_rows_are_trained_alike_and_compared_split_by_split(small, tmp_path):
 
 def test_what_was_run_is_not_run_again(small, tmp_path, monkeypatch):
     wanted = some_cells()[:2]
-    run = Factorial(small, Splitting(count=2), Kept(tmp_path))
+    run = Factorial(small, Splitting(count=2), ResultCache(tmp_path))
     first = list(run.rows(wanted, told))
     monkeypatch.setattr(factorial, "FedMMF", lambda **_: 1 / 0)
     assert list(run.rows(wanted, told)) == first

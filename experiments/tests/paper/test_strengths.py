@@ -13,7 +13,7 @@ from fedmmf.model import FedMMF
 from fedmmf.simulation import prepare
 from fedmmf_experiments.paper import strengths
 from fedmmf_experiments.paper.strengths import EXPOSED, NOT_SHOWN, StrengthPlan, draw_users
-from fedmmf_experiments.result_cache import Kept, path_in
+from fedmmf_experiments.result_cache import ResultCache, path_in
 
 PLAN = StrengthPlan(("fm", "lr"), (40.0, 4.0), n_users=25)
 ROWS = [("fm", 4.0), ("fm", 40.0), ("lr", 4.0), ("lr", 40.0)]
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(small, folder):
     steps = []
-    found = strengths.run(small, PLAN, Kept(folder), lambda *step: steps.append(step))
+    found = strengths.run(small, PLAN, ResultCache(folder), lambda *step: steps.append(step))
     assert steps == [(done, 4) for done in range(5)]
     return found
 
@@ -138,9 +138,9 @@ def test_what_is_there_is_not_computed_again(small, report, folder, monkeypatch)
         return real(ratings, users, settings)
 
     monkeypatch.setattr(strengths, "row_of", count)
-    assert strengths.run(small, PLAN, Kept(folder), nothing) == report
+    assert strengths.run(small, PLAN, ResultCache(folder), nothing) == report
     assert ran == [("lr", 4.0)]
-    strengths.run(small, replace(PLAN, masks=["lr"], n_users=26), Kept(folder), nothing)
+    strengths.run(small, replace(PLAN, masks=["lr"], n_users=26), ResultCache(folder), nothing)
     assert ran[1:] == [("lr", 4.0), ("lr", 40.0)]  # other users, other figures
 
 

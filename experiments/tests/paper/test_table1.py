@@ -22,7 +22,7 @@ from fedmmf_experiments.paper.table1 import (
     write_table,
 )
 from fedmmf_experiments.paper.tune import tune
-from fedmmf_experiments.result_cache import Kept, path_in
+from fedmmf_experiments.result_cache import ResultCache, path_in
 
 QUICK = {"factorization": {"rounds": 3, "factors": 3, "held_out": 0.0}, "local": {}}
 
@@ -65,7 +65,7 @@ def jobs(names=("LocalLR", "FedLR"), runs=3):
 
 
 def test_the_table_is_mean_and_deviation_of_its_runs(small, tmp_path):
-    rows = run_table(jobs(), lambda name: small, Kept(tmp_path))
+    rows = run_table(jobs(), lambda name: small, ResultCache(tmp_path))
     assert [row.model for row in rows] == ["LocalLR", "FedLR"]
     results = [json.loads(path_in(tmp_path, job.key).read_text()) for job in jobs()[:3]]
     rmse = [result["found"]["rmse"] for result in results]
@@ -77,13 +77,13 @@ def test_the_table_is_mean_and_deviation_of_its_runs(small, tmp_path):
 
 def test_a_row_that_ignores_profiles_is_left_out_where_there_are_none(small, tmp_path):
     names = ("FedLR", "FedLR without profiles")
-    rows = run_table(jobs(names, 1), lambda name: small, Kept(tmp_path))
+    rows = run_table(jobs(names, 1), lambda name: small, ResultCache(tmp_path))
     assert [row.model for row in rows] == ["FedLR"]
     with pytest.raises(SettingsError, match="no user profiles"):
-        run_table(jobs(names[1:], 1), lambda name: small, Kept(tmp_path))
+        run_table(jobs(names[1:], 1), lambda name: small, ResultCache(tmp_path))
     known = UserProfiles(("a",), np.arange(small.n_users)[:, np.newaxis] / small.n_users)
     rows = run_table(
-        jobs(names, 1), lambda name: small.with_profiles(known), Kept(tmp_path / "more")
+        jobs(names, 1), lambda name: small.with_profiles(known), ResultCache(tmp_path / "more")
     )
     assert [row.model for row in rows] == list(names)
     assert rows[0].rmse_mean != rows[1].rmse_mean
@@ -98,25 +98,25 @@ def test_a_killed_reproduction_continues(small, tmp_path, monkeypatch):
             raise KilledError
 
     with pytest.raises(KilledError):
-        run_table(jobs(), lambda name: small, Kept(tmp_path), stop)
+        run_table(jobs(), lambda name: small, ResultCache(tmp_path), stop)
     ran = []
     real = table1.run_row
     monkeypatch.setattr(table1, "run_row", lambda *a: ran.append(a[0].name) or real(*a))
-    resumed = run_table(jobs(), lambda name: small, Kept(tmp_path))
+    resumed = run_table(jobs(), lambda name: small, ResultCache(tmp_path))
     assert ran == ["FedLR", "FedLR"]  # four of the six were there
-    assert resumed == run_table(jobs(), lambda name: small, Kept(tmp_path))
+    assert resumed == run_table(jobs(), lambda name: small, ResultCache(tmp_path))
 
 
 def test_other_settings_run_anew(small, tmp_path):
-    first = run_table(jobs(["LocalLR"], 1), lambda name: small, Kept(tmp_path))
+    first = run_table(jobs(["LocalLR"], 1), lambda name: small, ResultCache(tmp_path))
     hyperparameters.save_tuned("small", {"LocalLR": {"mask_strength": 1.0}})
-    second = run_table(jobs(["LocalLR"], 1), lambda name: small, Kept(tmp_path))
+    second = run_table(jobs(["LocalLR"], 1), lambda name: small, ResultCache(tmp_path))
     assert first[0].rmse_mean != second[0].rmse_mean
 
 
 def test_models_are_compared_with_fedmf_of_their_solver_on_the_same_splits(small, tmp_path):
     names = ["FedMF", "FedMF (vb)", "User-mean FedMMF", "User-mean FedMMF (vb)", "LocalLR"]
-    rows = run_table(jobs(names, 2), lambda name: small, Kept(tmp_path))
+    rows = run_table(jobs(names, 2), lambda name: small, ResultCache(tmp_path))
     by_name = {row.model: row for row in rows}
     assert by_name["FedMF"].over_fedmf is by_name["FedMF (vb)"].over_fedmf is None
     for name, beside in (
@@ -134,7 +134,7 @@ def test_models_are_compared_with_fedmf_of_their_solver_on_the_same_splits(small
         assert found == paired_difference(*errors, 0.2)
         assert f"| {found} |" in to_markdown(rows)
         assert str(found) in to_csv(rows)
-    alone = run_table(jobs(["LocalLR"], 2), lambda name: small, Kept(tmp_path))
+    alone = run_table(jobs(["LocalLR"], 2), lambda name: small, ResultCache(tmp_path))
     assert alone[0].over_fedmf is None
 
 
@@ -144,7 +144,7 @@ def test_a_broken_result_says_so(small, tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text("{")
     with pytest.raises(CheckpointError, match="Delete it"):
-        run_table([job], lambda name: small, Kept(tmp_path))
+        run_table([job], lambda name: small, ResultCache(tmp_path))
 
 
 CONTRACT = [

@@ -27,14 +27,14 @@ from fedmmf_experiments.bench.measuring import median
 from fedmmf_experiments.bench.rankers import RANKERS, Ranker, Scores
 from fedmmf_experiments.bench.ranking_peers import installed_rankers
 from fedmmf_experiments.paired import PairedDifference, paired_difference
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 VALIDATION = 0.1
 BLOCK = 256  # users whose scores are held at once
 CUT_OFFS = cut_offs(10)
 LONGEST = max(length for _, length in CUT_OFFS)
 MAIN = "ndcg_at_10"
-NOTHING_KEPT = Kept()
+NO_CACHE = ResultCache()
 Tell = Callable[[str], None]
 
 
@@ -80,7 +80,7 @@ class RankingRun:
 
     splits: Sequence[tuple[Ratings, Ratings]]
     settings: Settings
-    kept: Kept = NOTHING_KEPT
+    cache: ResultCache = NO_CACHE
     tell: Tell = lambda name: None
 
     @property
@@ -113,7 +113,7 @@ class RankingRun:
         train, seed = self.splits[0][0], self.settings.seed
         facts = {"version": __version__, "about": about, "ratings": train.fingerprint, "seed": seed}
         self.tell(", ".join(name))
-        return self.kept.once((train.name, *name), facts, compute)
+        return self.cache.once((train.name, *name), facts, compute)
 
     def _tuned(self, ranker: Ranker) -> dict[str, Any]:
         return tuned(ranker, self.splits[0][0], self.least)

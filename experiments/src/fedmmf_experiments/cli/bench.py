@@ -36,7 +36,7 @@ from fedmmf_experiments.bench import training as bench_training
 from fedmmf_experiments.bench.measuring import peak_gigabytes
 from fedmmf_experiments.bench.ranking_peers import missing_rankers
 from fedmmf_experiments.cli import bench_engines, bench_secagg
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 app = typer.Typer(help="Measure, also beside other tools.", no_args_is_help=True)
 
@@ -123,7 +123,7 @@ def ranking(
     parts = [ratings.split(tried.test, seed=settings.seed + n) for n in range(tried.splits)]
     for package in missing_rankers():
         errors.print(f"without the rankers of {package}: it is not installed (see `make bench`)")
-    rows = list(bench_ranking.RankingRun(parts, settings, Kept(tried.out), _tell).rows())
+    rows = list(bench_ranking.RankingRun(parts, settings, ResultCache(tried.out), _tell).rows())
     if json:
         about = {"data": ratings.name, "test": tried.test, "splits": tried.splits}
         behind = {

@@ -23,7 +23,7 @@ from fedmmf_experiments.paper.newcomers import KNOWN, NewcomerRow, Situation, ne
 from fedmmf_experiments.paper.solver_table import PROBLEMS, run_row
 from fedmmf_experiments.paper.table1 import Job, TableRow, run_table, write_table
 from fedmmf_experiments.paper.tune import tune as search
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 app = typer.Typer(help="Reproduce the paper's experiments.", no_args_is_help=True)
 
@@ -67,7 +67,7 @@ def table1(
         done = run_table(
             jobs,
             load,
-            Kept(out),
+            ResultCache(out),
             lambda n, job: progress(f"{job.data}, {job.row.name}", job.seed - seed, splits.runs),
         )
     write_table(done, out)

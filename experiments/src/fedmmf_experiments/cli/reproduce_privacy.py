@@ -30,7 +30,7 @@ from fedmmf_experiments.paper import (
 )
 from fedmmf_experiments.paper import efficiency as experiment
 from fedmmf_experiments.paper import vb_rounds as vb
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
 DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
@@ -203,7 +203,7 @@ def by_strength(
         report = strengths.run(
             load(data),
             tried.plan(),
-            Kept(out),
+            ResultCache(out),
             lambda done, of: progress("masks and strengths", done, of),
         )
     strengths.write(report, out)

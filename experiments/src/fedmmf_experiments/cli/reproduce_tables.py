@@ -25,7 +25,7 @@ from fedmmf_experiments.paper.factorial import (
     factorial_markdown,
 )
 from fedmmf_experiments.paper.splitting import Splitting
-from fedmmf_experiments.result_cache import Kept, write_text
+from fedmmf_experiments.result_cache import ResultCache, write_text
 
 FACTORIAL_EXAMPLE = "Example: fedmmf reproduce factorial --data ml-100k --splits 10 --out factorial"
 ALL_EXAMPLE = "Example: fedmmf reproduce all --quick --out reproduced"
@@ -69,7 +69,7 @@ def factorial(
             )
     ratings = load(chosen.data)
     splitting = Splitting(chosen.split, chosen.splits, chosen.test, seed)
-    run = Factorial(ratings, splitting, Kept(out))
+    run = Factorial(ratings, splitting, ResultCache(out))
     wanted = cells(chosen.mask, chosen.solver, chosen.factors)
     with progress_bar(chosen.data) as progress:
         rows = list(run.rows(wanted, lambda name, n: progress(name, n, chosen.splits)))

@@ -20,11 +20,11 @@ from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf_experiments.paired import PairedDifference, paired_difference
 from fedmmf_experiments.paper.splitting import Part, Splitting
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 MASKS = ("none", "mean", "lr", "fm", "nn")
 SOLVERS = ("sgd", "vb")
-NOTHING_KEPT = Kept()
+NO_CACHE = ResultCache()
 Tell = Callable[[str, int], None]
 """Called with the name of a row, and how many of its splits are done."""
 
@@ -113,7 +113,7 @@ class Factorial:
 
     ratings: Ratings
     splitting: Splitting
-    kept: Kept = NOTHING_KEPT
+    cache: ResultCache = NO_CACHE
 
     def rows(self, wanted: Sequence[Cell], tell: Tell) -> Iterator[FactorialRow]:
         """Every combination on every split."""
@@ -137,7 +137,7 @@ class Factorial:
             data = {"ratings": self.ratings.fingerprint}
             facts = {"version": __version__, "settings": settings, **data}
             key = (self.ratings.name, cell.name, part.name)
-            found.append(self.kept.once(key, facts, partial(_one_split, cell, part)))
+            found.append(self.cache.once(key, facts, partial(_one_split, cell, part)))
             tell(cell.name, number)
         errors = tuple(one["rmse"] for one in found)
         return errors, round(float(np.mean([one["seconds"] for one in found])), 2)

@@ -27,7 +27,7 @@ from fedmmf.simulation import Prepared, prepare
 from fedmmf_experiments.paper.bending import bent_shares
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 from fedmmf_experiments.paper.models import Row, mask_scores, run_row
-from fedmmf_experiments.result_cache import Kept
+from fedmmf_experiments.result_cache import ResultCache
 
 MASKS = ("fm", "nn", "lr")
 STRENGTHS = (3.0, 10.0, 30.0, 60.0, 120.0)
@@ -138,15 +138,15 @@ class StrengthTable:
 
 
 def run(
-    ratings: Ratings, plan: StrengthPlan, kept: Kept, progress: Callable[[int, int], None]
+    ratings: Ratings, plan: StrengthPlan, cache: ResultCache, progress: Callable[[int, int], None]
 ) -> StrengthTable:
-    """Try every mask at every strength, unless it is kept; `progress` is told (done, of)."""
+    """Try every mask at every strength, unless it is cached; `progress` is told (done, of)."""
     users = draw_users(ratings, plan.n_users, plan.seed)
     every = plan.settings()
     rows: list[StrengthRow] = []
     for settings in every:
         progress(len(rows), len(every))
-        rows.append(_kept_row(ratings, users, settings, kept))
+        rows.append(_cached_row(ratings, users, settings, cache))
     progress(len(rows), len(every))
     return StrengthTable(ratings.name, len(users), TEST, plan.seed, rows)
 
@@ -158,7 +158,9 @@ def draw_users(ratings: Ratings, n_users: int, seed: int) -> Array:
     return np.asarray(rating[np.sort(drawn)])
 
 
-def _kept_row(ratings: Ratings, users: Array, settings: Settings, kept: Kept) -> StrengthRow:
+def _cached_row(
+    ratings: Ratings, users: Array, settings: Settings, cache: ResultCache
+) -> StrengthRow:
     key = (ratings.name, settings.mask, f"strength-{settings.mask_strength:g}")
     facts = {
         "version": __version__,
@@ -167,7 +169,7 @@ def _kept_row(ratings: Ratings, users: Array, settings: Settings, kept: Kept) ->
         "test": TEST,
         "settings": settings.model_dump(),
     }
-    return StrengthRow(**kept.once(key, facts, lambda: asdict(row_of(ratings, users, settings))))
+    return StrengthRow(**cache.once(key, facts, lambda: asdict(row_of(ratings, users, settings))))
 
 
 def row_of(ratings: Ratings, users: Array, settings: Settings) -> StrengthRow:

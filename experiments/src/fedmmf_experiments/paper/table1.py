@@ -17,7 +17,7 @@ from fedmmf_experiments.paired import PairedDifference, paired_difference
 from fedmmf_experiments.paper.hyperparameters import load_tuned
 from fedmmf_experiments.paper.models import Row, SplitScores, run_row
 from fedmmf_experiments.paper.published import paper_figure
-from fedmmf_experiments.result_cache import Kept, write_text
+from fedmmf_experiments.result_cache import ResultCache, write_text
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ def _deviation(values: list[float]) -> float:
     return float(np.std(values, ddof=min(1, len(values) - 1)))
 
 
-def run_job(job: Job, ratings: Ratings, kept: Kept) -> SplitScores:
+def run_job(job: Job, ratings: Ratings, cache: ResultCache) -> SplitScores:
     """Run a job, or read its result if it has run before with the same settings."""
     tuned = load_tuned(job.data).get(job.row.name, {})
     facts = {"tuned": tuned, "version": __version__, "ratings": ratings.fingerprint}
-    return SplitScores(**kept.once(job.key, facts, lambda: asdict(_scores(job, ratings, tuned))))
+    return SplitScores(**cache.once(job.key, facts, lambda: asdict(_scores(job, ratings, tuned))))
 
 
 def _scores(job: Job, ratings: Ratings, tuned: dict[str, Any]) -> SplitScores:
@@ -90,7 +90,7 @@ def _scores(job: Job, ratings: Ratings, tuned: dict[str, Any]) -> SplitScores:
 def run_table(
     jobs: list[Job],
     load: Callable[[str], Ratings],
-    kept: Kept,
+    cache: ResultCache,
     progress: Callable[[int, Job], None] = lambda done, job: None,
 ) -> list[TableRow]:
     """Run all jobs that suit their set, set by set; return the table's rows."""
@@ -99,7 +99,7 @@ def run_table(
         ratings = load(data)
         for job in (job for job in jobs if job.data == data and job.row.suits(ratings)):
             progress(len(scores), job)
-            scores[job] = run_job(job, ratings, kept)
+            scores[job] = run_job(job, ratings, cache)
     if not scores:
         raise SettingsError("none of these models suits its data set: there are no user profiles")
     return _rows_of(scores)
