@@ -18,8 +18,8 @@ from fedmmf import load
 from fedmmf.errors import FedMMFError
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.operator import Operator
+from fedmmf.federation.site.warming import compile_kernels
 from fedmmf.federation.status import FederationStatus
-from fedmmf.site.warming import compile_kernels
 
 SITES = ("north", "east", "south", "west")
 PORTS = ("--port", "18102", "--page-port", "18103")

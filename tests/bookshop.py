@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmmf import rng
 from fedmmf.data.ratings import Ratings
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
 
 USERS, BOOKS, RATINGS = 105_000, 320_000, 1_150_000
 N_GENRES = 30

@@ -13,78 +13,85 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "fedmmf"
 EXPERIMENTS = ROOT / "experiments" / "src" / "fedmmf_experiments"  # may import anything
-BASE = {"arrays", "errors", "rng", "scale", "registry", "lists", "config", "checkpoint", "typed"}
-BASE |= {"given", "headline", "interactions", "mistakes", "population", "results"}
-BASE |= {"components", "unpacking", "watching", "whole"}
+BASE = {"arrays", "errors", "rng", "registry", "progress", "settings", "storage", "reports"}
+BASE |= {"data.ids", "data.rated_items", "data.scales", "masks.feature_maps", "masks.population"}
 
-# room -> rooms of this package that it may import, in the order in which data flows
+# room -> rooms of this package that it may import, in the order in which data flows. A room is a
+# package or a module of the root; modules with a row of their own are rooms too.
 ALLOWED = {
     "arrays": set(),
     "errors": set(),
     "rng": set(),
-    "scale": {"errors"},
     "registry": {"errors"},
-    "lists": {"arrays"},
-    "given": {"arrays", "errors"},  # what Python users hand over
-    "watching": {"errors"},
-    "population": {"arrays", "lists", "scale"},
-    "mistakes": set(),
-    "interactions": {"arrays"},
-    # Names of members are looked up by import path.
-    "components": {"errors", "mistakes", "registry"},
-    "config": {"components", "mistakes"},
-    "unpacking": set(),
-    "whole": set(),
-    "checkpoint": {"arrays", "errors", "whole"},
-    "typed": {"errors"},
-    "headline": set(),
-    "results": {"headline", "typed"},
-    "data": {"arrays", "errors", "given", "registry", "rng", "scale", "unpacking"},
-    "masks": {"arrays", "errors", "interactions", "lists", "population", "registry", "scale"},
-    "solvers": {"arrays", "errors", "interactions", "registry", "scale"},
-    "wire": {"arrays", "errors", "population", "scale", "solvers"},
+    "progress": {"errors"},
+    "settings": {"errors", "registry"},  # names of members are looked up by import path
+    "storage": {"arrays", "errors"},
+    "reports": {"errors", "registry"},
+    # Public structure, which both sides know.
+    "data.scales": {"errors"},
+    "data.rated_items": {"arrays"},
+    "data.ids": {"arrays", "errors"},
+    "masks.population": {"arrays", "data.rated_items", "data.scales"},
+    "masks.feature_maps": {"arrays"},
+    "data": {"arrays", "data.ids", "data.scales", "errors", "registry", "rng", "storage"},
+    "masks": {"arrays", "data.rated_items", "data.scales", "errors", "masks.feature_maps"}
+    | {"masks.population", "registry"},
+    "solvers": {"arrays", "data.scales", "errors", "masks.feature_maps", "registry"},
+    "wire": {"arrays", "data.scales", "errors", "masks.population", "solvers"},
     "secagg": {"arrays", "errors"},
-    "identity": {"errors", "secagg", "whole"},  # of secagg the keys alone: see below
-    "engines": {"arrays", "errors", "lists", "masks", "registry", "solvers"},
-    "sums": {"arrays", "engines", "errors", "lists", "registry", "scale", "secagg", "solvers"}
-    | {"population", "wire"},
-    "party": {"arrays", "engines", "errors", "lists", "masks", "scale", "secagg", "solvers"}
-    | {"interactions", "population", "sums", "wire"},
+    "identity": {"errors", "secagg", "storage"},  # of secagg the keys alone: see below
+    "engines": {"arrays", "data.rated_items", "errors", "masks", "registry", "solvers"},
+    "aggregation": {"arrays", "data.rated_items", "data.scales", "engines", "errors"}
+    | {"masks.population", "registry", "secagg", "solvers", "wire"},
+    "party": {"aggregation", "arrays", "data.rated_items", "data.scales", "engines", "errors"}
+    | {"masks", "masks.feature_maps", "masks.population", "secagg", "solvers", "wire"},
     "transports": {"errors", "registry", "wire"},
-    "server": {"arrays", "errors", "rng", "solvers", "sums", "transports", "wire"},
-    "federation": {"arrays", "checkpoint", "components", "config", "errors", "identity", "whole"}
-    | {"interactions", "reports", "scale", "secagg", "server"}
-    | {"solvers", "sums", "transports", "wire"},
-    "attacks": {"arrays", "engines", "errors", "lists", "masks", "population", "registry", "rng"}
-    | {"scale", "solvers"},
-    "evaluation": {"arrays", "data"},
-    "simulation": BASE
-    | {"attacks", "data", "engines", "masks", "party", "secagg", "server", "solvers", "sums"}
+    "server": {"aggregation", "arrays", "errors", "rng", "solvers", "transports", "wire"},
+    "federation": {"aggregation", "arrays", "data.scales", "errors", "identity", "reports"}
+    | {"masks.feature_maps", "secagg", "server", "settings", "solvers", "storage"}
     | {"transports", "wire"},
-    "site": BASE
-    | {"data", "engines", "federation", "identity", "masks", "party", "simulation", "solvers"}
-    | {"secagg", "sums", "transports", "wire"},
+    "attacks": {"arrays", "data.rated_items", "data.scales", "engines", "errors", "masks"}
+    | {"masks.population", "registry", "rng", "solvers"},
+    "simulation": BASE
+    | {"aggregation", "attacks", "data", "engines", "masks", "party", "secagg", "server"}
+    | {"solvers", "transports", "wire"},
+    "federation.site": BASE
+    | {"aggregation", "data", "engines", "federation", "identity", "masks", "party"}
+    | {"secagg", "simulation", "solvers", "transports", "wire"},
     "model": BASE
-    | {"data", "engines", "evaluation", "masks", "party", "simulation", "solvers", "sums", "wire"},
+    | {"aggregation", "data", "engines", "masks", "party", "simulation", "solvers", "wire"},
     "audit": BASE
-    | {"attacks", "data", "masks", "party", "secagg", "server", "simulation"}
-    | {"solvers", "sums", "transports", "wire"},
-    "reports": {"errors", "results"},
+    | {"aggregation", "attacks", "data", "masks", "party", "secagg", "server", "simulation"}
+    | {"solvers", "transports", "wire"},
     "interop": BASE | {"masks", "model"},
     "cli": BASE
-    | {"audit", "data", "engines", "federation", "identity", "interop", "masks", "model"}
-    | {"reports", "site"},
+    | {"audit", "data", "engines", "federation", "federation.site", "identity", "interop"}
+    | {"masks", "model"},
     "__init__": set(),  # imports lazily, by name
     "__main__": {"cli"},
 }
 # What knows ratings, features or masks.
-KNOWING = {"data", "masks", "party", "simulation", "site", "model", "audit"}
-# Files of the server's side: of each way to sum, the half that runs there.
+KNOWING = {"data", "masks", "party", "simulation", "federation.site", "model", "audit"}
+# Files of the server's side: of each aggregation scheme, the half that runs there.
 SERVER_SIDE = {"federation", "server", "secagg", "transports", "wire", "solvers"}
 
 
 def room_of(path):
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    """The room that a file is in."""
+    return room_named(".".join(path.relative_to(SOURCE).with_suffix("").parts))
+
+
+def room_named(name):
+    """The room of a module, named without `fedmmf.`."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if ".".join(parts[:2]) in ALLOWED else parts[0]
+
+
+def own_rooms(names):
+    """Rooms of this package among some modules."""
+    return {
+        room_named(name.removeprefix("fedmmf.")) for name in names if name.startswith("fedmmf.")
+    }
 
 
 def imports(path, *, with_types=False):
@@ -123,9 +130,7 @@ def test_a_room_imports_only_what_its_row_allows(path):
     assert room in ALLOWED, f"{room} has no row in the table: decide what it may import"
     if room == "__init__":
         return
-    own = {
-        name.split(".")[1] for name in imports(path, with_types=True) if name.startswith("fedmmf.")
-    }
+    own = own_rooms(imports(path, with_types=True))
     excess = own - ALLOWED[room] - {room, "__version__"}
     assert not excess, f"{path.name} imports {excess}; {room} may import {ALLOWED[room]}"
 
@@ -142,8 +147,7 @@ def test_the_table_is_a_graph_without_cycles():
 def test_the_table_allows_nothing_that_is_not_used():
     used = {room: set() for room in ALLOWED}
     for path in FILES:
-        names = (name for name in imports(path, with_types=True) if name.startswith("fedmmf."))
-        used[room_of(path)].update(name.split(".")[1] for name in names)
+        used[room_of(path)] |= own_rooms(imports(path, with_types=True))
     unused = {room: ALLOWED[room] - used[room] - BASE for room in ALLOWED if room != "__init__"}
     assert not {room: names for room, names in unused.items() if names}
 
@@ -160,11 +164,13 @@ def test_the_server_side_knows_no_ratings_features_or_masks():
     for room in SERVER_SIDE:
         assert not ALLOWED[room] & KNOWING, room
     names = ("plain", "adaptive", "secure", "dp")
-    ways = [f"fedmmf.sums.{name}.server" for name in names] + ["fedmmf.sums.homomorphic.keeper"]
+    ways = [f"fedmmf.aggregation.{name}.server" for name in names] + [
+        "fedmmf.aggregation.homomorphic.keeper"
+    ]
     modules = ("fedmmf.server", "fedmmf.federation.server", "fedmmf.transports.bundles", *ways)
     loaded = loaded_by(f"import {', '.join(modules)}")
-    rooms = {name.split(".")[1] for name in loaded if name.startswith("fedmmf.")}
-    assert not rooms & KNOWING
+    lazy = {"fedmmf.data", "fedmmf.masks"}  # packages whose names are imported at first use
+    assert not own_rooms(loaded - lazy) & KNOWING
 
 
 def test_identities_need_the_standard_library_and_cryptography_alone():
@@ -173,7 +179,7 @@ def test_identities_need_the_standard_library_and_cryptography_alone():
     own = {name for name in loaded if name.split(".")[0] == "fedmmf"}
     assert {name for name in own if "identity" not in name} == {
         "fedmmf", "fedmmf.errors", "fedmmf.secagg", "fedmmf.secagg.errors", "fedmmf.secagg.keys",
-        "fedmmf.whole",
+        "fedmmf.storage", "fedmmf.storage.atomic",
     }  # fmt: skip
     assert "numpy" not in loaded
 
@@ -191,12 +197,13 @@ def test_secagg_has_no_simulations_generator_and_no_clock(path):
 DEVICE = [
     "fedmmf",
     "fedmmf.arrays",
+    "fedmmf.data",
     "fedmmf.engines",
     "fedmmf.engines.contract",
     "fedmmf.engines.reference",
     "fedmmf.errors",
-    "fedmmf.interactions",
-    "fedmmf.lists",
+    "fedmmf.masks.feature_maps",
+    "fedmmf.data.rated_items",
     "fedmmf.masks",
     "fedmmf.masks.families",
     "fedmmf.masks.fitting",
@@ -210,9 +217,9 @@ DEVICE = [
     "fedmmf.party.policy",
     "fedmmf.party.run",
     "fedmmf.party.users",
-    "fedmmf.population",
+    "fedmmf.masks.population",
     "fedmmf.registry",
-    "fedmmf.scale",
+    "fedmmf.data.scales",
     "fedmmf.secagg",
     "fedmmf.secagg.client",
     "fedmmf.secagg.codec",
@@ -229,15 +236,15 @@ DEVICE = [
     "fedmmf.secagg.shamir",
     "fedmmf.solvers",
     "fedmmf.solvers.contract",
-    "fedmmf.sums",
-    "fedmmf.sums.contract",
-    "fedmmf.sums.party_side",
-    "fedmmf.sums.secure",
-    "fedmmf.sums.secure.agreed",
-    "fedmmf.sums.secure.messages",
-    "fedmmf.sums.secure.party",
-    "fedmmf.sums.secure.words",
-    "fedmmf.sums.vector",
+    "fedmmf.aggregation",
+    "fedmmf.aggregation.contract",
+    "fedmmf.aggregation.party_side",
+    "fedmmf.aggregation.secure",
+    "fedmmf.aggregation.secure.agreed",
+    "fedmmf.aggregation.secure.messages",
+    "fedmmf.aggregation.secure.party",
+    "fedmmf.aggregation.secure.disclosure",
+    "fedmmf.aggregation.vector",
     "fedmmf.wire",
     "fedmmf.wire.catalogue",
     "fedmmf.wire.frames",
@@ -246,15 +253,15 @@ DEVICE = [
 ]
 TAKE_PART = """
 import numpy as np
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.masks.fitting import MaskPlan
 from fedmmf.party import Expectation, Party, PartyData, Policy
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
 from fedmmf.solvers import SOLVERS
 from fedmmf.wire import Adopt, Adopted, Catalogue, Invitation, Joined, Layout, name_of, parcel
 scale, features = RatingScale(1, 5, 1), np.zeros((4, 2))
 catalogue = Catalogue.of(range(4), scale, features)
-lists = UserLists.of_one(np.array([0, 2, 3], np.int32))
+lists = RatedItems.of_one(np.array([0, 2, 3], np.int32))
 data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
 solver, variant = {solver!r}, {variant!r}
 known = dict(rank=2, rounds=9, sums="secure", columns=1, minimum=3, min_raters=3)
@@ -272,7 +279,7 @@ OF_SOLVERS = {
     "sgd": {"fedmmf.solvers.sgd"},
     "vb": {
         f"fedmmf.solvers.vb{part}"
-        for part in ("", ".form", ".ordinal", ".party", ".reading", ".server", ".start")
+        for part in ("", ".shapes", ".ordinal", ".party", ".reading", ".server", ".start")
     },
 }
 RANKING = "implicit=both profile=0 design=1 levels=0 joint=0"

@@ -133,7 +133,7 @@ def asked_for(browser):
     return [params["request"]["url"] for params in sent]
 
 
-LOOKS = [(390, "light"), (390, "dark"), (1280, "dark"), (1280, "light")]
+MEMBERSHIP_ROUNDS = [(390, "light"), (390, "dark"), (1280, "dark"), (1280, "light")]
 COLOURS = {"light": "default", "dark": "slate"}
 SETTLED = """
 const [width, colours] = arguments, page = document.documentElement;
@@ -162,7 +162,9 @@ def test_every_page_is_quiet_narrow_enough_and_asks_nobody_else(browser, address
         browser.get_log(log)  # forget earlier pages
     for number, page in enumerate(PAGES):
         browser.get(f"{address}/{page}.html")
-        for width, scheme in LOOKS[:: 1 - number % 2 * 2]:  # to and fro: changing takes a moment
+        for width, scheme in MEMBERSHIP_ROUNDS[
+            :: 1 - number % 2 * 2
+        ]:  # to and fro: changing takes a moment
             settle(browser, page, width, scheme)
         assert browser.get_log("browser") == [], page
     asked = [url for url in asked_for(browser) if url.startswith(("http", "ws"))]
@@ -175,7 +177,7 @@ def test_axe_finds_nothing(browser, address):
     if not AXE.is_file():
         pytest.skip("needs axe-core: make axe, or AXE_CORE=.../axe.min.js")
     found = {}
-    for page, look in zip(PAGES, cycle(LOOKS)):  # endless, so of no one length
+    for page, look in zip(PAGES, cycle(MEMBERSHIP_ROUNDS)):  # endless, so of no one length
         browser.get(f"{address}/{page}.html")
         settle(browser, page, *look)
         browser.execute_script(AXE.read_text())

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from fedmmf.config import Settings
     from fedmmf.data import ItemFeatures, Ratings, UserProfiles, load, load_split
+    from fedmmf.data.scales import RatingScale
     from fedmmf.errors import FedMMFError
     from fedmmf.model import FedMMF
-    from fedmmf.scale import RatingScale
+    from fedmmf.settings import Settings
 
 # Imported when first used: a party on a phone imports this package too, and needs numpy alone.
 _HOMES = {
     "FedMMF": "fedmmf.model",
     "FedMMFError": "fedmmf.errors",
     "ItemFeatures": "fedmmf.data",
-    "RatingScale": "fedmmf.scale",
+    "RatingScale": "fedmmf.data.scales",
     "Ratings": "fedmmf.data",
-    "Settings": "fedmmf.config",
+    "Settings": "fedmmf.settings",
     "UserProfiles": "fedmmf.data",
     "load": "fedmmf.data",
     "load_split": "fedmmf.data",

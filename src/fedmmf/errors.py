@@ -57,7 +57,7 @@ class WireError(FedMMFError):
     blamed: int | None = None
 
 
-class PublicationError(WireError):
+class BroadcastError(WireError):
     """What a server published breaks a rule of its solver, though all of it may be finite."""
 
 

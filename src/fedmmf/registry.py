@@ -1,11 +1,11 @@
-"""Members of each kind (masks, solvers, ways to sum, ...) by name, loaded when first used.
+"""Members of each kind (masks, solvers, aggregation schemes, ...) by name, loaded when first used.
 
 What this package has is listed by import path, so that naming a member loads nothing and a party
 loads only what it uses. Another package adds a member by an entry point of the kind's group
-(`fedmmf.masks`, `fedmmf.solvers`, `fedmmf.sums`, ...), or by calling `register`.
+(`fedmmf.masks`, `fedmmf.solvers`, `fedmmf.aggregation`, ...), or by calling `register`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -95,3 +95,19 @@ def lazy(home: str) -> Callable[..., Any]:
         return imported(home)(*arguments, **named)
 
     return call
+
+
+def lazy_names(homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Make a package's `__getattr__` that imports its names when they are first used (PEP 562).
+
+    Args:
+        homes: the names that each module of the package has.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"there is no name {name!r} here; there are {sorted(home_of)}")
+        return getattr(import_module(home_of[name]), name)
+
+    return find

@@ -9,9 +9,9 @@ from fedmmf.attacks.membership import item_matrix
 from fedmmf.audit import expose, recording
 from fedmmf.audit.cohorts import FirstRound
 from fedmmf.audit.vb_rounds import VbCohort
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.data.synthetic import synthetic
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties, server_plan
 

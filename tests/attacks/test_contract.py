@@ -19,20 +19,20 @@ from fedmmf.attacks.vb_lists import ListsView
 from fedmmf.attacks.vb_sums import VbRound, VbSummedView
 from fedmmf.attacks.view import Exposed, levels_of, uniform_prior
 from fedmmf.audit import audit, readings
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.lists import UserLists
 from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
+from fedmmf.masks.population import Population
 from fedmmf.party.policy import Private
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf.solvers.contract import Ground
+from fedmmf.solvers.contract import SolverContext
 from fedmmf.solvers.sgd import SgdPlan
 from fedmmf.solvers.vb import VB
-from fedmmf.solvers.vb.form import write_variant
+from fedmmf.solvers.vb.shapes import write_variant
 
 from .conftest import exposed, noise
 
@@ -91,7 +91,7 @@ def few(target, lengths, same=None):
     draw = rng.stream(0, "few")
     items = [np.sort(draw.permutation(N_ITEMS)[:length]) for length in lengths]
     indptr = np.concatenate(([0], np.cumsum(np.array(lengths, np.int64))))
-    lists = UserLists(indptr, np.concatenate([np.zeros(0, np.int64), *items]))
+    lists = RatedItems(indptr, np.concatenate([np.zeros(0, np.int64), *items]))
     values = draw.integers(1, 6, len(lists.items)) + 0.0
     values = values if same is None else np.full(len(values), same)
     users, features = np.arange(len(lengths)), draw.standard_normal((N_ITEMS, 2))
@@ -132,13 +132,13 @@ def few_masks(users, plan, features):
 
 def few_rounds():
     """A round of vb before anybody has learned anything, and one of membership."""
-    draw, form = rng.stream(0, "few rounds"), VB.form(3, write_variant("both"))
+    draw, update_shape = rng.stream(0, "few rounds"), VB.update_shape(3, write_variant("both"))
     nothing = np.zeros((N_ITEMS, 0))
-    ground = Ground(N_ITEMS, SCALE.span, SCALE.min, 0.0, 3.0, nothing, nothing, draw)
-    public = VB.server(Settings(solver="vb"), form, ground).public()
-    reading = VB.reading(form, public, nothing)
+    context = SolverContext(N_ITEMS, SCALE.span, SCALE.min, 0.0, 3.0, nothing, nothing, draw)
+    public = VB.server(Settings(solver="vb"), update_shape, context).public()
+    reading = VB.reading(update_shape, public, nothing)
     rows = draw.standard_normal((2, N_ITEMS, 3))
-    readings = (reading, replace(reading, is_look=True))
+    readings = (reading, replace(reading, is_membership_round=True))
     return tuple(VbRound(*one, np.ones(3)) for one in zip(readings, rows, strict=True))
 
 

@@ -12,7 +12,7 @@ from fedmmf.attacks.gradients import (
     to_exposed,
 )
 from fedmmf.attacks.inversion import INVERSION
-from fedmmf.attacks.view import MOST_SPANS
+from fedmmf.attacks.view import MAX_SPANS
 from fedmmf.audit.exposure import restrict
 
 from .conftest import record_plain
@@ -59,7 +59,7 @@ def test_numbers_that_are_no_updates_lead_to_bounded_ratings(plain_small):
     zeros = np.zeros_like(uploads.updates[0])
     for updates in ((zeros, zeros), (1e30 * uploads.updates[0], uploads.updates[1])):
         view = to_exposed(replace(uploads, updates=updates), known)
-        assert (np.abs(view.masked) <= MOST_SPANS * view.scale.span).all()
+        assert (np.abs(view.masked) <= MAX_SPANS * view.scale.span).all()
 
 
 def test_users_with_too_few_ratings_are_left_out(small):

@@ -13,12 +13,12 @@ from fedmmf.attacks.inversion import INVERSION, Problem, unmask
 from fedmmf.attacks.levels import place
 from fedmmf.attacks.ranking import random_hit_ratio, ranking
 from fedmmf.attacks.recovery import proportions, recovery, stretch
-from fedmmf.attacks.view import MOST_SPANS, View, levels_of, nearest_level
-from fedmmf.lists import UserLists
+from fedmmf.attacks.view import MAX_SPANS, View, levels_of, nearest_level
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.masks import fit_masks
 from fedmmf.masks.fitting import MaskInput, OneByOne
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
 from fedmmf.simulation.prepared import mask_stream
 
 from .conftest import exposed
@@ -30,7 +30,7 @@ def one_user(n, prior=None):
     uniform = np.full((n, 5), 0.2)
     return View(
         users=np.zeros(1, int),
-        lists=UserLists.of_one(np.arange(n)),
+        lists=RatedItems.of_one(np.arange(n)),
         scale=SCALE,
         prior=uniform if prior is None else prior,
     )
@@ -154,8 +154,8 @@ def test_differences_within_a_group_are_whole_steps_and_right(ml_100k, mask, cro
 def test_groups_bear_what_no_mask_would_give_and_users_without_rows(small, cross_fit):
     """Numbers that were read out of noise reach far beyond the scale."""
     view = exposed(small, "lr", cross_fit=cross_fit).only(np.arange(small.n_users) < 3)
-    lists = UserLists(np.insert(view.lists.indptr, 1, 0), view.lists.items)  # user 0 has no rows
-    far = np.full(len(view.masked), MOST_SPANS * view.scale.span)
+    lists = RatedItems(np.insert(view.lists.indptr, 1, 0), view.lists.items)  # user 0 has no rows
+    far = np.full(len(view.masked), MAX_SPANS * view.scale.span)
     far[::2] *= -1
     strange = replace(view, users=np.arange(4), lists=lists, masked=far, extremes=None)
     guesses = GROUPING.guess(strange)

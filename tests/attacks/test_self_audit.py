@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from fedmmf.attacks.self_audit import AttackAudit
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines import ENGINES
-from fedmmf.lists import UserLists
 from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.party.policy import Private
-from fedmmf.scale import RatingScale
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare
 
 from .conftest import exposed
@@ -49,7 +49,7 @@ def one_of(private, user):
         unit_fitted=masks.unit_fitted[rows],
         unit_held_out=masks.unit_held_out[rows],
     )
-    lists = UserLists.of_one(private.lists.items[rows])
+    lists = RatedItems.of_one(private.lists.items[rows])
     return Private(lists, private.ratings[rows], own, private.features)
 
 
@@ -109,7 +109,7 @@ def test_half_stars_are_attacked_as_well():
 
 def test_a_user_without_ratings_is_below_no_limit():
     plan, scale, features = MaskPlan("lr"), RatingScale(1.0, 5.0, 1.0), np.eye(4)
-    lists, ratings = UserLists(np.array([0, 0, 1]), np.array([2])), np.array([4.0])
+    lists, ratings = RatedItems(np.array([0, 0, 1]), np.array([2])), np.array([4.0])
     given = MaskInput(lists, ratings, scale, features)
     masks = fit_masks(plan, given, ENGINES["numpy"].mask_runner())
     private, audit = Private(lists, ratings, masks, features), AttackAudit(1.0, "numpy")
@@ -123,13 +123,13 @@ import sys
 import numpy as np
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.engines import ENGINES
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.party.policy import Private
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
 
-lists, ratings, features = UserLists.of_one(np.arange(9)), np.arange(9) % 5 + 1.0, np.eye(9)
+lists, ratings, features = RatedItems.of_one(np.arange(9)), np.arange(9) % 5 + 1.0, np.eye(9)
 given = MaskInput(lists, ratings, RatingScale(1.0, 5.0, 1.0), features)
 masks = fit_masks(MaskPlan("lr"), given, ENGINES["numpy"].mask_runner())
 AttackAudit(0.5, "numpy").passes(Private(lists, ratings, masks, features))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.attacks import rating_attacks
 from fedmmf.attacks.calibrated import CALIBRATED, trusting
 from fedmmf.attacks.gradients import GRADIENTS, to_exposed
@@ -14,7 +15,6 @@ from fedmmf.attacks.unmixing import UNMIXING
 from fedmmf.audit import readings
 from fedmmf.audit.cohorts import weighed
 from fedmmf.audit.exposure import prior_parts, restrict
-from fedmmf.sums.rare import raters_needed
 
 from .conftest import first_rounds, record_plain
 

@@ -8,7 +8,7 @@ import pytest
 from fedmmf.attacks.vb_lists import VB_LISTS
 from fedmmf.attacks.vb_sums import VB_RANKING, VB_UNMIXING, Mapped, Unknown, from_factors
 from fedmmf.audit.vb_rounds import VbCohort
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 
 
@@ -30,14 +30,14 @@ def test_sums_are_what_the_attackers_equations_make_of_true_ratings(small, fit):
         p, _, scores = one.factors(truth)
         users, items = view.places.users, view.places.items
         rows = np.zeros_like(seen.rows)
-        if seen.reading.is_look:
+        if seen.reading.is_membership_round:
             np.add.at(rows, items, p[users])
             np.testing.assert_allclose(rows, seen.rows, atol=2e-3)
         else:
             np.add.at(rows, items, (truth.mean - scores)[:, np.newaxis] * p[users])
             np.testing.assert_allclose(rows, one.residual_rows, atol=2e-3)
         np.testing.assert_allclose(p.sum(axis=0), seen.user_sum, atol=2e-3)
-    assert sum(seen.reading.is_look for seen in view.rounds) == 1
+    assert sum(seen.reading.is_membership_round for seen in view.rounds) == 1
 
 
 @pytest.mark.parametrize("attack", [VB_UNMIXING, VB_RANKING], ids=lambda attack: attack.name)
@@ -56,7 +56,7 @@ def test_it_has_power_where_people_are_few(small, attack, size):
 def test_one_round_alone_says_something(small, part):
     made, _ = cohort_of(small, 20)
     view = made.summed(6)
-    assert [seen.reading.is_look for seen in view.rounds] == [*5 * [False], True]
+    assert [seen.reading.is_membership_round for seen in view.rounds] == [*5 * [False], True]
     alone = replace(view, rounds=(view.rounds[part],), beliefs={})
     assert VB_UNMIXING.run(alone, made.truth).advantage_interval[0] > 0
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from fedmmf import rng
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS
+from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.audit import expose
 from fedmmf.audit.cohorts import FirstRound, members_lists, with_drawn_ratings
 from fedmmf.audit.dropouts import DropOuts, PresentCrowd, sums_of_rounds
 from fedmmf.audit.recording import record_strict
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties, server_plan
-from fedmmf.solvers.contract import Own
+from fedmmf.solvers.contract import UserData
 from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
-from fedmmf.sums.contract import HELD_OUT_TOTALS
-from fedmmf.sums.rare import raters_needed
 
 
 def test_a_cohorts_sum_is_what_secure_sums_give(small):
@@ -91,13 +91,13 @@ def test_totals_of_those_present_are_what_parties_send(small):
     masked = run.masks.masked_ratings[rows]
     crowd = PresentCrowd(lists, masked, 4)
     present, sent = np.array([True, True, False, True, True]), np.zeros(1 + 2 * 4)
-    halves = [SGD.party(SGD.form(4, "")) for _ in present]
+    halves = [SGD.party(SGD.update_shape(4, "")) for _ in present]
     for t in (1, 2):
         crowd.updates(public.item_factors, SgdPlan.of(public), t, present)
         sent[:] = 0
         for user in np.flatnonzero(present):
             mine = lists.of(user)
-            own = Own(lists.items[mine], masked[mine], np.zeros(0), np.zeros(0))
+            own = UserData(lists.items[mine], masked[mine], np.zeros(0), np.zeros(0))
             sent += halves[user].update(own, public, t)[1]
     held_out, told = np.split(crowd.totals(present), [HELD_OUT_TOTALS])
     assert told[0] == 4

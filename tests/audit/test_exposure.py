@@ -6,8 +6,8 @@ import numpy as np
 
 from fedmmf.audit import expose
 from fedmmf.audit.exposure import PRIOR_PARTS, public_prior, restrict
-from fedmmf.config import Settings
 from fedmmf.data.profiles import UserProfiles
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedmmf.attacks.levels import OFF_SCALE_COST, People, _variants, place
 from fedmmf.audit.run import coarser
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import pytest
 
 from fedmmf.audit import expose, readings
 from fedmmf.audit.recording import record_plain, record_strict
-from fedmmf.config import Settings
 from fedmmf.errors import WireError
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties, server_plan
 from fedmmf.solvers.sgd import Factors, party_update, start_user_factors

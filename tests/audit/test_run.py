@@ -12,12 +12,12 @@ from fedmmf.audit.exposure import restrict
 from fedmmf.audit.messages import AttackedCohort
 from fedmmf.audit.run import investigate
 from fedmmf.audit.verdicts import CLEAR, SUMMED, joint_interval
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import DataError
 from fedmmf.model import FedMMF
 from fedmmf.party.policy import Private
-from fedmmf.results import AuditResult
+from fedmmf.reports.results import AuditResult
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 
 ADAPTIVE = Settings(mask="lr", sharing="adaptive", factors=6)

@@ -9,8 +9,8 @@ from scipy.stats import norm
 from fedmmf.attacks import AttackResult
 from fedmmf.audit.messages import STRICT
 from fedmmf.audit.verdicts import CLEAR, SUMMED, AuditFindings, joint_interval, on_ratings
-from fedmmf.config import Settings
-from fedmmf.results import TradeoffPoint
+from fedmmf.reports.results import TradeoffPoint
+from fedmmf.settings import Settings
 
 USERS = np.arange(4)
 J = np.array([0.01, 0.02, 0.03, 0.2])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedmmf import FedMMF, load
 from fedmmf.cli.app import app
 from fedmmf.cli.train import _warn_of_means
-from fedmmf.results import TrainResult
+from fedmmf.reports.results import TrainResult
 
 OLD = Path(__file__).parents[1] / "reports" / "version-0.1"
 COMMANDS = [
@@ -245,7 +245,7 @@ def test_train_on_levels(quick, tmp_path):
     assert found["settings"]["likelihood"] == "ordinal"
     assert 0.5 < found["rmse"] < 1.5
     model = FedMMF.load(saved)
-    assert model.learned.form.n_levels == 5
+    assert model.learned.update_shape.n_levels == 5
     numbers = json.loads(fedmmf("train", *quick, *options[:2], *options[4:], "--json").stdout)
     assert numbers["rmse"] != found["rmse"]
     refused = fedmmf("train", *quick, "--likelihood", "ordinal")
@@ -259,13 +259,13 @@ def test_profiles_from_a_file_feed_the_solver(quick, small, tmp_path):
     pl.DataFrame({"user_id": small.user_ids, "age": ages}).write_csv(people)
     options = [*quick, "--solver", "vb", "--profiles", people, "--save", saved, "--json"]
     with_them = json.loads(fedmmf("train", *options).stdout)
-    assert FedMMF.load(saved).learned.form.n_profile == 1
+    assert FedMMF.load(saved).learned.update_shape.n_profile == 1
     newcomer = tmp_path / "newcomer.csv"
     small.to_frame()["item_id", "rating"][:6].write_csv(newcomer)
     joined = fedmmf("recommend", "--model", saved, "--ratings", newcomer, "--n", "3", "--json")
     assert len(json.loads(joined.stdout)["recommendations"]) == 3  # nobody asked the newcomer's age
     without = json.loads(fedmmf("train", *options, "--no-profile-prior").stdout)
-    assert FedMMF.load(saved).learned.form.n_profile == 0
+    assert FedMMF.load(saved).learned.update_shape.n_profile == 0
     assert without["rmse"] != with_them["rmse"]
 
 
@@ -571,9 +571,9 @@ def test_version():
 def test_a_saved_model_is_tested_on_other_ratings(small, tmp_path):
     train, test = small.split(0.2, seed=1)
     train.to_frame().write_csv(tmp_path / "train.csv")
-    strangers = test.to_frame().with_columns(user_id=pl.lit(10**6, pl.Int64))
+    default_users = test.to_frame().with_columns(user_id=pl.lit(10**6, pl.Int64))
     both = pl.concat(
-        [test.to_frame(), strangers.unique("item_id").head(7), train.to_frame().head(3)]
+        [test.to_frame(), default_users.unique("item_id").head(7), train.to_frame().head(3)]
     )
     both.write_csv(tmp_path / "later.csv")
     quick = ["--mask", "mean", "--rounds", "3", "--factors", "2", "--test", "0"]

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedmmf.checkpoint import save
 from fedmmf.cli.app import app
 from fedmmf.cli.federation import PrintableFormatter
 from fedmmf.cli.files import (
@@ -24,6 +23,7 @@ from fedmmf.cli.files import (
     written,
 )
 from fedmmf.errors import DataError
+from fedmmf.storage.checkpoints import save
 
 
 def names(folder):

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from fedmmf.cli.app import Commands, app
 from fedmmf.cli.options import Only, expanded, was_given
 from fedmmf.cli.train import train
-from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
+from fedmmf.settings import Settings
 
 READING = """
     --features=None --profiles=None --implicit=False --scale=None --duplicates=refuse --edges=None

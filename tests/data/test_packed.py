@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedmmf import load, unpacking
+from fedmmf import load
 from fedmmf.data.packed import _most_of_zstd, unpacked
 from fedmmf.errors import DataError, FedMMFError
+from fedmmf.storage import unpacking
 
 
 def zipped(content, **more):
@@ -45,7 +46,7 @@ DIGITS = "\n".join(map(str, np.random.default_rng(0).integers(0, 10**9, 30_000))
 @pytest.fixture
 def few(monkeypatch):
     """A bound that tests reach in no time."""
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(unpacking, "MAX_BYTES", 1 << 16)
 
 
 @pytest.mark.usefixtures("few")

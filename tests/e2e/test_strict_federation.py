@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.aggregation.rare_items import are_rare
 from fedmmf.masks import FittedMasks
 from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.secagg.ring import RING64
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare, train
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Own
-from fedmmf.sums.rare import are_rare
+from fedmmf.solvers.contract import UserData
 
 ROUNDS = 3
 
@@ -20,12 +20,12 @@ class EverybodySeen:
 
     def __init__(self, run, parties):
         self._solver, self._lists = SOLVERS[run.settings.solver], run.lists
-        self._form, self._items = run.plan.form, run.layout.items
-        self._profiles = run.profiles[:, : self._form.n_profile]
-        self._design = run.design[self._items, : self._form.n_columns]
+        self._update_shape, self._items = run.plan.update_shape, run.layout.items
+        self._profiles = run.profiles[:, : self._update_shape.n_profile]
+        self._design = run.design[self._items, : self._update_shape.n_columns]
         together = FittedMasks.together([party.masks for party in parties.values()])
         self._masked = together.masked_ratings
-        self._halves = [self._solver.party(self._form) for _ in parties]
+        self._halves = [self._solver.party(self._update_shape) for _ in parties]
         self._bounds, ring = self._solver.bounds(4.0), ring_named(self._solver.ring)
         self._scales = [
             FixedPoint(len(parties), self._bounds.row, ring).scale,
@@ -35,15 +35,15 @@ class EverybodySeen:
     def sums(self, public, t):
         """Rows and totals, each user's in fixed point before they are added."""
         none = np.zeros(0)
-        reading = self._solver.reading(self._form, public, self._design)
-        rows = np.zeros((len(self._items), self._form.width), np.int64)
-        totals = np.zeros(self._form.n_totals, np.int64)
+        reading = self._solver.reading(self._update_shape, public, self._design)
+        rows = np.zeros((len(self._items), self._update_shape.width), np.int64)
+        totals = np.zeros(self._update_shape.n_totals, np.int64)
         for user, half in enumerate(self._halves):
             mine = self._lists.of(user)
             items, masked = self._lists.items[mine], self._masked[mine]
             kept = np.isin(items, self._items)
             places = np.searchsorted(self._items, items[kept])
-            own = Own(places, masked[kept], self._profiles[user], none)
+            own = UserData(places, masked[kept], self._profiles[user], none)
             sent, more = half.update(own, reading, t)
             rows[places] += self._steps(sent, self._bounds.row, self._scales[0])
             totals += self._steps(more, self._bounds.total, self._scales[1])

@@ -8,14 +8,14 @@ import torch
 import triton
 import triton.language as tl
 
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.engines.torch import vb_fused, vb_kernels
 from fedmmf.engines.torch.small import SmallLinalg
 from fedmmf.engines.torch.vb import TorchVbCrowd
-from fedmmf.lists import UserLists
-from fedmmf.solvers.contract import Ground, ItemSums
-from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.contract import ItemSums, SolverContext
 from fedmmf.solvers.vb.server import VbServer
+from fedmmf.solvers.vb.shapes import VbShape, write_variant
 
 N_USERS, N_ITEMS = 9, 40
 CPU = torch.device("cpu")
@@ -42,25 +42,33 @@ LAST = {"plain": 7}  # the sixth round looks at who rated what
 
 def given_for(part):
     factors, variant, cohort = PARTS[part]
-    random, form = np.random.default_rng(0), VbForm.of(factors + 1, variant)
+    random, update_shape = np.random.default_rng(0), VbShape.of(factors + 1, variant)
     lists = [np.flatnonzero(random.random(N_ITEMS) < 0.5) for _ in range(N_USERS)]
     lists[2] = lists[2][:0]
     indptr = np.concatenate(([0], np.cumsum([len(items) for items in lists])))
     items = np.concatenate(lists).astype(np.int32)
     masked = random.standard_normal(len(items)).astype(np.float32)
     design = np.column_stack((np.ones(N_ITEMS), random.standard_normal((N_ITEMS, 2))))
-    profiles = random.standard_normal((N_USERS, 2))[:, : form.n_profile]
-    lines = 0.2 * random.standard_normal((N_USERS, 3))[:, : form.n_design]
-    about = (design[:, : form.n_columns], UserLists(indptr, items), masked, profiles, lines)
-    return CrowdInput("vb", form, *about, cohorts=(cohort,))
+    profiles = random.standard_normal((N_USERS, 2))[:, : update_shape.n_profile]
+    lines = 0.2 * random.standard_normal((N_USERS, 3))[:, : update_shape.n_design]
+    about = (
+        design[:, : update_shape.n_columns],
+        RatedItems(indptr, items),
+        masked,
+        profiles,
+        lines,
+    )
+    return CrowdInput("vb", update_shape, *about, cohorts=(cohort,))
 
 
 def compare(part):
     given = given_for(part)
-    (cohort,), design = given.cohorts, given.design[:, : given.form.n_design]
+    (cohort,), design = given.cohorts, given.design[:, : given.update_shape.n_design]
     stream, none = np.random.default_rng(1), np.zeros((N_ITEMS, 0))
-    ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 20.0, none, design, stream)
-    server = VbServer(given.form, ground, (0.3, 1.0) if given.form.n_design else ())
+    context = SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 20.0, none, design, stream)
+    server = VbServer(
+        given.update_shape, context, (0.3, 1.0) if given.update_shape.n_design else ()
+    )
     plain = TorchVbCrowd(given, CPU)
     fused = TorchVbCrowd(given, CPU, 1, vb_fused.Fused.of)
     for t in range(1, LAST.get(part, 2) + 1):
@@ -154,9 +162,11 @@ def compare_overflow():
         others = np.ones(N_USERS, bool) if cohort.members is None else cohort.members.copy()
         others[user] = False
         stream, none = np.random.default_rng(1), np.zeros((N_ITEMS, 0))
-        design = given.design[:, : given.form.n_design]
-        ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 20.0, none, design, stream)
-        server = VbServer(given.form, ground, (0.3, 1.0) if given.form.n_design else ())
+        design = given.design[:, : given.update_shape.n_design]
+        context = SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 20.0, none, design, stream)
+        server = VbServer(
+            given.update_shape, context, (0.3, 1.0) if given.update_shape.n_design else ()
+        )
         without = replace(given, cohorts=(replace(cohort, members=others),))
         crowds = [TorchVbCrowd(one, CPU, 1, vb_fused.Fused.of)
                   for one in (replace(given, masked_ratings=bad), without)]  # fmt: skip

@@ -6,23 +6,23 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.engines.kernels.sgd import SgdCrowd
 from fedmmf.engines.kernels.vb import VbCrowd
 from fedmmf.engines.reference import ReferenceCrowd
 from fedmmf.errors import UnknownNameError, WireError
-from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput, OneByOne
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
+from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Ground, ItemSums, Own, Public, design_of
+from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext, UserData, design_of
 from fedmmf.solvers.sgd import AllUsers, SgdPlan
-from fedmmf.solvers.vb.form import unpack
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
+from fedmmf.solvers.vb.shapes import unpack
 
 N_USERS, N_ITEMS = 40, 37
 N_RATED = N_ITEMS - 5  # the last items are rated by nobody
@@ -38,7 +38,7 @@ def make_lists():
         for user in range(N_USERS)
     ]
     indptr = np.concatenate(([0], np.cumsum([len(items) for items in lists])))
-    return UserLists(indptr, np.concatenate(lists).astype(np.int32))
+    return RatedItems(indptr, np.concatenate(lists).astype(np.int32))
 
 
 LISTS = make_lists()
@@ -134,15 +134,17 @@ def levels_of(n_levels):
 def given_for(variant, *cohorts, lists=LISTS, n_items=N_ITEMS):
     settings = settings_for(variant)
     solver, (_, d, m, levels) = SOLVERS[settings.solver], VARIANTS[variant]
-    form = solver.form(solver.rank(settings), solver.variant(settings, d, m, levels))
+    update_shape = solver.update_shape(
+        solver.rank(settings), solver.variant(settings, d, m, levels)
+    )
     return CrowdInput(
         solver=settings.solver,
-        form=form,
+        update_shape=update_shape,
         design=np.resize(DESIGN, (n_items, DESIGN.shape[1]))[:, :m],
         lists=lists,
         masked_ratings=MASKED,
         profiles=PROFILES[: lists.n_users, :d],
-        lines=LINES[: lists.n_users, : form.n_design],
+        lines=LINES[: lists.n_users, : update_shape.n_design],
         **levels_of(levels),
         cohorts=cohorts or (Cohort(),),
     )
@@ -153,15 +155,15 @@ def first_round(variant):
     return BEGINS_AFTER + 1 if VARIANTS[variant][3] else 1
 
 
-def publications(variant, rounds=3):
+def broadcasts(variant, rounds=3):
     """What a server publishes for these rounds, with the obvious sums in between.
 
     And then, where there are such rounds, the last one again as one that looks at who rated what.
     """
     settings, given = settings_for(variant), given_for(variant)
     stream, regressors = np.random.default_rng(5), np.zeros((N_ITEMS, 0))
-    ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 12.0, regressors, given.design, stream)
-    server = SOLVERS[settings.solver].server(settings, given.form, ground)
+    context = SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 12.0, regressors, given.design, stream)
+    server = SOLVERS[settings.solver].server(settings, given.update_shape, context)
     crowd = ENGINES["numpy"].crowd(given)
     found = []
     first = first_round(variant)
@@ -170,28 +172,28 @@ def publications(variant, rounds=3):
         found += [public] if t >= first else []
         update = crowd.update(public, t)
         server.advance(ItemSums(update.rows[0], LISTS.counts(N_ITEMS), update.totals[0]), t)
-    return [*found, looking(given.form, found[-1])] if looks(variant) else found
+    return [*found, looking(given.update_shape, found[-1])] if looks(variant) else found
 
 
 def looks(variant):
     """Whether some rounds look at who rated what."""
-    return getattr(given_for(variant).form, "looks", False)
+    return getattr(given_for(variant).update_shape, "looks", False)
 
 
-def looking(form, public):
+def looking(update_shape, public):
     parameters = public.parameters.copy()
-    parameters[form.blocks["parameters"].place("look")] = 1.0
-    return Public(public.rank, parameters, public.item_rows)
+    parameters[update_shape.blocks["parameters"].place("look")] = 1.0
+    return Broadcast(public.rank, parameters, public.item_rows)
 
 
-PUBLICATIONS = {variant: publications(variant) for variant in VARIANTS}
+PUBLICATIONS = {variant: broadcasts(variant) for variant in VARIANTS}
 
 
 def own_of(given, user):
     mine = LISTS.of(user)
-    ordered = (given.levels[mine], given.mask[mine]) if given.form.n_levels else ()
+    ordered = (given.levels[mine], given.mask[mine]) if given.update_shape.n_levels else ()
     known = (given.profiles[user], given.lines[user])
-    return Own(LISTS.items[mine], MASKED[mine], *known, *ordered)
+    return UserData(LISTS.items[mine], MASKED[mine], *known, *ordered)
 
 
 @cache
@@ -199,20 +201,23 @@ def obvious_sums(variant, cohort, public, t):
     """Each user's rows and totals in round t, as it would send them alone, then added."""
     given = given_for(variant)
     solver = SOLVERS[given.solver]
-    reading = solver.reading(given.form, public, given.design)
+    reading = solver.reading(given.update_shape, public, given.design)
     kind = np.int64 if cohort.is_fixed else np.float64
-    sums, all_totals = np.zeros((N_ITEMS, given.form.width), kind), np.zeros(given.form.n_totals)
+    sums, all_totals = (
+        np.zeros((N_ITEMS, given.update_shape.width), kind),
+        np.zeros(given.update_shape.n_totals),
+    )
     for user in range(N_USERS):
         if cohort.members is not None and not cohort.members[user]:
             continue
         own = own_of(given, user)
-        rows, totals = solver.party(given.form).update(own, reading, t)
+        rows, totals = solver.party(given.update_shape).update(own, reading, t)
         rows = cohort.clipped(rows)
         for item, row in zip(own.items, rows, strict=True):
             if cohort.left_out is None or not cohort.left_out[item]:
                 sums[item] += cohort.in_steps(row) if cohort.is_fixed else row
         if cohort.total_scale:
-            for part in given.form.matrices:
+            for part in given.update_shape.matrices:
                 largest = max(cohort.total_bound, np.abs(totals[part]).max())
                 totals[part] *= cohort.total_bound / largest
             bounded = np.clip(totals, -cohort.total_bound, cohort.total_bound)
@@ -289,8 +294,8 @@ class TestEngine:
         cohort = Cohort(bound=16.0, scale=SCALE, total_bound=0.05, total_scale=2.0**30)
         given = given_for(variant, cohort)
         update = engine.crowd(given).update(PUBLICATIONS[variant][0], first_round(variant))
-        (part,) = given.form.matrices
-        moment = unpack(update.totals[0][part] / cohort.total_scale, given.form.rank)
+        (part,) = given.update_shape.matrices
+        moment = unpack(update.totals[0][part] / cohort.total_scale, given.update_shape.rank)
         room = cohort.total_bound * (N_USERS - len(SILENT))
         assert 0.5 * room < np.diag(moment).max() <= room * (1 + 1e-6)
         assert np.linalg.eigvalsh(moment)[0] > 0
@@ -309,7 +314,7 @@ class TestEngine:
             sums = zip(given.cohorts, found.totals, expected.totals, strict=True)
             for cohort, totals, wanted in sums:
                 assert_totals(totals, wanted, cohort, engine)
-            assert mine.user_factors.shape == (N_USERS, given.form.n_own)
+            assert mine.user_factors.shape == (N_USERS, given.update_shape.n_own)
             np.testing.assert_allclose(mine.user_factors, oracle.user_factors, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("variant", VARIANTS)
@@ -338,10 +343,10 @@ class TestEngine:
             mine = LISTS.of(user)
             own = replace(
                 given,
-                lists=UserLists.of_one(LISTS.items[mine]),
+                lists=RatedItems.of_one(LISTS.items[mine]),
                 masked_ratings=MASKED[mine],
-                levels=given.levels[mine] if given.form.n_levels else given.levels,
-                mask=given.mask[mine] if given.form.n_levels else given.mask,
+                levels=given.levels[mine] if given.update_shape.n_levels else given.levels,
+                mask=given.mask[mine] if given.update_shape.n_levels else given.mask,
                 profiles=given.profiles[user : user + 1],
                 lines=given.lines[user : user + 1],
             )
@@ -357,7 +362,7 @@ class TestEngine:
     def test_a_larger_catalogue_changes_nothing_else(self, engine, variant):
         """The same lists, and more items than anybody knows of; unless unrated ones count."""
         more, public = 9, PUBLICATIONS[variant][2]
-        larger = Public(
+        larger = Broadcast(
             public.rank, public.parameters, np.vstack((public.item_rows, public.item_rows[:more]))
         )
         for cohort in (Cohort(), COHORTS["fixed"]):
@@ -384,16 +389,16 @@ class TestEngine:
     @pytest.mark.parametrize("variant", ONE_OF_EACH)
     @pytest.mark.parametrize("cohort", ["everybody", "fixed"])
     def test_nobody_may_have_rated_anything(self, engine, variant, cohort):
-        lists = UserLists(np.zeros(4, np.int64), np.zeros(0, np.int32))
+        lists = RatedItems(np.zeros(4, np.int64), np.zeros(0, np.int32))
         given = given_for(variant, COHORTS[cohort], lists=lists)
         nothing = np.zeros(0, np.float32)
         given = replace(given, masked_ratings=nothing, levels=np.zeros(0, np.int32), mask=nothing)
         crowd = engine.crowd(given)
         update = crowd.update(PUBLICATIONS[variant][0], first_round(variant))
-        assert update.rows[0].shape == (N_ITEMS, given.form.width)
+        assert update.rows[0].shape == (N_ITEMS, given.update_shape.width)
         assert not update.rows[0].any()
         assert not update.totals[0].any()
-        assert crowd.user_factors.shape == (3, given.form.n_own)
+        assert crowd.user_factors.shape == (3, given.update_shape.n_own)
         oracle = ENGINES["numpy"].crowd(given)
         for one in (crowd, oracle):
             one.settle(PUBLICATIONS[variant][2], np.arange(3))
@@ -477,7 +482,7 @@ class TestEngine:
         rows = np.full_like(public.item_rows, 1e38)
         crowd = engine.crowd(given_for(variant, COHORTS["fixed"]))
         before = crowd.user_factors.copy()
-        told = Public(public.rank, public.parameters, rows)
+        told = Broadcast(public.rank, public.parameters, rows)
         update = crowd.update(told, first_round(variant))
         assert not update.rows[0].any()
         assert not update.totals[0].any()
@@ -492,9 +497,9 @@ class TestEngine:
         given, public = given_for(variant, COHORTS[cohort]), PUBLICATIONS[variant][2]
         arrays = {"published": public.item_rows.copy(), "parameters": public.parameters.copy()}
         for where, name, value in WILD[part]:
-            arrays[where][..., given.form.blocks[where].place(name)] = value
-        told = Public(public.rank, arrays["parameters"], arrays["published"])
-        SOLVERS["vb"].check(given.form, told)
+            arrays[where][..., given.update_shape.blocks[where].place(name)] = value
+        told = Broadcast(public.rank, arrays["parameters"], arrays["published"])
+        SOLVERS["vb"].check(given.update_shape, told)
         crowd = engine.crowd(given)
         before = crowd.user_factors.copy()
         update = crowd.update(told, 1)
@@ -506,7 +511,7 @@ class TestEngine:
     @pytest.mark.parametrize("variant", [v for v in OF_VB if VARIANTS[v][1]])
     def test_who_has_no_profile_settles_as_a_mean_one(self, engine, variant):
         given, public = given_for(variant), PUBLICATIONS[variant][-1]
-        mean = given.form.blocks["parameters"].split(public.parameters)["profile_mean"]
+        mean = given.update_shape.blocks["parameters"].split(public.parameters)["profile_mean"]
         assert np.abs(mean).max() > 0.01
         users, found = np.arange(N_USERS), {}
         ways = {"none": np.zeros((N_USERS, 0)), "mean": np.tile(mean, (N_USERS, 1)),
@@ -524,7 +529,7 @@ class TestEngine:
     def test_who_has_no_profile_takes_part_as_a_mean_one(self, engine, variant):
         """And is not counted among those who have one."""
         given, public = given_for(variant), PUBLICATIONS[variant][2]
-        mean = given.form.blocks["parameters"].split(public.parameters)["profile_mean"]
+        mean = given.update_shape.blocks["parameters"].split(public.parameters)["profile_mean"]
         updates, factors = {}, {}
         for way, profiles in (("mean", np.tile(mean, (N_USERS, 1))),
                               ("zero", np.zeros((N_USERS, 2))),
@@ -538,7 +543,7 @@ class TestEngine:
         np.testing.assert_allclose(factors["zero"], factors["mean"], rtol=1e-6, atol=1e-7)
         rows = (updates["zero"].rows[0], updates["mean"].rows[0])
         np.testing.assert_allclose(*rows, rtol=1e-5, atol=1e-6)
-        split = given.form.blocks["totals"].split
+        split = given.update_shape.blocks["totals"].split
         zero, like_mean = (split(updates[way].totals[0]) for way in ("zero", "mean"))
         assert zero.pop("n_profiled").tolist() == [0]
         assert like_mean.pop("n_profiled").tolist() == [N_USERS - len(SILENT)]
@@ -607,7 +612,7 @@ class TestEngine:
         """Of those with ratings; also where the round looks at who rated what."""
         for cohort in (COHORTS["everybody"], COHORTS["members"]):
             given = given_for(variant, cohort)
-            crowd, parts = engine.crowd(given), given.form.blocks["totals"]
+            crowd, parts = engine.crowd(given), given.update_shape.blocks["totals"]
             for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
                 (totals,) = crowd.update(public, t).totals
                 summed = np.diff(LISTS.indptr) > 0
@@ -713,17 +718,17 @@ def test_integers_of_a_clipped_user_are_no_longer_than_the_clip(name, strength, 
     q = np.random.default_rng(5).normal(size=(n, 1)).astype(np.float32)
     masked = ((1 + strength * 1.0001) * q[:, 0]).astype(np.float32)  # e p is about lambda q
     scale = 4096.0
-    room = (clip - np.sqrt(n) / (2 * scale)) * (1 - 2.0**-20)  # as `sums.dp` has it
-    lists = UserLists(np.array([0, n]), np.arange(n, dtype=np.int32))
+    room = (clip - np.sqrt(n) / (2 * scale)) * (1 - 2.0**-20)  # as `aggregation.dp` has it
+    lists = RatedItems(np.array([0, n]), np.arange(n, dtype=np.int32))
     cohort = Cohort(bound=16.0, scale=scale, clip=room)
-    form, nothing = SOLVERS["sgd"].form(1, ""), np.zeros((1, 0))
+    update_shape, nothing = SOLVERS["sgd"].update_shape(1, ""), np.zeros((1, 0))
     given = CrowdInput(
-        "sgd", form, np.zeros((n, 0)), lists, masked, nothing, nothing, cohorts=[cohort]
+        "sgd", update_shape, np.zeros((n, 0)), lists, masked, nothing, nothing, cohorts=[cohort]
     )
     crowd = tried(name).crowd(given)
     known = AllUsers(np.ones(1), np.ones(1))
     numbers = SgdPlan(0, 1e-30, strength, 1.0, 0.0).to_parameters(known)
-    steps = crowd.update(Public(1, numbers, q), 1).rows[0]
+    steps = crowd.update(Broadcast(1, numbers, q), 1).rows[0]
     length = sum(int(step) ** 2 for step in steps.ravel())
     assert length <= (clip * scale) ** 2
     assert strength < 1 or length > 0.98 * (clip * scale) ** 2

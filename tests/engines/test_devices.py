@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
+from fedmmf.settings import Settings
 
 TRAIN = ("train", "--data", "synthetic", "--rounds", "2", "--json")
 # Not `sys.modules['torch'] = None`: libraries look there for what is loaded.

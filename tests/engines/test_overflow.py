@@ -7,22 +7,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.errors import WireError
-from fedmmf.lists import UserLists
+from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import MAX_NUMBER, Ground, ItemSums, Public
-from fedmmf.solvers.vb.form import pack
+from fedmmf.solvers.contract import MAX_NUMBER, Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
+from fedmmf.solvers.vb.shapes import pack
 
 N_USERS, N_ITEMS, N_LEVELS = 8, 9, 5
 CLIP = 0.5
 STEPS = {"bound": 15.9, "scale": 2.0**14, "total_bound": 4095.3, "total_scale": 64.0}
-ROOM = CLIP - np.sqrt(N_ITEMS * 6) / (2 * STEPS["scale"])  # as `sums.dp` leaves for rounding
+ROOM = CLIP - np.sqrt(N_ITEMS * 6) / (2 * STEPS["scale"])  # as `aggregation.dp` leaves for rounding
 
-# What ways to sum ask for: plain and homomorphic in floating point; secure; dp.
+# What aggregation schemes ask for: plain and homomorphic in floating point; secure; dp.
 COHORTS = {
     "floating": Cohort(),
     "fixed": Cohort(**STEPS),
@@ -52,7 +52,7 @@ class Case:
     """A variant: users before their first round, and what a server publishes to them."""
 
     given: CrowdInput
-    public: Public
+    public: Broadcast
     t: int
 
 
@@ -61,7 +61,7 @@ def made(variant):
     settings_ = Settings(factors=3, **chosen)
     solver = SOLVERS[settings_.solver]
     variant_ = solver.variant(settings_, n_profile, n_design, n_levels)
-    form = solver.form(solver.rank(settings_), variant_)
+    update_shape = solver.update_shape(solver.rank(settings_), variant_)
     random = np.random.default_rng(8)
     lists = [np.flatnonzero(random.random(N_ITEMS) < 0.5) for _ in range(N_USERS)]
     lists[2] = lists[2][:0]
@@ -72,12 +72,12 @@ def made(variant):
         ratings,
         CrowdInput(
             solver=settings_.solver,
-            form=form,
-            design=design[:, : form.n_columns],
-            lists=UserLists.of_one(lists[0]),
+            update_shape=update_shape,
+            design=design[:, : update_shape.n_columns],
+            lists=RatedItems.of_one(lists[0]),
             masked_ratings=ratings[0],
-            profiles=random.standard_normal((N_USERS, 2))[:, : form.n_profile],
-            lines=0.2 * random.standard_normal((N_USERS, 3))[:, : form.n_design],
+            profiles=random.standard_normal((N_USERS, 2))[:, : update_shape.n_profile],
+            lines=0.2 * random.standard_normal((N_USERS, 3))[:, : update_shape.n_design],
         ),
     )
     return Case(given_, trained(settings_, given_), BEGINS_AFTER + 1 if n_levels else 1)
@@ -87,10 +87,10 @@ def of_lists(lists, ratings, like):
     """The same with other ratings; levels are somewhere on the scale."""
     indptr = np.concatenate(([0], np.cumsum([len(items) for items in lists])))
     items = np.concatenate(lists).astype(np.int32)
-    n = len(items) if like.form.n_levels else 0
+    n = len(items) if like.update_shape.n_levels else 0
     return replace(
         like,
-        lists=UserLists(indptr, items),
+        lists=RatedItems(indptr, items),
         masked_ratings=np.concatenate(ratings).astype(np.float32),
         levels=(items[:n] % N_LEVELS).astype(np.int32),
         mask=np.full(n, 3.0, np.float32),
@@ -99,10 +99,10 @@ def of_lists(lists, ratings, like):
 
 def trained(settings_, given_):
     """What is published after two rounds."""
-    design = given_.design[:, : given_.form.n_design]
+    design = given_.design[:, : given_.update_shape.n_design]
     stream, none = np.random.default_rng(5), np.zeros((N_ITEMS, 0))
-    ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 12.0, none, design, stream)
-    server = SOLVERS[settings_.solver].server(settings_, given_.form, ground)
+    context = SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 12.0, none, design, stream)
+    server = SOLVERS[settings_.solver].server(settings_, given_.update_shape, context)
     crowd = ENGINES["numpy"].crowd(given_)
     for t in (1, 2):
         update = crowd.update(server.public(), t)
@@ -141,7 +141,7 @@ def broadcasts(draw, public):
         rows[item, columns] = draw(st.sampled_from(HUGE))
     for _ in range(draw(st.integers(0, 3))):
         numbers[draw(st.integers(0, len(numbers) - 1))] = draw(st.sampled_from(NUMBERS))
-    return Public(public.rank, numbers, rows)
+    return Broadcast(public.rank, numbers, rows)
 
 
 def aimed_at(public, item, value=3e38):
@@ -149,13 +149,13 @@ def aimed_at(public, item, value=3e38):
     rows = public.item_rows.copy()
     rows[:, : public.rank] = 0.0
     rows[item, : public.rank] = value
-    return Public(public.rank, public.parameters, rows)
+    return Broadcast(public.rank, public.parameters, rows)
 
 
 def is_accepted(given_, public):
     try:
         with np.errstate(all="ignore"):
-            SOLVERS[given_.solver].check(given_.form, public)
+            SOLVERS[given_.solver].check(given_.update_shape, public)
     except (WireError, np.linalg.LinAlgError):
         return False
     return True
@@ -255,7 +255,7 @@ def test_who_overflows_is_as_one_who_is_not_summed(variant, cohort, name, tried)
     before = crowd.user_factors.copy()
     found = crowd.update(public, case.t)
     overflowed = raters
-    if given_.form.n_design:  # where sums over the catalogue may overflow for others too
+    if given_.update_shape.n_design:  # where sums over the catalogue may overflow for others too
         is_stuck = (crowd.user_factors == before).all(axis=1) & (given_.lists.lengths > 0)
         overflowed = np.flatnonzero(is_stuck).tolist()
     assert found.n_overflowed == len(overflowed)
@@ -265,7 +265,7 @@ def test_who_overflows_is_as_one_who_is_not_summed(variant, cohort, name, tried)
     assert np.array_equal(found.rows[0], rows)
     assert np.array_equal(found.totals[0], totals)
     assert np.array_equal(crowd.user_factors, factors)
-    assert rows.any() or given_.form.n_design
+    assert rows.any() or given_.update_shape.n_design
 
 
 def singular_for(case, item):
@@ -274,14 +274,14 @@ def singular_for(case, item):
     Sums of q q^T in float32 have a determinant below 0, by what is rounded away; the precision
     makes up for just that.
     """
-    form, k = case.given.form, case.public.rank
-    parts = form.blocks["parameters"].split(case.public.parameters.copy())
+    update_shape, k = case.given.update_shape, case.public.rank
+    parts = update_shape.blocks["parameters"].split(case.public.parameters.copy())
     parts |= {"tau": np.ones(1), "curvature": pack(np.zeros((k, k)))}
     parts |= {"user_precision": np.full(k, 5.0558621622216074e-08), "base": pack(1e25 * np.eye(k))}
     rows = case.public.item_rows.copy()
     rows[:, :k] = 0.0
     rows[item, :2] = np.array([1.6369617, 1.2697867], np.float32)
-    return Public(k, form.blocks["parameters"].join(**parts), rows)
+    return Broadcast(k, update_shape.blocks["parameters"].join(**parts), rows)
 
 
 @pytest.mark.parametrize("name", ENGINES.names())
@@ -307,7 +307,7 @@ def test_who_overflows_while_settling_stays(variant, name, tried):
     engine, case, user = tried(name), CASES[variant], 1
     items = case.given.lists.items[case.given.lists.of(user)]
     bad = with_user(case.given, user, items, np.full(len(items), np.nan))
-    if case.given.form.n_levels:  # ratings are levels in the end
+    if case.given.update_shape.n_levels:  # ratings are levels in the end
         bad.mask[bad.lists.of(user)] = np.nan
     crowd, usual = engine.crowd(bad), engine.crowd(case.given)
     before = crowd.user_factors.copy()

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.engines.ray import cluster
@@ -24,22 +25,21 @@ from fedmmf.engines.ray.crowd import RayCrowd
 from fedmmf.engines.ray.masks import RayRunner
 from fedmmf.engines.ray.worker import Worker
 from fedmmf.errors import FedMMFError, SettingsError, WireError
-from fedmmf.lists import UserLists
 from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
+from fedmmf.settings import Settings
 from fedmmf.simulation import train
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Ground, ItemSums, Public
+from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.sgd import AllUsers, Sgd, SgdPlan
 from fedmmf.solvers.vb import VB
-from fedmmf.solvers.vb.form import write_variant
+from fedmmf.solvers.vb.shapes import write_variant
 
 N_USERS, N_ITEMS, RANK = 23, 11, 3
 GENERATOR = np.random.default_rng(8)
 LENGTHS = GENERATOR.integers(0, N_ITEMS, N_USERS)
-LISTS = UserLists(
+LISTS = RatedItems(
     np.concatenate(([0], np.cumsum(LENGTHS))),
     np.concatenate([GENERATOR.permutation(N_ITEMS)[:n] for n in LENGTHS]).astype(np.int32),
 )
@@ -48,7 +48,7 @@ MEMBERS = np.arange(N_USERS) % 3 > 0
 STEPS = {"bound": 16.0, "scale": 2.0**14, "total_bound": 2.0**12, "total_scale": 2.0**8}
 COHORTS = (Cohort(), Cohort(members=MEMBERS, **STEPS))
 KNOWN = AllUsers(np.array([0.9, 0.1, -0.2]), np.array([0.5, 2.0, 30.0]))
-PUBLIC = Public(
+PUBLIC = Broadcast(
     RANK,
     SgdPlan(2, 0.02, 0.1, 1.0, 0.0, 5.0).to_parameters(KNOWN),
     GENERATOR.standard_normal((N_ITEMS, RANK)).astype(np.float32),
@@ -109,26 +109,31 @@ def numpy_solver():
 
 
 def given_for(solver="sgd"):
-    form, nothing = SOLVERS[solver].form(RANK, ""), np.zeros((N_USERS, 0))
+    update_shape, nothing = SOLVERS[solver].update_shape(RANK, ""), np.zeros((N_USERS, 0))
     design = np.zeros((N_ITEMS, 0))
-    return CrowdInput(solver, form, design, LISTS, MASKED, nothing, nothing, cohorts=COHORTS)
+    return CrowdInput(
+        solver, update_shape, design, LISTS, MASKED, nothing, nothing, cohorts=COHORTS
+    )
 
 
 def vb_given(cohort):
     """Everything that `vb` has: both implicit priors, profiles, unrated items."""
-    generator, form = np.random.default_rng(3), VB.form(RANK, write_variant("both", 2, 2, 0))
+    generator, update_shape = (
+        np.random.default_rng(3),
+        VB.update_shape(RANK, write_variant("both", 2, 2, 0)),
+    )
     design = np.column_stack((np.ones(N_ITEMS), generator.standard_normal(N_ITEMS)))
     profiles, lines = generator.standard_normal((2, N_USERS, 2))
     profiles[::4] = 0.0  # some have none
-    return CrowdInput("vb", form, design, LISTS, MASKED, profiles, lines, cohorts=(cohort,))
+    return CrowdInput("vb", update_shape, design, LISTS, MASKED, profiles, lines, cohorts=(cohort,))
 
 
 def vb_public(given):
     """What a server publishes after a round."""
-    ground = Ground(
+    context = SolverContext(
         N_ITEMS, 4.0, 1.0, 0.0, 5.0, np.zeros((N_ITEMS, 0)), given.design, np.random.default_rng(1)
     )
-    server = VB.server(Settings(solver="vb", objective="ranking"), given.form, ground)
+    server = VB.server(Settings(solver="vb", objective="ranking"), given.update_shape, context)
     update = ENGINES["numpy"].crowd(replace(given, cohorts=(Cohort(),))).update(server.public(), 1)
     server.advance(ItemSums(update.rows[0], LISTS.counts(N_ITEMS), update.totals[0]), 1)
     return server.public()
@@ -137,8 +142,8 @@ def vb_public(given):
 def looking(given, public):
     """The same, in a round that looks at who rated what."""
     parameters = public.parameters.copy()
-    parameters[given.form.blocks["parameters"].place("look")] = 1.0
-    return Public(public.rank, parameters, public.item_rows)
+    parameters[given.update_shape.blocks["parameters"].place("look")] = 1.0
+    return Broadcast(public.rank, parameters, public.item_rows)
 
 
 def assert_same_state(one, other):
@@ -567,7 +572,7 @@ machines.add_node(num_cpus=2)
 os.environ["RAY_ADDRESS"] = machines.address
 import numpy as np
 from fedmmf import load
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf.engines import ENGINES
 from fedmmf.simulation import train
 found = [

@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES, engine_of, lasting_engine
 from fedmmf.engines.contract import Cohort, CrowdInput, DeviceEngine
 from fedmmf.errors import DivergenceError, SettingsError, WireError
-from fedmmf.lists import UserLists
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 from fedmmf.simulation.prepared import prepare
 from fedmmf.simulation.training import train
-from fedmmf.solvers.contract import Ground, ItemSums
-from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.contract import ItemSums, SolverContext
 from fedmmf.solvers.vb.server import VbServer
+from fedmmf.solvers.vb.shapes import VbShape, write_variant
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
 CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no card")
@@ -42,20 +42,26 @@ def given_for(variant, factors=3, cohort=FIXED):
     indptr = np.concatenate(([0], np.cumsum([len(items) for items in lists])))
     items = np.concatenate(lists).astype(np.int32)
     masked = random.standard_normal(len(items)).astype(np.float32)
-    form = VbForm.of(factors + 1, VARIANTS[variant])
+    update_shape = VbShape.of(factors + 1, VARIANTS[variant])
     design = np.column_stack((np.ones(N_ITEMS), random.standard_normal((N_ITEMS, 2))))
-    profiles = random.standard_normal((N_USERS, 2))[:, : form.n_profile]
-    lines = 0.2 * random.standard_normal((N_USERS, 3))[:, : form.n_design]
-    about = (design[:, : form.n_columns], UserLists(indptr, items), masked, profiles, lines)
-    return CrowdInput("vb", form, *about, cohorts=(cohort,))
+    profiles = random.standard_normal((N_USERS, 2))[:, : update_shape.n_profile]
+    lines = 0.2 * random.standard_normal((N_USERS, 3))[:, : update_shape.n_design]
+    about = (
+        design[:, : update_shape.n_columns],
+        RatedItems(indptr, items),
+        masked,
+        profiles,
+        lines,
+    )
+    return CrowdInput("vb", update_shape, *about, cohorts=(cohort,))
 
 
 def server_for(given):
-    unrated = (0.3, 1.0) if given.form.n_design else ()
-    design, stream = given.design[:, : given.form.n_design], np.random.default_rng(1)
+    unrated = (0.3, 1.0) if given.update_shape.n_design else ()
+    design, stream = given.design[:, : given.update_shape.n_design], np.random.default_rng(1)
     regressors = np.random.default_rng(2).standard_normal((N_ITEMS, 2))
-    ground = Ground(N_ITEMS, 4.0, 1.0, 0.0, 20.0, regressors, design, stream)
-    return VbServer(given.form, ground, unrated)
+    context = SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 20.0, regressors, design, stream)
+    return VbServer(given.update_shape, context, unrated)
 
 
 def trained_in_numpy(given, n_rounds, off_by_one=None):
@@ -161,7 +167,7 @@ def test_the_processor_adds_what_numpy_adds_to_a_step(variant):
         public = server.public()
         found, expected = mine.update(public, t), theirs.update(public, t)
         far = np.abs(found.rows[0] - expected.rows[0]).max()
-        assert far <= (2 if given.form.n_design else 0)
+        assert far <= (2 if given.update_shape.n_design else 0)
         assert np.abs(found.totals[0] - expected.totals[0]).max() <= 8
         rows, totals = expected.rows[0] / FIXED.scale, expected.totals[0] / FIXED.total_scale
         server.advance(ItemSums(rows.astype(np.float32), counts, totals), t)
@@ -190,19 +196,19 @@ def test_ratings_of_any_size(device, power):
     engine, scale = ENGINES["torch"].on(device, 1), 2.0**power
     large = replace(given, masked_ratings=(scale * given.masked_ratings).astype(np.float32))
     public = server_for(given).public()
-    parts = given.form.blocks["parameters"]
+    parts = given.update_shape.blocks["parameters"]
     numbers = public.parameters.copy()
     for name, factor in (("tau", scale**2), ("joint_precision", scale**-2),
                          ("curvature", scale**-2), ("base", scale**-2)):  # fmt: skip
         numbers[parts.place(name)] *= factor
     numbers[parts.place("user_weights")] /= scale
     rows = public.item_rows.copy()
-    rows[:, : given.form.rank] *= scale
+    rows[:, : given.update_shape.rank] *= scale
     crowds = [engine.crowd(given), engine.crowd(large)]
     publics = (public, replace(public, parameters=numbers, item_rows=rows))
     updates = [crowd.update(told, 1) for crowd, told in zip(crowds, publics, strict=True)]
     np.testing.assert_allclose(updates[1].rows[0] / scale, updates[0].rows[0], rtol=1e-4, atol=1e-5)
-    k = given.form.rank
+    k = given.update_shape.rank
     p, large_p = (crowd.user_factors for crowd in crowds)
     np.testing.assert_allclose(large_p[:, :k], p[:, :k], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(large_p[:, k:] / scale, p[:, k:], rtol=1e-4, atol=1e-5)
@@ -363,12 +369,12 @@ def test_a_torch_or_a_driver_that_will_not_do(monkeypatch, cuda, version, said):
 
 
 def test_full_memory_is_said_with_the_option(monkeypatch):
-    from fedmmf.engines.torch.device import explained
+    from fedmmf.engines.torch.device import explain_errors
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**30, 80 * 2**30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     said = r"80 GiB .* 1.0 are free.*Take 6 pieces or more"
-    with pytest.raises(SettingsError, match=said), explained(3):
+    with pytest.raises(SettingsError, match=said), explain_errors(3):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
 

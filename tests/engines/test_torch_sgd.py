@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.engines.reference import ReferenceCrowd
-from fedmmf.lists import UserLists
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Public
+from fedmmf.solvers.contract import Broadcast
 from fedmmf.solvers.sgd import STEPS, AllUsers, SgdPlan
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
@@ -46,14 +46,17 @@ def given_for(*cohorts):
     indptr = np.searchsorted(users, np.arange(N_USERS + 1))
     masked = generator.standard_normal(len(items)).astype(np.float32)
     design, nothing = np.zeros((N_ITEMS, 0)), np.zeros((N_USERS, 0))
-    lists, form = UserLists(indptr, items.astype(np.int32)), SOLVERS["sgd"].form(RANK, "")
-    return CrowdInput("sgd", form, design, lists, masked, nothing, nothing, cohorts=cohorts)
+    lists, update_shape = (
+        RatedItems(indptr, items.astype(np.int32)),
+        SOLVERS["sgd"].update_shape(RANK, ""),
+    )
+    return CrowdInput("sgd", update_shape, design, lists, masked, nothing, nothing, cohorts=cohorts)
 
 
 def published(t, step="adam"):
     q = np.random.default_rng(t).standard_normal((N_ITEMS, RANK)).astype(np.float32)
     plan = SgdPlan(STEPS.index(step), 0.02, 0.3, 1.0, 0.0, 30.0)
-    return Public(RANK, plan.to_parameters(AllUsers(np.zeros(RANK), np.ones(RANK))), q)
+    return Broadcast(RANK, plan.to_parameters(AllUsers(np.zeros(RANK), np.ones(RANK))), q)
 
 
 def all_of(given, device, rounds=3):
@@ -113,7 +116,7 @@ def test_a_user_alone_gets_what_it_gets_in_the_crowd(device, user):
     mine = given.lists.of(user)
     own = replace(
         given,
-        lists=UserLists.of_one(given.lists.items[mine]),
+        lists=RatedItems.of_one(given.lists.items[mine]),
         masked_ratings=given.masked_ratings[mine],
     )
     members = replace(given.cohorts[0], members=np.arange(N_USERS) == user)
@@ -147,7 +150,7 @@ def test_integers_are_exactly_the_sums_of_rounded_rows(device, cohort):
 def test_who_overflows_adds_nothing(device):
     """Neither rows nor totals, and stays."""
     public = published(1)
-    large = Public(RANK, public.parameters, np.full_like(public.item_rows, 1e36))
+    large = Broadcast(RANK, public.parameters, np.full_like(public.item_rows, 1e36))
     for cohort in (Cohort(**FIXED), Cohort(clip=0.5, **FIXED)):
         crowd = ours.TorchSgdCrowd(given_for(cohort), device)
         before = crowd.user_factors

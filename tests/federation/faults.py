@@ -23,9 +23,9 @@ from inside import Kept, replayed
 from machines import SITES, Machines, free_port, make_federation, split_by_user
 from namespaces import can_make_them, hosts
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.federation.charter import Network
+from fedmmf.settings import Settings
 
 RATINGS = synthetic(80, 60, 2400, min_per_user=8, seed=3)
 # Looks are counted in attempts that no journal has; `test_kills.py` replays those.
@@ -33,7 +33,7 @@ SETTINGS = Settings.checked(
     solver="vb", factors=4, rounds=80, signed=True, mask="mean", implicit_prior="users"
 )
 DEADLINES = {"answer": 4.0, "heartbeat": 0.3, "gathering": 3.0, "patience": 120.0, "retries": 50}
-MOST_SECONDS = 600.0
+MAX_SECONDS = 600.0
 _IMPATIENCE = 5.0  # seconds without a round after which something else happens
 
 
@@ -132,7 +132,7 @@ def one_run(seed, settings=SETTINGS, *, use_namespaces=True):
 
 def through(machines, chaos):
     """Disturb until training is done."""
-    until = time.monotonic() + MOST_SECONDS
+    until = time.monotonic() + MAX_SECONDS
     while machines.file_status()["state"] not in ("finished", "failed"):
         assert time.monotonic() < until, f"{chaos.happened} {machines.file_status()}"
         chaos.step()

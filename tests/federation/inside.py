@@ -7,10 +7,10 @@ from unittest import mock
 
 import numpy as np
 
-from fedmmf import checkpoint
 from fedmmf.federation import store as stores
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.server import identities_of
+from fedmmf.federation.site.process import SiteProcess
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.status import Board, FederationStatus
 from fedmmf.federation.training import Training
@@ -20,11 +20,11 @@ from fedmmf.secagg.ring import RING64
 from fedmmf.server import ServerPlan
 from fedmmf.simulation import prepare
 from fedmmf.simulation.prepared import fit_all_masks
-from fedmmf.site.process import SiteProcess
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import design_of
-from fedmmf.solvers.vb.form import VbForm
-from fedmmf.solvers.vb.party import MOST_LOOKS
+from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS
+from fedmmf.solvers.vb.shapes import VbShape
+from fedmmf.storage import checkpoints
 from fedmmf.wire import Layout
 
 
@@ -158,7 +158,7 @@ class Inside:
     @contextmanager
     def killing_at_writes(self):
         """Let writes to the server's disk be moments too, before and after."""
-        write, save = stores._write, checkpoint.save
+        write, save = stores._write, checkpoints.save
 
         def watched(original):
             def made(*args, **kwargs):
@@ -174,7 +174,7 @@ class Inside:
 
         with (
             mock.patch.object(stores, "_write", watched(write)),
-            mock.patch.object(checkpoint, "save", watched(save)),
+            mock.patch.object(checkpoints, "save", watched(save)),
         ):
             yield
 
@@ -313,30 +313,32 @@ class _Crowd:
 
     def _step(self, round_, group, movers):
         run, who = replace(self._run), _users(self._run, self._sites, movers)
-        looks = self._state.get(LOOKS, np.zeros(len(who), int))
-        if is_look(self._run, round_):  # whoever has been looked at often enough has nothing to say
-            may = looks < MOST_LOOKS
+        looks = self._state.get(MEMBERSHIP_ROUNDS, np.zeros(len(who), int))
+        if is_membership_round(
+            self._run, round_
+        ):  # whoever has been looked at often enough has nothing to say
+            may = looks < MAX_MEMBERSHIP_ROUNDS
             group, who = _only(group, may), who & may
             looks = looks + who
         run.__dict__["groups"] = [group]
         crowd = run.crowd()
-        crowd.restore({**self._state, LOOKS: np.zeros_like(looks)})
+        crowd.restore({**self._state, MEMBERSHIP_ROUNDS: np.zeros_like(looks)})
         sums = crowd.sums(round_)
         after = crowd.state()
         for name, before in self._state.items():
             after[name][~who] = before[~who]
-        if LOOKS in after:
-            after[LOOKS] = looks
+        if MEMBERSHIP_ROUNDS in after:
+            after[MEMBERSHIP_ROUNDS] = looks
         self._state = after
         return sums
 
 
-def is_look(run, round_):
+def is_membership_round(run, round_):
     """Whether a round looks at who rated what."""
-    form = run.plan.form
-    if not isinstance(form, VbForm):
+    update_shape = run.plan.update_shape
+    if not isinstance(update_shape, VbShape):
         return False
-    return bool(form.blocks["parameters"].split(round_.public.parameters)["look"].any())
+    return bool(update_shape.blocks["parameters"].split(round_.public.parameters)["look"].any())
 
 
 def _only(group, who):
@@ -346,7 +348,7 @@ def _only(group, who):
 
 
 WHO = ("parties", "session")
-LOOKS = "parties/looks"
+MEMBERSHIP_ROUNDS = "parties/looks"
 
 
 def _users(run, sites, parties):

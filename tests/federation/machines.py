@@ -15,6 +15,7 @@ import polars as pl
 
 from fedmmf import __version__
 from fedmmf.data import Ratings
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import FedMMFError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter, Deadlines, Network
@@ -22,10 +23,9 @@ from fedmmf.federation.folder import Folder
 from fedmmf.federation.hello import PROTOCOL, Hello
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import provision
+from fedmmf.federation.site.items import of_ratings
 from fedmmf.federation.store import RunStore
 from fedmmf.identity import Identity
-from fedmmf.scale import RatingScale
-from fedmmf.site.items import of_ratings
 from fedmmf.wire import Round, split_parcel
 
 SITES = ("a", "b", "c", "d")

@@ -23,10 +23,10 @@ from machines import Machines, free_port, make_federation, split_by_user
 from namespaces import can_make_them, hosts
 
 from fedmmf import load
-from fedmmf.config import Settings
 from fedmmf.engines import ENGINES
 from fedmmf.engines.reference import NUMPY
 from fedmmf.federation.charter import Network
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare, train
 from fedmmf.simulation.federation import Holdings, make_silos
 

@@ -12,7 +12,6 @@ import pytest
 from inside import Inside, KilledError
 from machines import SITES, hello_of, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation import limits, training
@@ -20,11 +19,12 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.hello import Welcome
 from fedmmf.federation.limits import beyond_limits, too_large_messages
 from fedmmf.federation.server import identities_of
+from fedmmf.federation.site.process import SiteProcess
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.store import RunStore
 from fedmmf.server.rounds import last_number
-from fedmmf.site.process import SiteProcess
-from fedmmf.solvers.contract import Form
+from fedmmf.settings import Settings
+from fedmmf.solvers.contract import UpdateShape
 from fedmmf.wire import Refused
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
@@ -230,8 +230,8 @@ def test_limits_are_named_by_both_sides_before_any_round(folder, tmp_path):
 def test_parties_of_all_sites_and_messages_have_named_limits(monkeypatch):
     assert beyond_limits(60_000, 60_000, 40_000) == ""
     assert "LARGEST_COHORT" in beyond_limits(60_001, 60_001, 40_000)
-    form = Form(rank=20, width=20, published=20, n_parameters=1, n_totals=1)
-    assert too_large_messages(form, 1_000_000, "site") == ""
-    assert "MAX_MESSAGE_BYTES" in too_large_messages(form, 2_000_000, "site")
-    assert "MAX_MESSAGE_BYTES" in too_large_messages(form, 1_000_000, "user")
+    update_shape = UpdateShape(rank=20, width=20, published=20, n_parameters=1, n_totals=1)
+    assert too_large_messages(update_shape, 1_000_000, "site") == ""
+    assert "MAX_MESSAGE_BYTES" in too_large_messages(update_shape, 2_000_000, "site")
+    assert "MAX_MESSAGE_BYTES" in too_large_messages(update_shape, 1_000_000, "user")
     assert limits.PARTIES_PER_BUNDLE > 1

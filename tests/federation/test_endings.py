@@ -6,11 +6,11 @@ import sys
 import pytest
 from machines import SITES, Machines, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError
 from fedmmf.federation.server import require_free_port
 from fedmmf.federation.status import STRANGER, Board, FederationStatus
+from fedmmf.settings import Settings
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmmf[federation]'")
 

@@ -8,13 +8,13 @@ import pytest
 from inside import Inside
 from machines import SITES, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError, SettingsError, UnknownNameError
 from fedmmf.federation import training
-from fedmmf.site.process import SiteProcess
-from fedmmf.site.serving import recommend
+from fedmmf.federation.site.process import SiteProcess
+from fedmmf.federation.site.serving import recommend
+from fedmmf.settings import Settings
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
 

@@ -16,17 +16,17 @@ import pytest
 from inside import Inside
 from machines import SITES, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation import training
 from fedmmf.federation.evaluation import AGREE, NO, TRIP, ErrorAgreement, ErrorSession
 from fedmmf.federation.hello import ErrorSums
 from fedmmf.federation.server import Server, _require_errors, evaluated_of
+from fedmmf.federation.site.evaluation import Covered, DeclinedError, JudgedOn
 from fedmmf.federation.status import Evaluated
 from fedmmf.federation.store import RunStore
 from fedmmf.secagg.messages import Masked
-from fedmmf.site.evaluation import Covered, DeclinedError, JudgedOn
+from fedmmf.settings import Settings
 from fedmmf.wire import name_of
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")

@@ -10,14 +10,14 @@ import pytest
 from inside import Inside, Moments
 from machines import SITES, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError
 from fedmmf.federation import training
+from fedmmf.federation.site import guards
+from fedmmf.federation.site.guards import GuardStore
+from fedmmf.federation.site.process import SiteProcess
 from fedmmf.party.guards import Guards
-from fedmmf.site import guards
-from fedmmf.site.guards import GuardStore
-from fedmmf.site.process import SiteProcess
+from fedmmf.settings import Settings
 from fedmmf.transports.bundles import unpack
 from fedmmf.wire import Kind, Refused, split_parcel
 from fedmmf.wire.frames import kind_of

@@ -12,21 +12,21 @@ import pytest
 from inside import Inside, Kept, KilledError, Moments, replayed
 from machines import SITES, make_federation, odd_ratings, rating_bytes, split_by_user
 
-from fedmmf.config import Settings
+from fedmmf.aggregation.rare_items import raters_needed
+from fedmmf.aggregation.secure.messages import SecureSetup
+from fedmmf.aggregation.secure.server import SecureServer
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError, FedMMFError, WireError
 from fedmmf.federation import training
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.evaluation import ErrorSession
+from fedmmf.federation.site.process import SiteProcess
+from fedmmf.federation.site.serving import recommend
+from fedmmf.settings import Settings
 from fedmmf.simulation import train
-from fedmmf.site.process import SiteProcess
-from fedmmf.site.serving import recommend
 from fedmmf.solvers.vb import server as vb_server
-from fedmmf.solvers.vb.form import VbForm, write_variant
-from fedmmf.solvers.vb.party import MOST_LOOKS
-from fedmmf.sums.rare import raters_needed
-from fedmmf.sums.secure.messages import SecureSetup
-from fedmmf.sums.secure.server import SecureServer
+from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS
+from fedmmf.solvers.vb.shapes import VbShape, write_variant
 from fedmmf.transports.bundles import pack, unpack
 from fedmmf.wire import Invitation, Kind, Layout, Refused, Round, name_of, split_parcel
 from fedmmf.wire.frames import kind_of
@@ -59,7 +59,7 @@ QUICK = {"answer": 5.0, "heartbeat": 60.0, "gathering": 0.2, "patience": 5.0, "r
 def _no_breath(monkeypatch):
     """No waiting, and of three rounds the second looks at who rated what."""
     monkeypatch.setattr(training, "BREATH", 0.001)
-    monkeypatch.setattr(vb_server, "LOOKS", (1,))
+    monkeypatch.setattr(vb_server, "MEMBERSHIP_ROUNDS", (1,))
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ class LostLooks(Moments):
             raise KilledError(name)
 
 
-@pytest.mark.parametrize("times", [1, MOST_LOOKS, MOST_LOOKS + 1])
+@pytest.mark.parametrize("times", [1, MAX_MEMBERSHIP_ROUNDS, MAX_MEMBERSHIP_ROUNDS + 1])
 def test_looks_that_are_lost_count_and_training_goes_on_without(folder_of, times):
     """A party is looked at no more often for it; a look that nobody answers teaches nothing."""
     made = inside(folder_of)
@@ -208,7 +208,9 @@ def test_looks_that_are_lost_count_and_training_goes_on_without(folder_of, times
     require_sound(made, parcel)
     assert max(rounds_in(made.seen)) >= SETTINGS.max_rounds + times
     states = [process.site.parties[name].state() for name, process in made.processes.items()]
-    assert [int(state["users/looks"].max()) for state in states] == [MOST_LOOKS] * len(SITES)
+    assert [int(state["users/looks"].max()) for state in states] == [MAX_MEMBERSHIP_ROUNDS] * len(
+        SITES
+    )
 
 
 def test_messages_that_arrive_twice_change_nothing(folder_of):
@@ -382,7 +384,7 @@ def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
         ((first, laid_out, replace(final, item_rows=final.item_rows[1:]).encode()), "items"),
         ((first, last), "an invitation, a layout"),
         ((last,), "an invitation, a layout"),
-        ((first, laid_out, laid_out, last), "2 publications and one message"),
+        ((first, laid_out, laid_out, last), "2 broadcasts and one message"),
         ((laid_out, first, last), "not for here"),
     ):
         with pytest.raises(FedMMFError, match=reason):
@@ -416,7 +418,7 @@ def test_who_comes_after_the_end_takes_no_model_of_what_it_does_not_have(folder_
 def as_variant(final, invitation, variant):
     """The same model with all the numbers that another variant has."""
     old, new = (
-        VbForm.of(invitation.rank, kind).blocks["parameters"]
+        VbShape.of(invitation.rank, kind).blocks["parameters"]
         for kind in (invitation.variant, variant)
     )
     parts = {name: part for name, part in old.split(final.parameters).items() if len(part)}
@@ -434,10 +436,10 @@ def test_a_site_takes_no_model_of_people_with_profiles_and_its_party_could(folde
     (first, laid_out), last = split_parcel(made.run(), 2)
     invitation, final = Invitation.decode(first), Round.decode(last)
     variant = write_variant("both", profile=1, joint=1)
-    k, places = invitation.rank, VbForm.of(invitation.rank, variant).blocks["parameters"]
+    k, places = invitation.rank, VbShape.of(invitation.rank, variant).blocks["parameters"]
     factors = []
     for mean in (0.0, 0.5):
-        old = VbForm.of(k, invitation.variant).blocks["parameters"].split(final.parameters)
+        old = VbShape.of(k, invitation.variant).blocks["parameters"].split(final.parameters)
         weights = np.append(old["user_weights"], np.arange(k) * 0.5)
         parts = {**{name: part for name, part in old.items() if len(part)}, "user_weights": weights}
         parts["profile_mean"] = np.array([mean])

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 import pytest
 from machines import PATIENCE, SITES, Machines, free_port, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.federation import provision
 from fedmmf.federation.charter import Network
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.provision import _Authority
-from fedmmf.site.process import SiteProcess
+from fedmmf.federation.site.process import SiteProcess
+from fedmmf.settings import Settings
 from fedmmf.transports.tls import RefusedError, knock, words_of
 
 nvflare = pytest.importorskip("fedmmf.transports.nvflare", reason="NVFlare is not installed")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from machines import free_port, make_federation
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.federation.charter import Network
+from fedmmf.settings import Settings
 
 nvflare = pytest.importorskip("fedmmf.transports.nvflare", reason="NVFlare is not installed")
 HOSTILE = Path(__file__).with_name("hostile.py")

@@ -8,12 +8,12 @@ import pytest
 from inside import Inside
 from machines import SITES, make_federation, split_by_user
 
-from fedmmf import checkpoint
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError
+from fedmmf.federation.site.serving import SiteModel, recommend
 from fedmmf.model import FedMMF
-from fedmmf.site.serving import SiteModel, recommend
+from fedmmf.settings import Settings
+from fedmmf.storage import checkpoints
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
 
@@ -39,9 +39,9 @@ def folder(tmp_path_factory):
 def test_files_are_read_once_for_many_lists(folder, monkeypatch):
     users = [str(user) for user in RATINGS.user_ids[:6]]
     expected = [recommend(folder, "a", user, 3) for user in users]
-    read, load = [], checkpoint.load
+    read, load = [], checkpoints.load
     monkeypatch.setattr(
-        checkpoint, "load", lambda path, kind: read.append(kind) or load(path, kind)
+        checkpoints, "load", lambda path, kind: read.append(kind) or load(path, kind)
     )
     model = SiteModel(folder, "a")
     assert [model.recommend(user, 3) for user in users] == expected

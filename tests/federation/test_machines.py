@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from machines import SITES, Machines, make_federation, split_by_user, wait_for_models
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
+from fedmmf.settings import Settings
 from fedmmf.simulation import train
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmmf[federation]'")

@@ -13,7 +13,7 @@ from fedmmf.errors import DataError, SettingsError
 from fedmmf.federation.page import StatusPage, events, handling, serving
 from fedmmf.federation.status import FederationStatus
 
-LOOKS = ("/", "/status", "/metrics", "/page.css", "/page.js", "/icon.svg")
+MEMBERSHIP_ROUNDS = ("/", "/status", "/metrics", "/page.css", "/page.js", "/icon.svg")
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - not a loopback address, and reachable in a test
 
 
@@ -94,7 +94,7 @@ def test_status_is_the_picture(serve):
 
 def test_a_head_is_a_get_without_its_body(serve):
     page, _ = serve()
-    for path in LOOKS:
+    for path in MEMBERSHIP_ROUNDS:
         status, headers, body = ask(page, path, "HEAD")
         assert (status, body) == (200, "")
         assert int(headers["Content-Length"]) > 0
@@ -140,7 +140,7 @@ def test_many_changes_are_one_event(serve):
 
 
 def test_listeners_are_limited_and_places_come_back(serve, monkeypatch):
-    monkeypatch.setattr(serving, "MOST_LISTENERS", 2)
+    monkeypatch.setattr(serving, "MAX_LISTENERS", 2)
     monkeypatch.setattr(events, "LOOK", 0.05)
     page, _ = serve()
     lines = [listen(page) for _ in range(2)]
@@ -247,12 +247,12 @@ def test_orders_need_the_token_as_a_header(serve, host, given):
 def test_a_page_on_this_machine_is_open(serve):
     page, _ = serve()
     assert page.url == f"http://127.0.0.1:{port_of(page)}/"
-    for path in LOOKS:
+    for path in MEMBERSHIP_ROUNDS:
         assert ask(page, path)[0] == 200
     assert "Set-Cookie" not in ask(page, f"/?token={TOKEN}")[1]
 
 
-@pytest.mark.parametrize("path", [*LOOKS, "/events", "/nothing"])
+@pytest.mark.parametrize("path", [*MEMBERSHIP_ROUNDS, "/events", "/nothing"])
 def test_a_page_for_others_needs_the_token(serve, path):
     page, _ = serve(host=EVERYWHERE)
     assert page.url == f"http://127.0.0.1:{port_of(page)}/?token={TOKEN}"
@@ -263,7 +263,7 @@ def test_a_page_for_others_needs_the_token(serve, path):
         assert "Set-Cookie" not in headers
     assert ask(page, path + "?token=wrong")[0] == 401
     assert ask(page, path + f"?token=wrong&token={TOKEN}")[0] == 401
-    if path in LOOKS:
+    if path in MEMBERSHIP_ROUNDS:
         assert ask(page, path, headers=BEARER)[0] == 200
         assert ask(page, f"{path}?token={TOKEN}")[0] == 200
 
@@ -275,7 +275,7 @@ def test_a_browser_gets_a_cookie_that_looks_and_does_nothing_else(serve):
     assert set(rules) == {"Path=/", "HttpOnly", "SameSite=Strict"}
     assert TOKEN not in cookie
     kept = {"Cookie": f"other=1; {pair}"}
-    for path in LOOKS:
+    for path in MEMBERSHIP_ROUNDS:
         assert ask(page, path, headers=kept)[0] == 200
     assert ask(page, "/run", "POST", kept, "{}")[0] == 401
     value = pair.partition("=")[2]
@@ -334,7 +334,7 @@ def test_what_is_not_there_is_refused(serve):
 
 def test_every_answer_is_careful(serve):
     page, _ = serve(HOSTILE_STATUS, actions={"run": lambda body: {}})
-    answers = [ask(page, path)[1] for path in (*LOOKS, "/nothing")]
+    answers = [ask(page, path)[1] for path in (*MEMBERSHIP_ROUNDS, "/nothing")]
     answers += [ask(page, "/run", "POST", BEARER, "{}")[1], ask(page, "/", "PUT")[1]]
     for headers in answers:
         policy = headers["Content-Security-Policy"]
@@ -397,7 +397,7 @@ def test_slow_clients_are_not_waited_for(serve, monkeypatch):
 
 
 def test_connections_are_limited_and_places_come_back(serve, monkeypatch):
-    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 2)
     page, _ = serve()
     lines = [socket.create_connection(("127.0.0.1", port_of(page))) for _ in range(2)]
     try:
@@ -410,7 +410,7 @@ def test_connections_are_limited_and_places_come_back(serve, monkeypatch):
 
 def test_requests_leave_no_trace_and_no_token(serve, capfd, caplog):
     page, _ = serve(actions={"run": lambda body: {}})
-    for path in (*LOOKS, "/nothing", f"/?token={TOKEN}"):
+    for path in (*MEMBERSHIP_ROUNDS, "/nothing", f"/?token={TOKEN}"):
         ask(page, path)
     ask(page, "/run", "POST", BEARER, "{}")
     send(page, f"NONSENSE {TOKEN}\r\n\r\n".encode())

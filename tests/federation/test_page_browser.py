@@ -21,7 +21,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - not a loopback address
 WIDTHS = [320, 800, 1280]
 PICTURES = {"ordinary": STATUS, "hostile": HOSTILE_STATUS, "empty": EMPTY}
 # The least contrast of a text with what is behind it, over the whole page (WCAG 2, 1.4.3).
-LEAST_CONTRAST = """
+MIN_CONTRAST = """
 const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
 const light = (colour) => numbers(colour).slice(0, 3)
   .map((c) => c / 255)
@@ -197,10 +197,10 @@ def test_nothing_sticks_out_sideways_and_nothing_is_wrong(visit, browser, text, 
 @pytest.mark.parametrize("state", ["waiting", "training", "finished", "failed", "stopped"])
 def test_texts_can_be_read(visit, browser, scheme, state):
     visit(STATUS.but(state=state), scheme=scheme)
-    contrast, where = browser.execute_script(LEAST_CONTRAST)
+    contrast, where = browser.execute_script(MIN_CONTRAST)
     assert contrast >= 4.5, where
-    ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
+    context = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert context == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
 
 
 def test_the_keyboard_reaches_everything_in_order_and_leaves_again(visit, browser):
@@ -262,8 +262,8 @@ def test_paper_is_white(visit, browser):
     visit(scheme="dark")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
-        ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-        assert ground == "rgb(255, 255, 255)"
+        context = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert context == "rgb(255, 255, 255)"
         assert not browser.find_element(By.TAG_NAME, "nav").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

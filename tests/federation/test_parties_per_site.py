@@ -9,7 +9,9 @@ from inside import Inside
 from machines import make_federation, split_by_user
 
 from fedmmf import __version__
-from fedmmf.config import Settings
+from fedmmf.aggregation.dp.guarantee import guarantee_of, least_survivors
+from fedmmf.aggregation.secure.agreed import graph_of
+from fedmmf.aggregation.secure.messages import SecureSetup
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError
 from fedmmf.federation import training
@@ -17,11 +19,9 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import PROTOCOL, Hello
 from fedmmf.federation.server import identities_of
+from fedmmf.federation.site.process import policy_for
 from fedmmf.federation.sites import Admission
-from fedmmf.site.process import policy_for
-from fedmmf.sums.dp.guarantee import guarantee_of, least_survivors
-from fedmmf.sums.secure.agreed import graph_of
-from fedmmf.sums.secure.messages import SecureSetup
+from fedmmf.settings import Settings
 from fedmmf.transports.bundles import pack, unpack
 from fedmmf.wire import Kind, Refused
 from fedmmf.wire.frames import kind_of

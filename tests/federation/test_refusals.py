@@ -11,13 +11,12 @@ from cryptography.x509 import load_pem_x509_certificate
 from inside import plan_of
 from machines import SITES, hello_of, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError, DataError, FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder
-from fedmmf.federation.hello import MOST_BYTES, ErrorSums, Welcome
+from fedmmf.federation.hello import MAX_BYTES, ErrorSums, Welcome
 from fedmmf.federation.provision import add_site
 from fedmmf.federation.server import (
     identities_of,
@@ -25,12 +24,13 @@ from fedmmf.federation.server import (
     require_free_port,
     settings_shown,
 )
+from fedmmf.federation.site.process import SiteProcess
+from fedmmf.federation.site.serving import recommend
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.store import RunStore
 from fedmmf.identity import Identity, TrustList
-from fedmmf.site.process import SiteProcess
-from fedmmf.site.serving import recommend
-from fedmmf.transports.bundles import MOST_ENTRIES, pack, unpack
+from fedmmf.settings import Settings
+from fedmmf.transports.bundles import MAX_ENTRIES, pack, unpack
 from fedmmf.wire import Finished, Survey, parcel
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
@@ -97,7 +97,7 @@ def test_who_does_not_is_refused_with_the_reason(made, sites, changes, reason):
         b"{}",
         b"\xff" * 40,
         b"[" * 2000,
-        b"x" * (MOST_BYTES + 1),
+        b"x" * (MAX_BYTES + 1),
         b'{"protocol": "1"}',
         b'{"\\u001b[2J": 1}',
     ],
@@ -181,7 +181,7 @@ def test_a_bundle_names_each_party_once_and_has_few_entries():
     with pytest.raises(WireError, match="a party twice"):
         unpack(one[:4] + (2).to_bytes(4, "little") + entry + entry)
     with pytest.raises(WireError, match="entries"):
-        unpack(one[:4] + (MOST_ENTRIES + 1).to_bytes(4, "little") + entry)
+        unpack(one[:4] + (MAX_ENTRIES + 1).to_bytes(4, "little") + entry)
 
 
 # A site's own mistakes
@@ -279,7 +279,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedmmf.whole.os.fsync", full)
+        patch.setattr("fedmmf.storage.atomic.os.fsync", full)
         with pytest.raises(CheckpointError, match=r"No space left.*Make room"):
             store.begin_attempt(4)
     assert store.attempt == 3
@@ -386,7 +386,7 @@ def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedmmf.whole.os.fsync", full)
+        patch.setattr("fedmmf.storage.atomic.os.fsync", full)
         with pytest.raises(CheckpointError, match="No space left"):
             process._answer("server", invitation)
     assert not list(state.glob("*.part"))
@@ -398,7 +398,7 @@ def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, monkeypatch)
         synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedmmf.whole.os.fsync", noted)
+        patch.setattr("fedmmf.storage.atomic.os.fsync", noted)
         assert unpack(process._answer("server", invitation))
     assert (state / "parties-00000.npz").exists()  # before the answer left
     # Names too, or a loss of power brings the old files back; what guards the budget comes last.

@@ -20,8 +20,8 @@ from machines import (
 )
 from namespaces import can_make_them, hosts
 
-from fedmmf.config import Settings
 from fedmmf.federation.charter import Network
+from fedmmf.settings import Settings
 from fedmmf.simulation import train
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmmf[federation]'")

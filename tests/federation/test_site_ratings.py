@@ -6,8 +6,8 @@ import pytest
 
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError
-from fedmmf.site.items import of_ratings
-from fedmmf.site.ratings import SiteRatings, choose_held_out, read_ratings, split
+from fedmmf.federation.site.items import of_ratings
+from fedmmf.federation.site.ratings import SiteRatings, choose_held_out, read_ratings, split
 
 RATINGS = synthetic(30, 40, 400, min_per_user=3, seed=5)
 ITEMS = of_ratings(RATINGS)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from machines import Machines, make_federation, split_by_user
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
+from fedmmf.settings import Settings
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
 
@@ -24,10 +24,10 @@ sys.path.insert(0, sys.argv[1])
 from inside import Inside
 from machines import SITES, make_federation, split_by_user
 
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines import kernels
-from fedmmf.site.warming import compile_kernels
+from fedmmf.federation.site.warming import compile_kernels
 
 settings = Settings.checked(**eval(sys.argv[3]), rounds=2, factors=3, signed=True, min_raters=1)
 ratings = synthetic(24, 12, 200, min_per_user=6, seed=3)
@@ -74,9 +74,9 @@ def test_a_start_loads_no_package_that_rounds_do_without():
     """It took 1.1 s of a processor and 120 MB in every site."""
     asked = """
 import sys
-from fedmmf.config import Settings
-from fedmmf.site.process import SiteProcess
-from fedmmf.site.warming import compile_kernels
+from fedmmf.settings import Settings
+from fedmmf.federation.site.process import SiteProcess
+from fedmmf.federation.site.warming import compile_kernels
 compile_kernels(Settings.checked(solver="vb", mask="lr", signed=True))
 print([name for name in ("sklearn", "pandas", "scipy.stats") if name in sys.modules])
 """

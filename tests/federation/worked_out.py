@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines import ENGINES
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import Holdings, make_silos
 

@@ -6,13 +6,13 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import IdentityError
 from fedmmf.identity import Card, Identity, TrustList, read_newest, take_part
-from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskPlan
 from fedmmf.party import Expectation, Party, PartyData, Policy
-from fedmmf.scale import RatingScale
-from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup
 from fedmmf.wire import (
     Adopt,
     Adopted,
@@ -126,7 +126,7 @@ def party_of(policy):
     """One that has joined, among three who rate four items."""
     scale, features = RatingScale(1, 5, 1), np.zeros((4, 2))
     catalogue = Catalogue.of(range(4), scale, features)
-    lists = UserLists.of_one(np.array([0, 2, 3], np.int32))
+    lists = RatedItems.of_one(np.array([0, 2, 3], np.int32))
     data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
     known = {"rounds": 9, "sums": "secure", "columns": 1, "minimum": 3, "min_raters": 3}
     expected = Expectation(solver="sgd", variant="", rank=2, **known)

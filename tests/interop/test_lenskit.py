@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedmmf import FedMMF
-from fedmmf.data.brought import ratings_of
+from fedmmf.data.adapters import ratings_of
 from fedmmf.errors import FedMMFError, SettingsError
 
 pytest.importorskip("lenskit", reason="lenskit is not installed: pip install 'fedmmf[interop]'")

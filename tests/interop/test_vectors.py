@@ -111,7 +111,7 @@ def test_files_are_whole_and_for_their_owner_alone(model, tmp_path, monkeypatch,
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedmmf.whole.os.fsync", full)
+        patch.setattr("fedmmf.storage.atomic.os.fsync", full)
         with pytest.raises(SettingsError, match="cannot be written: No space left"):
             export(model, path)
     assert path.read_text() == "old"

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.engines.kernels.masks import CompiledRunner
 from fedmmf.errors import SettingsError, UnknownNameError
-from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, apply_one_mask, fit_masks, fitting
 from fedmmf.masks.fitting import MaskInput, OneByOne
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
 from fedmmf.simulation.features import content_features
 from fedmmf.simulation.prepared import lists_of, mask_stream
 
@@ -52,7 +52,7 @@ def fit_crowd(ratings, kind, population=None, **chosen):
 def fit_alone(ratings, user, kind, population=None, **chosen):
     plan, mine = MaskPlan(kind, **chosen), slice(*ratings.by_user[user : user + 2])
     given = MaskInput(
-        UserLists.of_one(ratings.item_codes[mine]),
+        RatedItems.of_one(ratings.item_codes[mine]),
         ratings.values[mine],
         ratings.scale,
         content_features(ratings),
@@ -142,14 +142,14 @@ def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit, common):
 )
 def test_users_with_no_or_one_rating_work(kind, population, base):
     scale, features = RatingScale(1, 5, 1), np.eye(3)
-    plan, lists = MaskPlan(kind), UserLists(np.array([0, 1, 1]), np.array([2]))
+    plan, lists = MaskPlan(kind), RatedItems(np.array([0, 1, 1]), np.array([2]))
     rated = 2.0 if base[2] == 5.0 else 5.0
     streams = streams_of((0, 1), plan)
     given = MaskInput(lists, np.array([rated]), scale, features, streams, population)
     masks = fit_masks(plan, given, OneByOne())
     assert np.isfinite(masks.theta).all()
     assert np.isnan(masks.j_train[1])
-    everything = UserLists(np.array([0, 3, 6]), np.array([0, 1, 2] * 2))
+    everything = RatedItems(np.array([0, 3, 6]), np.array([0, 1, 2] * 2))
     predicted = masks.predict(everything, features, OneByOne())
     assert np.isfinite(predicted).all()
     base = np.zeros(3, np.float32) if kind == "none" else np.array(base, np.float32)
@@ -309,7 +309,7 @@ def test_an_unknown_mask_is_named():
 def test_one_user_through_the_catalogue_is_what_pairs_give(small, kind):
     masks, features = fit_crowd(small, kind, some_line(small)), content_features(small)
     everybody = np.arange(masks.theta.shape[0] + 1) * small.n_items
-    lists = UserLists(everybody, np.tile(np.arange(small.n_items), len(masks.theta)))
+    lists = RatedItems(everybody, np.tile(np.arange(small.n_items), len(masks.theta)))
     pairs = masks.predict(lists, features, OneByOne()).reshape(-1, small.n_items)
     for user in (0, 31, 59):
         np.testing.assert_allclose(apply_one_mask(masks, user, features), pairs[user], rtol=1e-6)

@@ -5,14 +5,14 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from fedmmf.interactions import (
+from fedmmf.masks import FAMILIES
+from fedmmf.masks.feature_maps import (
     HIDDEN_GAIN,
     HIDDEN_SCALE,
     N_COLUMNS,
     PRODUCT_SCALE,
-    widened,
+    expand,
 )
-from fedmmf.masks import FAMILIES
 
 X = np.random.default_rng(3).standard_normal((7, 5))
 
@@ -24,16 +24,16 @@ def drawn(text):
 
 @pytest.mark.parametrize("mask", ["none", "mean", "lr"])
 def test_other_masks_see_features_as_they_are(mask):
-    assert widened(mask, X) is X
+    assert expand(mask, X) is X
 
 
 @pytest.mark.parametrize("mask", FAMILIES.names())
 def test_of_no_features_there_are_no_interactions(mask):
-    assert widened(mask, X[:, :0]).shape == (7, 0)
+    assert expand(mask, X[:, :0]).shape == (7, 0)
 
 
 def test_products_are_sums_over_pairs_of_features():
-    found = widened("fm", X)
+    found = expand("fm", X)
     assert found.shape == (7, 5 + N_COLUMNS)
     assert np.array_equal(found[:, :5], X)
     for column in (0, 17, 63):
@@ -44,7 +44,7 @@ def test_products_are_sums_over_pairs_of_features():
 
 
 def test_hidden_units_are_those_of_a_network():
-    found = widened("nn", X)
+    found = expand("nn", X)
     for column in (0, 40):
         w = [np.sqrt(3) * drawn(f"nn {column} {feature}") for feature in range(5)]
         unit = np.tanh(HIDDEN_GAIN * (X @ w + drawn(f"nn offset {column} 0")))

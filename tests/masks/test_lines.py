@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.masks import FAMILIES, MaskFamily, MaskPlan, fit_masks, lines
 from fedmmf.masks.fitting import MaskInput, OneByOne, apply_mask
 from fedmmf.masks.lines import lines_of
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
 from fedmmf.solvers.contract import design_of
 
 N_USERS, N_ITEMS, D = 9, 31, 3
 SCALE = RatingScale(1, 5, 1)
 FEATURES = np.random.default_rng(1).standard_normal((N_ITEMS, D))
-EVERYTHING = UserLists(N_ITEMS * np.arange(N_USERS + 1), np.tile(np.arange(N_ITEMS), N_USERS))
+EVERYTHING = RatedItems(N_ITEMS * np.arange(N_USERS + 1), np.tile(np.arange(N_ITEMS), N_USERS))
 
 
 POPULATIONS = {
@@ -32,7 +32,7 @@ def fitted(kind, common="a level"):
     generator, plan = np.random.default_rng(2), MaskPlan(kind, strength=2.0)
     parts = [np.sort(generator.permutation(N_ITEMS)[: 2 * user]) for user in range(N_USERS)]
     indptr = np.concatenate(([0], np.cumsum([len(part) for part in parts])))
-    lists = UserLists(indptr, np.concatenate(parts).astype(np.int32))
+    lists = RatedItems(indptr, np.concatenate(parts).astype(np.int32))
     ratings = generator.integers(1, 6, len(lists.items)).astype(np.float32)
     streams = [np.random.default_rng(u) for u in range(N_USERS)] if plan.starts_at_random else ()
     given = MaskInput(lists, ratings, SCALE, FEATURES, streams, POPULATIONS[common])

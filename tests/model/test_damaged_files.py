@@ -8,8 +8,9 @@ from copy import copy
 import numpy as np
 import pytest
 
-from fedmmf import FedMMF, checkpoint
+from fedmmf import FedMMF
 from fedmmf.errors import CheckpointError, FedMMFError
+from fedmmf.storage import checkpoints
 
 MODELS = {
     "mean": {"mask": "mean", "rounds": 2, "factors": 3},
@@ -202,6 +203,6 @@ def test_users_with_ratings_have_finite_indicators(saved, tmp_path, name, value)
 
 
 def test_who_gives_a_checkpoint_for_a_model_is_told_how_to_go_on(tmp_path):
-    checkpoint.save(tmp_path / "a.ckpt", {}, {"kind": "checkpoint"})
+    checkpoints.save(tmp_path / "a.ckpt", {}, {"kind": "checkpoint"})
     with pytest.raises(CheckpointError, match="with --checkpoint and this file"):
         FedMMF.load(tmp_path / "a.ckpt")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from fedmmf import FedMMF
-from fedmmf.watching import bars
+from fedmmf.progress import bars
 
 
 class Cells(HTMLParser):

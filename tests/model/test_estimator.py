@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
-from fedmmf import FedMMF, Ratings, RatingScale, Settings, checkpoint, load
+from fedmmf import FedMMF, Ratings, RatingScale, Settings, load
 from fedmmf.cli.app import app
 from fedmmf.errors import (
     CheckpointError,
@@ -18,10 +18,11 @@ from fedmmf.errors import (
     NotFittedError,
     SettingsError,
 )
-from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TrainResult
+from fedmmf.reports.results import PrivacyGroups, ProtocolCost, RoundTraffic, TrainResult
 from fedmmf.simulation import prepare
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.sgd import AllUsers
+from fedmmf.storage import checkpoints
 
 from .conftest import base_of
 
@@ -87,7 +88,7 @@ def test_evaluation_finds_ids_in_other_vocabularies(model, small):
 
 def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     known_user, known_item = small.user_ids[0], small.item_ids[0]
-    stranger = model.predict(10**6, known_item)[0]
+    default_user = model.predict(10**6, known_item)[0]
     base, features = base_of(model.learned), model.learned.features
     assert abs(base.mean() - small.values.mean()) < 0.2
     assert base.std() > 0.01
@@ -96,7 +97,7 @@ def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     np.testing.assert_allclose(somebody, member.user_factors.mean(axis=0), atol=0.02)
     assert np.abs(somebody[1:]).max() > 1e-3
     score = model.item_factors[0] @ somebody
-    assert stranger == pytest.approx(np.clip(base[0] + score, 1, 5), rel=1e-6)
+    assert default_user == pytest.approx(np.clip(base[0] + score, 1, 5), rel=1e-6)
     # An unknown item is a mean one: of features, and of factors.
     np.testing.assert_allclose(features[-1], features[:-1].mean(axis=0))
     unknown = model.learned.item_factors[-1]
@@ -108,7 +109,7 @@ def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     average = model.predict(known_user, 10**6)[0]
     assert average == pytest.approx(mask + unknown @ model.user_factors[0], rel=1e-6)
     mixed = model.predict(["nobody", str(known_user)], [known_item] * 2)
-    assert mixed.tolist() == [stranger, model.predict(known_user, known_item)[0]]
+    assert mixed.tolist() == [default_user, model.predict(known_user, known_item)[0]]
 
 
 @pytest.mark.parametrize("mask", ["none", "mean", "lr"])
@@ -135,18 +136,18 @@ def test_who_has_rated_nothing_is_a_stranger(small, solver, mask):
 def test_without_masks_strangers_give_what_users_give(small, settings):
     """The mean user, made so much larger or smaller; their mean is over what was rated."""
     model = FedMMF(mask="none", factors=4, rounds=12, **settings).fit(small)
-    learned, k = model.learned, model.learned.form.rank
+    learned, k = model.learned, model.learned.update_shape.rank
     of_users = np.bincount(small.user_codes, small.values) / np.diff(small.by_user)
     assert learned.line == pytest.approx(of_users.mean(), abs=0.05)  # some are held out
     solver = SOLVERS[learned.solver]
     for number, member in enumerate(learned.members):
-        stranger = learned.user_factors[-1, number * k : (number + 1) * k]
-        given = member.public.item_factors[small.item_codes] @ stranger
+        default_user = learned.user_factors[-1, number * k : (number + 1) * k]
+        given = member.public.item_factors[small.item_codes] @ default_user
         assert given.mean() == pytest.approx(learned.line[0], rel=1e-5)
-        mean = solver.stranger(learned.form, member.public)
-        larger = stranger[0] / mean[0]
+        mean = solver.default_user(learned.update_shape, member.public)
+        larger = default_user[0] / mean[0]
         assert abs(larger - 1) > 1e-4
-        np.testing.assert_allclose(stranger, larger * mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(default_user, larger * mean, rtol=1e-5, atol=1e-6)
     found = model.predict(["nobody"] * small.n_items, small.item_ids)
     expected = np.clip(learned.item_factors[:-1] @ learned.user_factors[-1], 1, 5)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -298,7 +299,7 @@ def test_a_file_of_another_version_says_so(model, tmp_path, missing):
     arrays, about = model.learned.to_arrays()
     meta = {"kind": "model", "version": "0.0.9", "settings": model.get_params(), **about}
     del meta[missing]
-    checkpoint.save(tmp_path / "older", arrays, meta)
+    checkpoints.save(tmp_path / "older", arrays, meta)
     with pytest.raises(CheckpointError, match=rf"another version .*0\.0\.9.* no '{missing}'"):
         FedMMF.load(tmp_path / "older")
 
@@ -307,7 +308,7 @@ def test_a_file_without_an_array_says_so(model, tmp_path):
     arrays, about = model.learned.to_arrays()
     del arrays["variances"]
     meta = {"kind": "model", "version": "0.0.9", "settings": model.get_params(), **about}
-    checkpoint.save(tmp_path / "older", arrays, meta)
+    checkpoints.save(tmp_path / "older", arrays, meta)
     with pytest.raises(CheckpointError, match="no 'variances'"):
         FedMMF.load(tmp_path / "older")
 

@@ -12,7 +12,7 @@ from fedmmf import FedMMF, Ratings, RatingScale, load
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError, UnknownNameError
 from fedmmf.model.lists import ListRequest, each_list, lists_for, what_ranks
-from fedmmf.results import ListScores, RankingScores, metric_title
+from fedmmf.reports.results import ListScores, RankingScores, metric_title
 from fedmmf.simulation.features import content_features
 
 from .conftest import base_of

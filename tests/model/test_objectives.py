@@ -10,9 +10,9 @@ from fedmmf import FedMMF, RatingScale
 from fedmmf.data import UserProfiles
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.evaluation import rmse
+from fedmmf.model.evaluation import rmse
 from fedmmf.model.lists import what_ranks
-from fedmmf.results import TrainResult
+from fedmmf.reports.results import TrainResult
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb.ordinal import expected_rating
 
@@ -144,7 +144,7 @@ def test_a_saved_model_that_ranks_does_so_again(parts, tmp_path, mask):
     model = FedMMF(objective="ranking", mask=mask, **QUICK).fit(train)
     again = read_back(model, tmp_path)
     assert again.learned.objective == "ranking"
-    assert again.learned.form == model.learned.form
+    assert again.learned.update_shape == model.learned.update_shape
     users, items = train.user_ids[[0, 5, 9]], train.item_ids[[3, 80, 2]]
     assert np.array_equal(again.predict(users, items), model.predict(users, items))
     assert again.evaluate(test) == model.evaluate(test)
@@ -259,23 +259,23 @@ def test_a_stranger_is_the_mean_of_all_users(peopled, settings):
     """Profiles say what they can of users; of somebody without one, all users say more."""
     model = FedMMF(**QUICK, **settings).fit(peopled)
     learned, item = model.learned, 3
-    assert learned.form.n_profile == 2
+    assert learned.update_shape.n_profile == 2
     scores = []
     for member in learned.members:
-        parts = learned.form.blocks["parameters"].split(member.public.parameters)
-        weights = parts["user_weights"].reshape(-1, learned.form.rank)[-2:]
+        parts = learned.update_shape.blocks["parameters"].split(member.public.parameters)
+        weights = parts["user_weights"].reshape(-1, learned.update_shape.rank)[-2:]
         mean = parts["profile_mean"]
         np.testing.assert_allclose(mean, peopled.profiles.values.mean(axis=0), atol=1e-3)
         of_mean_profile = np.eye(len(weights[0]))[0] + mean @ weights
-        stranger = member.user_factors.mean(axis=0, dtype=np.float64)
-        k = learned.form.rank
-        assert np.abs(stranger[:k] - of_mean_profile).max() > 0.01
-        np.testing.assert_allclose(parts["mean_user"], stranger[:k], rtol=1e-5)
-        np.testing.assert_allclose(parts["joint_mean"], stranger[k:], rtol=1e-5, atol=1e-6)
-        told = VB.stranger(learned.form, member.public)
-        np.testing.assert_allclose(told, stranger, rtol=1e-5, atol=1e-6)
-        factors = np.append(member.public.item_factors[item], np.ones(len(stranger) - k))
-        scores.append(factors @ stranger)
+        default_user = member.user_factors.mean(axis=0, dtype=np.float64)
+        k = learned.update_shape.rank
+        assert np.abs(default_user[:k] - of_mean_profile).max() > 0.01
+        np.testing.assert_allclose(parts["mean_user"], default_user[:k], rtol=1e-5)
+        np.testing.assert_allclose(parts["joint_mean"], default_user[k:], rtol=1e-5, atol=1e-6)
+        told = VB.default_user(learned.update_shape, member.public)
+        np.testing.assert_allclose(told, default_user, rtol=1e-5, atol=1e-6)
+        factors = np.append(member.public.item_factors[item], np.ones(len(default_user) - k))
+        scores.append(factors @ default_user)
     expected = learned.shown(np.array([base_of(learned)[item] + np.mean(scores)]))
     found = model.predict(["nobody"], [peopled.item_ids[item]])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -307,8 +307,8 @@ def test_predictions_of_levels_are_means_over_the_scale(ordinal, parts):
     """On the scale by themselves, and by the formula with the public cut points."""
     train, test = parts
     learned = ordinal.learned
-    assert learned.form.n_levels == 5
-    numbers = learned.form.blocks["parameters"].split(learned.members[0].public.parameters)
+    assert learned.update_shape.n_levels == 5
+    numbers = learned.update_shape.blocks["parameters"].split(learned.members[0].public.parameters)
     users, items = np.divmod(np.arange(train.n_users * train.n_items), train.n_items)
     found = ordinal.predict(train.user_ids[users], train.item_ids[items])
     assert found.min() >= 1.0
@@ -362,7 +362,7 @@ def test_who_joins_a_model_of_levels_is_served_like_the_others(ordinal, parts):
 def test_levels_are_those_of_the_scale(scale, n_levels):
     ratings = synthetic(60, 90, 1800, seed=3, scale=scale)
     model = FedMMF(solver="vb", likelihood="ordinal", mask="mean", **QUICK).fit(ratings)
-    assert model.learned.form.n_levels == n_levels
+    assert model.learned.update_shape.n_levels == n_levels
     found = model.evaluate(ratings)
     spread = float(np.std(ratings.values))
     assert found["rmse"] < spread

@@ -1,10 +1,10 @@
 """Throw broken messages at a live party and a live server: `python tests/party/siege.py 1000000`.
 
 A small federation trains. Before each message that a party is sent, many wrong ones arrive:
-damaged, replayed, of other runs and other ways to sum. The party may refuse them, in its own words,
-or take one that happens to be right; whatever it refuses must leave it bit for bit as it was, and
-make it allocate little. Then the right message arrives, and training ends as if nothing had
-happened. Likewise each of its answers reaches the server damaged, many times over.
+damaged, replayed, of other runs and other aggregation schemes. The party may refuse them, in its
+own words, or take one that happens to be right. Whatever it refuses must leave it bit for bit as it
+was, and make it allocate little. Then the right message arrives, and training ends as if nothing
+had happened. Likewise each of its answers reaches the server damaged, many times over.
 """
 
 import os
@@ -16,12 +16,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedmmf.aggregation.adaptive.messages import Collected
+from fedmmf.aggregation.homomorphic.messages import Ciphertexts
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import WireError
 from fedmmf.secagg.keys import KeyPair
-from fedmmf.sums.adaptive.messages import Collected
-from fedmmf.sums.homomorphic.messages import Ciphertexts
-from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.wire import (
     Adopted,
     Finished,
@@ -35,14 +35,14 @@ from fedmmf.wire import (
 )
 from fedmmf.wire.frames import kind_of
 
-for folder in ("sums", "secagg"):  # where it is run as a program
+for folder in ("aggregation", "secagg"):  # where it is run as a program
     sys.path.append(str(Path(__file__).parents[1] / folder))
 
 from federations import VARIANTS, federation_of, settings_of  # noqa: E402
 from fuzz import damage  # noqa: E402
 
 VICTIM = "000002"
-MOST_BYTES = 50e6
+MAX_BYTES = 50e6
 ANSWERS = (
     Joined, Adopted, Refused, Wanted, Update, Finished, Collected, SecureAgreed, SecureTrip,
     Ciphertexts,
@@ -139,7 +139,7 @@ class Siege:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         self.most_bytes = max(self.most_bytes, peak)
-        if self.most_bytes > MOST_BYTES:
+        if self.most_bytes > MAX_BYTES:
             raise AssertionError(f"{self.most_bytes:,} bytes for {wrong[:200].hex()}")
         return answer
 

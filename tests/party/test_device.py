@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from federations import believing, federation_of, settings_of
 
+from fedmmf.aggregation.adaptive.messages import Collect, Collected
+from fedmmf.aggregation.secure.agreed import graph_of
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.errors import CheckpointError, NotFittedError
 from fedmmf.secagg.session import Trip
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import make_parties
 from fedmmf.simulation.prepared import fit_all_masks
-from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.sums.secure.agreed import graph_of
-from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.transports.wrappers import Recorded
 from fedmmf.wire import (
     Adopt,
@@ -53,8 +53,8 @@ def party_of(run, name="000007", **changes):
     return make_parties(run.ratings, settings, run.is_held_out, run.statistics)[name]
 
 
-def said(party, *publications, message):
-    return read(party.answer(parcel(message, *publications)), ANSWERS)
+def said(party, *broadcasts, message):
+    return read(party.answer(parcel(message, *broadcasts)), ANSWERS)
 
 
 def invited(run, **changes):
@@ -107,7 +107,7 @@ def test_it_takes_part_and_says_how_it_shares(run):
         ({"catalogue": bytes(32)}, "catalogue is not this party's"),
         ({"scale_max": 10.0}, "rates 1..5"),
         ({"solver": "magic"}, "knows no solver 'magic'; it knows sgd, vb"),
-        ({"sums": "magic"}, "knows no way to sum 'magic'"),
+        ({"sums": "magic"}, "knows no aggregation scheme 'magic'"),
         ({"row_bound": 1e30}, "bounds are not those of the solver"),
         ({"rank": 0}, "k is in"),
         ({"rank": 4_000_000_000}, "k is in"),
@@ -287,14 +287,14 @@ def test_a_trip_that_sums_has_to_say_what(small):
     federation = federation_of(small, settings_of("secure"))
     federation.prepare_sums()
     side = federation.server.side
-    real = side.desk.roster.ask
+    real = side.context.roster.ask
 
     def ask(stage, questions, *rest, **named):
         if stage == "trip 1":
             questions = {n: replace(q, about=NO_NAME) for n, q in questions.items()}
         return real(stage, questions, *rest, **named)
 
-    side.desk.roster.ask = ask
+    side.context.roster.ask = ask
     with pytest.raises(Exception, match="aborted"):
         side.sums(federation.server.coordinator.next_round())
     reasons = set(federation.server.roster.refused.values())
@@ -722,7 +722,7 @@ def test_moments_are_of_the_items_of_one_layout_alone(run):
 def test_an_update_in_the_clear_has_no_totals_of_the_solver(run):
     """With p_u, the masked ratings would follow from one update."""
     update = asked(joined(run), first_round(run).encode())
-    assert len(update.totals) == 2 + run.plan.form.n_totals
+    assert len(update.totals) == 2 + run.plan.update_shape.n_totals
     assert update.totals[0] > 0  # ratings that are held out
     assert not update.totals[2:].any()
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from federations import settings_of
 
+from fedmmf.aggregation.secure.messages import SecureSetup
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import CheckpointError, FedMMFError
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import Holdings, LocalFederation, make_parties, make_silos
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.vb.form import write_variant
-from fedmmf.sums.secure.messages import SecureSetup
+from fedmmf.solvers.vb.shapes import write_variant
 from fedmmf.wire import Joined, Refused, parcel, read
 
 VB = {"solver": "vb", "mask": "lr", "implicit_prior": "users", "objective": "rating"}
@@ -120,9 +120,9 @@ def test_a_checkpoint_of_another_charter_is_refused(run):
     _, party = answer_to(run)
     state = party.state()
     other = run.settings.changed(factors=5)
-    (stranger, *_) = make_parties(run.ratings, other).values()
+    (default_user, *_) = make_parties(run.ratings, other).values()
     with pytest.raises(CheckpointError, match="expects rank 6 by its charter"):
-        stranger.restore(state)
+        default_user.restore(state)
 
 
 # How many users there are

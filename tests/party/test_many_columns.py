@@ -4,13 +4,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import WireError
-from fedmmf.interactions import MOST_JOINT
+from fedmmf.masks.feature_maps import MAX_JOINT
 from fedmmf.party import Policy
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.sums import SUMS
 
 
 def with_features(n_features):
@@ -20,16 +20,16 @@ def with_features(n_features):
     return ratings.with_features(pl.DataFrame({"item_id": ratings.item_ids, **columns}))
 
 
-@pytest.mark.parametrize("n_features", [MOST_JOINT - 1, MOST_JOINT])
+@pytest.mark.parametrize("n_features", [MAX_JOINT - 1, MAX_JOINT])
 def test_masks_of_many_columns_are_fitted_alone(n_features):
     """By the simulation and by real parties alike."""
     settings = Settings(solver="vb", mask="lr", factors=2, rounds=2)
     run = prepare(with_features(n_features), settings)
-    is_joint = n_features < MOST_JOINT
-    assert run.plan.form.n_joint == (1 + n_features if is_joint else 0)
+    is_joint = n_features < MAX_JOINT
+    assert run.plan.update_shape.n_joint == (1 + n_features if is_joint else 0)
     assert run.masks.theta.any() != is_joint
     member = LocalFederation.of(run).run()
-    assert member.user_factors.shape == (30, run.plan.form.n_own)
+    assert member.user_factors.shape == (30, run.plan.update_shape.n_own)
 
 
 def test_a_party_tells_no_moments_of_more_columns_than_are_usual():
@@ -38,7 +38,7 @@ def test_a_party_tells_no_moments_of_more_columns_than_are_usual():
         run = prepare(with_features(n_features), settings)
         users = next(iter(LocalFederation.of(run).parties.values()))._users
         if may_ask:
-            users.check_columns(1 + n_features, SUMS["secure"], Policy())
+            users.check_columns(1 + n_features, AGGREGATIONS["secure"], Policy())
             continue
         with pytest.raises(WireError, match="has 1 column here; got 129"):
-            users.check_columns(1 + n_features, SUMS["secure"], Policy())
+            users.check_columns(1 + n_features, AGGREGATIONS["secure"], Policy())

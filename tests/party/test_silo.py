@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from federations import settings_of
 
+from fedmmf.aggregation.adaptive.messages import Collect, Collected
+from fedmmf.aggregation.contract import round_sizes
+from fedmmf.aggregation.vector import codec_of
 from fedmmf.engines import ENGINES
 from fedmmf.errors import DataError
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import Holdings, make_parties, make_silos
-from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.sums.contract import round_sizes
-from fedmmf.sums.vector import codec_of
 from fedmmf.wire import Adopt, Adopted, Ask, Joined, Refused, Round, Update, name_of, parcel, read
 
 CUTS = np.array([0, 20, 40, 60])
@@ -130,8 +130,8 @@ def aimed_at(run, item):
     """A round of zeros but for one item, of whose raters' numbers nothing finite comes."""
     round_ = run.coordinator().next_round()
     rows = np.zeros_like(round_.item_rows)
-    rows[:, run.plan.form.rank :] = round_.item_rows[:, run.plan.form.rank :]
-    rows[item, : run.plan.form.rank] = 3e38
+    rows[:, run.plan.update_shape.rank :] = round_.item_rows[:, run.plan.update_shape.rank :]
+    rows[item, : run.plan.update_shape.rank] = 3e38
     return replace(round_, item_rows=rows)
 
 
@@ -169,7 +169,7 @@ def told_by(party_run, round_):
     """What a party's users add to a round, before noise and masks: steps, totals, how they came."""
     noise = party_run.policy.noise
     if noise is None:
-        sizes = round_sizes(party_run.catalogue.n_items, party_run.layout, party_run.form)
+        sizes = round_sizes(party_run.catalogue.n_items, party_run.layout, party_run.update_shape)
         bounds = party_run.solver.bounds(party_run.catalogue.scale.span)
         cohort = codec_of(sizes, bounds, 60, party_run.solver.ring).cohort(None)
     else:

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from fedmmf.results import (
+from fedmmf.reports.results import (
     AttackOutcome,
     AuditResult,
     BaselineAccuracy,

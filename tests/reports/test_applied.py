@@ -5,9 +5,9 @@ import pytest
 import samples
 
 from fedmmf import FedMMF
-from fedmmf.config import Settings
 from fedmmf.data import load
 from fedmmf.reports.applied import _NOT_OF_AUDITS, _OF_AUDITS, _OF_ENGINES, _RULES, applied
+from fedmmf.settings import Settings
 
 OTHER = {  # for each setting that may have no say, another value
     "mask_strength": 3.0,

@@ -214,15 +214,15 @@ def test_the_page_can_be_found_ones_way_in(open_page):
 def test_dark_and_paper_have_their_own_colours(open_page):
     browser = open_page(RUNS["demo"])
 
-    def ground(**media):
+    def context(**media):
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
 
     def scheme(value):
         return [{"name": "prefers-color-scheme", "value": value}]
 
-    assert ground(features=scheme("light")) == "rgb(255, 255, 255)"
-    assert ground(features=scheme("dark")) == "rgb(20, 24, 28)"
-    assert ground(media="print", features=scheme("dark")) == "rgb(255, 255, 255)"
+    assert context(features=scheme("light")) == "rgb(255, 255, 255)"
+    assert context(features=scheme("dark")) == "rgb(20, 24, 28)"
+    assert context(media="print", features=scheme("dark")) == "rgb(255, 255, 255)"
     assert not browser.find_element(By.TAG_NAME, "nav").is_displayed()
-    ground(media="", features=[])
+    context(media="", features=[])

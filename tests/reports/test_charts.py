@@ -19,8 +19,8 @@ from fedmmf.reports.charts import (
     line,
     places,
 )
+from fedmmf.reports.results import Histogram
 from fedmmf.reports.svg import percent, round_ticks
-from fedmmf.results import Histogram
 
 
 def marks(chart):

@@ -14,7 +14,7 @@ from samples import HOSTILE
 from fedmmf.errors import DataError
 from fedmmf.reports import Run, lead, read_run, write_report
 from fedmmf.reports import words as said
-from fedmmf.results import DemoResult, ListScores, RankingScores, RecommendedList
+from fedmmf.reports.results import DemoResult, ListScores, RankingScores, RecommendedList
 
 EMPTY = {"baselines": [], "history": [], "j": None, "tradeoff": [], "cost": None}
 PACKAGE = resources.files("fedmmf.reports")
@@ -344,8 +344,8 @@ def test_colours_have_contrast_in_every_scheme():
     for scheme in schemes:
         colours = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
         for ink in ("ink", "muted", "ours", "alert"):
-            for ground in ("paper", "panel"):
-                assert contrast(colours[ink], colours[ground]) >= 4.5
+            for context in ("paper", "panel"):
+                assert contrast(colours[ink], colours[context]) >= 4.5
 
 
 def test_the_script_is_small():

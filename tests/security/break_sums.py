@@ -21,27 +21,27 @@ from lying import (
     victims_update,
 )
 
+from fedmmf.aggregation import hiding, rare
+from fedmmf.aggregation.dp import accounting, guarantee
+from fedmmf.aggregation.homomorphic.keeper import BlindSum
+from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey
+from fedmmf.aggregation.homomorphic.schemes import generate, load_public
+from fedmmf.aggregation.secure import agreed
+from fedmmf.aggregation.secure.messages import SecureSetup
+from fedmmf.aggregation.secure.party import SecureParty
 from fedmmf.engines import reference
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import FedMMFError, WireError
+from fedmmf.masks.population import MAX_PULL, MIN_PULL
 from fedmmf.party import device
 from fedmmf.party import run as run_module
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun
-from fedmmf.population import LEAST_PULL, MOST_PULL
 from fedmmf.secagg import RING32, FixedPoint, keys, public_identity
 from fedmmf.secagg.policy import too_many_corrupt
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import make_parties
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums import hiding, rare
-from fedmmf.sums.dp import accounting, guarantee
-from fedmmf.sums.homomorphic.keeper import BlindSum
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
-from fedmmf.sums.homomorphic.schemes import generate, load_public
-from fedmmf.sums.secure import agreed
-from fedmmf.sums.secure.messages import SecureSetup
-from fedmmf.sums.secure.party import SecureParty
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty
 from fedmmf.wire import (
@@ -73,7 +73,7 @@ def items_left_out(tiny):
 def an_empty_round(tiny):
     """Whether the others mask zeros where they are told of nothing to sum."""
 
-    def lie(stage, questions, publication):
+    def lie(stage, questions, broadcast):
         if not stage.startswith("trip"):
             return None, b""
         return {n: replace(q, about=NO_NAME) for n, q in questions.items() if n != VICTIM}, b""
@@ -269,7 +269,7 @@ def another_layout_for_the_others(tiny):
     )
     assert len(real.items) == len(empty.items)
 
-    def lie(stage, questions, publication):
+    def lie(stage, questions, broadcast):
         if stage == "layout":
             told = Adopt(name_of(empty.encode()))
             return {name: told for name in questions if name != VICTIM}, empty.encode()
@@ -314,7 +314,7 @@ def a_line_that_makes_a_mask_look_good(tiny):
     for name, party in make_parties(run.ratings, settings).items():
         if run.in_clear[int(name)]:
             continue
-        for level, pull in product(np.linspace(1, 5, 41), (LEAST_PULL, 1.0, MOST_PULL)):
+        for level, pull in product(np.linspace(1, 5, 41), (MIN_PULL, 1.0, MAX_PULL)):
             party.answer(run.plan.invitation().encode())
             frame = Layout(run.layout.items, np.array([level]), pull).encode()
             if Adopted.decode(party.answer(frame + Adopt(name_of(frame)).encode())).in_clear:
@@ -506,7 +506,7 @@ def say_that_it_leads_nowhere(patch):
 
 def take_layout_after_layout(patch):
     def take_layout(self, layout):
-        self.users.begin(self.invitation.solver, self.form, layout, self.policy)
+        self.users.begin(self.invitation.solver, self.update_shape, layout, self.policy)
         self.layout = layout
 
     patch.setattr(PartyRun, "_take_layout", take_layout)
@@ -587,7 +587,7 @@ def let_owners_have_no_say(patch):
     patch.setattr(Policy, "survey_ratings", say, raising=False)
 
 
-SUMS = {
+AGGREGATIONS = {
     "different factors for different parties": (different_factors, forget_what_is_published),
     "all items left out for everybody else": (items_left_out, forget_what_was_agreed),
     "an empty round": (an_empty_round, mask_zeros_for_nothing),

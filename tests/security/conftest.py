@@ -5,7 +5,7 @@ import pytest
 
 from fedmmf.data.synthetic import synthetic
 
-for folder in ("sums", "secagg", "security"):
+for folder in ("aggregation", "secagg", "security"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
 

@@ -24,24 +24,24 @@ from unittest import mock
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1] / "sums"))  # where it is run as a program
+sys.path.append(str(Path(__file__).parents[1] / "aggregation"))  # where it is run as a program
 
 from federations import settings_of
 
+from fedmmf.aggregation.secure.messages import SecureSetup, SecureTrip
+from fedmmf.aggregation.secure.party import SecureParty
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import FedMMFError
-from fedmmf.lists import UserLists
 from fedmmf.party.users import Users
-from fedmmf.scale import RatingScale
 from fedmmf.secagg import SessionClient, SessionServer, keys, messages
 from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import Holdings, make_silos
-from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
-from fedmmf.sums.secure.party import SecureParty
 from fedmmf.transports.in_process import InProcess
 from fedmmf.wire import (
     Adopt,
@@ -164,8 +164,8 @@ class Deviating:
 
     def _is_due(self, parcels):
         """Whether the wanted field is in what is sent now."""
-        publications, frame = split_parcel(next(iter(parcels.values())))
-        messages = [read(part, WIRE) for part in (*publications, frame)]
+        broadcasts, frame = split_parcel(next(iter(parcels.values())))
+        messages = [read(part, WIRE) for part in (*broadcasts, frame)]
         leaves_out = not getattr(messages[-1], "for_survey", False)  # a survey leaves nothing out
         return self._wanted_kind in {type(message).__name__ for message in messages} and leaves_out
 
@@ -190,12 +190,12 @@ class Deviating:
         return parcels
 
     def _changed(self, data, draw):
-        publications, frame = split_parcel(data)
+        broadcasts, frame = split_parcel(data)
         message = read(frame, WIRE)
         wanted = self._wanted and self._wanted.split(".")[1]
         is_published = self._wanted_kind in {cls.__name__ for cls in PUBLISHED}
-        if publications and (is_published if wanted else draw.random() < 0.5):
-            work, what = other_field(read(publications[0], WIRE), draw, wanted)
+        if broadcasts and (is_published if wanted else draw.random() < 0.5):
+            work, what = other_field(read(broadcasts[0], WIRE), draw, wanted)
             told = replace(message, about=name_of(work.encode()))
             return work.encode() + told.encode(), what
         if isinstance(message, SecureTrip) and not self._wanted and draw.random() < 0.8:
@@ -203,7 +203,7 @@ class Deviating:
             message = replace(message, data=inside)
         else:
             message, what = other_field(message, draw, wanted)
-        return b"".join(publications) + message.encode(), what
+        return b"".join(broadcasts) + message.encode(), what
 
     def _inside(self, data, draw):
         """A trip of a session with one field changed, or a message inside it."""
@@ -243,7 +243,7 @@ class Watch:
         def put(side, agreed, message):
             vector = values(side, agreed, message)
             if vector.any():
-                self.put.setdefault(self.turn, {})[id(side.desk)] = vector.copy()
+                self.put.setdefault(self.turn, {})[id(side.context)] = vector.copy()
             return vector
 
         def begin(protocol, about=b""):
@@ -328,7 +328,7 @@ def _of_one(given, user, cohort):
     items = given.lists.items[mine]
     return replace(
         given,
-        lists=UserLists(np.array([0, len(items)]), items),
+        lists=RatedItems(np.array([0, len(items)]), items),
         masked_ratings=given.masked_ratings[mine],
         profiles=given.profiles[[user]],
         lines=given.lines[[user]],

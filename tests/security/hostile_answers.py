@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmmf.config import Settings
+from fedmmf.aggregation.secure.messages import SecureTrip
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import FedMMFError
 from fedmmf.federation.charter import Charter
@@ -24,9 +24,9 @@ from fedmmf.federation.sites import Admission, Sites
 from fedmmf.secagg import SessionServer, Setup, framing, messages
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.server.roster import Roster
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.federation import make_parties
-from fedmmf.sums.secure.messages import SecureTrip
 from fedmmf.transports.bundles import unpack
 from fedmmf.transports.in_process import InProcess
 from fedmmf.wire import Adopt, Finished, Refused, Round, Update
@@ -40,16 +40,16 @@ N_PARTIES = 16
 # Bundles, written by hand: `pack` writes no hostile ones
 
 
-def sized(data, form="<I"):
-    return struct.pack(form, len(data)) + data
+def sized(data, update_shape="<I"):
+    return struct.pack(update_shape, len(data)) + data
 
 
 def entry(name, message, place=0):
     return sized(name.encode(), "<H") + struct.pack("<I", place) + sized(message)
 
 
-def bundle(publications, entries):
-    counted = [struct.pack("<I", len(publications)), *map(sized, publications)]
+def bundle(broadcasts, entries):
+    counted = [struct.pack("<I", len(broadcasts)), *map(sized, broadcasts)]
     return b"".join((*counted, struct.pack("<I", len(entries)), *entries))
 
 
@@ -58,7 +58,7 @@ def name_of(number):
 
 
 def shared_publication(size):
-    """One publication that 1,024 entries refer to."""
+    """One broadcast that 1,024 entries refer to."""
     answer = Finished().encode()
     return bundle([bytes(size)], [entry(name_of(n), answer, place=1) for n in range(1024)])
 

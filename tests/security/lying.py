@@ -9,7 +9,7 @@ from fedmmf.errors import FedMMFError
 from fedmmf.simulation import prepare
 from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Own
+from fedmmf.solvers.contract import UserData
 from fedmmf.wire import name_of
 
 VICTIM = "000003"
@@ -23,12 +23,12 @@ def lying_federation(ratings, lie, **changes):
     roster = federation.server.roster
     honest = roster.ask
 
-    def ask(stage, questions, expected, known=None, publication=b""):
-        others, lied = lie(stage, questions, publication)
+    def ask(stage, questions, expected, known=None, broadcast=b""):
+        others, lied = lie(stage, questions, broadcast)
         if others is None:
-            return honest(stage, questions, expected, known, publication)
+            return honest(stage, questions, expected, known, broadcast)
         victims = {name: question for name, question in questions.items() if name == VICTIM}
-        replies = honest(stage, victims, expected, known, publication)
+        replies = honest(stage, victims, expected, known, broadcast)
         return replies | honest(stage, others, expected, known, lied)
 
     roster.ask = ask
@@ -44,7 +44,7 @@ def rows_read(federation):
         found = side.sums(federation.server.coordinator.next_round()).rows
     except FedMMFError:
         return None
-    rows = np.zeros((side.desk.catalogue.n_items, found.shape[1]))
+    rows = np.zeros((side.context.catalogue.n_items, found.shape[1]))
     rows[side.layout.items] = found
     return rows
 
@@ -63,10 +63,10 @@ def victims_update(ratings, layout=None):
     given, public = run.crowd_input, run.coordinator().next_round().public
     mine, none = given.lists.of(int(VICTIM)), np.zeros(0)
     items, solver = given.lists.items[mine], SOLVERS["sgd"]
-    own = Own(items, given.masked_ratings[mine], none, none)
-    reading = solver.reading(given.form, public, given.design)
+    own = UserData(items, given.masked_ratings[mine], none, none)
+    reading = solver.reading(given.update_shape, public, given.design)
     rows = np.zeros((ratings.n_items, public.rank))
-    rows[run.layout.items[items]], _ = solver.party(given.form).update(own, reading, 1)
+    rows[run.layout.items[items]], _ = solver.party(given.update_shape).update(own, reading, 1)
     return rows
 
 
@@ -80,11 +80,11 @@ def other_factors(ratings):
     frame = replace(round_, parameters=parameters, item_rows=rows).encode()
     about = name_of(frame)
 
-    def lie(stage, questions, publication):
+    def lie(stage, questions, broadcast):
         if not stage.startswith("trip"):
             return None, b""
         others = {n: replace(q, about=about) for n, q in questions.items() if n != VICTIM}
-        return others, frame if publication else b""
+        return others, frame if broadcast else b""
 
     return lie
 
@@ -102,7 +102,7 @@ def everything_left_out(ratings):
     """A lie: all items are left out, for all but the victim."""
     everything = np.arange(ratings.n_items, dtype=np.int32)
 
-    def lie(stage, questions, publication):
+    def lie(stage, questions, broadcast):
         if stage != "set-up" or next(iter(questions.values())).for_survey:
             return None, b""
         others = {n: replace(q, left_out=everything) for n, q in questions.items() if n != VICTIM}

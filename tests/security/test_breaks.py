@@ -5,9 +5,9 @@ The test run ends with the table (`conftest.py`).
 
 import pytest
 from break_rounds import ROUNDS
-from break_sums import SUMS
+from break_sums import AGGREGATIONS
 
-BREAKS = SUMS | ROUNDS
+BREAKS = AGGREGATIONS | ROUNDS
 
 
 @pytest.mark.parametrize("name", BREAKS)

@@ -3,7 +3,7 @@
 import pytest
 from deviations import CUTS, EXCHANGES, Outcome, campaign, one_run
 
-from fedmmf.sums.secure import agreed
+from fedmmf.aggregation.secure import agreed
 
 
 @pytest.mark.parametrize("kind", CUTS)

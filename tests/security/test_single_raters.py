@@ -13,14 +13,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.data import ItemFeatures, Ratings
 from fedmmf.errors import FedMMFError
-from fedmmf.population import CommonItems, singled_out
+from fedmmf.masks.population import CommonItems, singled_out
 from fedmmf.server.rounds import one_round
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf.simulation.federation import LocalFederation
-from fedmmf.solvers.vb.server import LOOKS
+from fedmmf.solvers.vb.server import MEMBERSHIP_ROUNDS
 from fedmmf.wire import Adopt, Layout, Survey, name_of
 
 N_RARE, N_USERS, N_MAKERS, PER_MAKER = 8, 14, 4, 4
@@ -29,7 +29,7 @@ LONE = N_COMMON  # an item with many raters whose maker has no other
 N_ITEMS = N_COMMON + 1 + N_RARE
 SECRET = np.array([1, 2, 4, 5, 5, 4, 2, 1], float)  # what the single raters gave
 STRICT = {"mask": "lr", "factors": 2, "min_raters": 3, "held_out": 0.0, "engine": "numpy"}
-VB = {**STRICT, "solver": "vb", "rounds": LOOKS[0] + 2}
+VB = {**STRICT, "solver": "vb", "rounds": MEMBERSHIP_ROUNDS[0] + 2}
 
 
 def shop(secret=SECRET):
@@ -135,13 +135,13 @@ def rounds_of(ratings, settings):
 
 def joint_masks(sums, run):
     """The sum of private weights and their squares, of all rounds."""
-    parts = [run.plan.form.blocks["totals"].split(found.totals[2:]) for found in sums]
+    parts = [run.plan.update_shape.blocks["totals"].split(found.totals[2:]) for found in sums]
     return np.concatenate([[*part["joint_sum"], *part["joint_deviation"]] for part in parts])
 
 
 def looks(sums, run):
     """Sums of p_u over the raters of each item."""
-    return sums[LOOKS[0]].rows.ravel()
+    return sums[MEMBERSHIP_ROUNDS[0]].rows.ravel()
 
 
 def n_ratings_read(choose, **changes):

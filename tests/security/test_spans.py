@@ -2,7 +2,8 @@
 
 A row that is the same for all items of a user makes the sums of a round, column by column, linear
 in the users' lists. Many such rounds span the lists themselves: whoever's list is nearer to that
-span than other people's was in the sums. So `vb` lets two rounds of a run look (`MOST_LOOKS`).
+span than other people's was in the sums. So `vb` has two membership
+rounds in a run (`MAX_MEMBERSHIP_ROUNDS`).
 
 An area of 1/2 is a guess. Two looks do say something, and the bounds on them are what was measured
 here, with some room: 0.62 by all sums of a run, 0.81 by the two looks alone (ML-100K: 0.72). By
@@ -17,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import DivergenceError
 from fedmmf.server.rounds import one_round
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf.solvers.vb import party as vb_party
 from fedmmf.solvers.vb import server as vb_server
@@ -55,8 +56,8 @@ def recorded(ratings, **settings):
 
 def standardised(values, popularity):
     """Entries of items as far as popularity does not explain them, in its deviations."""
-    explained = np.outer(values @ popularity / (popularity @ popularity), popularity)
-    return (values - explained) / np.sqrt(popularity * (1 - popularity) + 1e-3)
+    explain_errors = np.outer(values @ popularity / (popularity @ popularity), popularity)
+    return (values - explain_errors) / np.sqrt(popularity * (1 - popularity) + 1e-3)
 
 
 def area(rows, lists):
@@ -89,7 +90,7 @@ def areas(choose=lambda rows: rows, **settings):
 
 
 def looks_alone(rows):
-    return [rows[t] for t in vb_server.LOOKS]
+    return [rows[t] for t in vb_server.MEMBERSHIP_ROUNDS]
 
 
 def test_two_looks_tell_no_more_than_is_said_of_them():
@@ -120,18 +121,18 @@ def test_ranking_tells_who_is_in_and_the_docs_say_so():
 
 def test_looks_in_every_round_would_tell_who_is_in(monkeypatch):
     """Else nothing could be seen above."""
-    monkeypatch.setattr(vb_server, "LOOKS", range(EVERY_ROUND))
-    monkeypatch.setattr(vb_party, "MOST_LOOKS", EVERY_ROUND)
+    monkeypatch.setattr(vb_server, "MEMBERSHIP_ROUNDS", range(EVERY_ROUND))
+    monkeypatch.setattr(vb_party, "MAX_MEMBERSHIP_ROUNDS", EVERY_ROUND)
     assert areas(solver="vb").mean() > TOLD
 
 
 def test_a_server_that_looks_more_often_is_given_nothing(monkeypatch):
-    monkeypatch.setattr(vb_server, "LOOKS", range(EVERY_ROUND))
+    monkeypatch.setattr(vb_server, "MEMBERSHIP_ROUNDS", range(EVERY_ROUND))
     ratings = synthetic(40, 60, 900, min_per_user=5, seed=1)
     run = prepare(ratings, Settings(mask="mean", solver="vb", factors=3))
     server, crowd = run.coordinator(), Recording(run.crowd())
-    for _ in range(vb_party.MOST_LOOKS):
+    for _ in range(vb_party.MAX_MEMBERSHIP_ROUNDS):
         one_round(server, crowd)
     with pytest.raises(DivergenceError):
         crowd.sums(server.next_round())
-    assert len(crowd.rows) == vb_party.MOST_LOOKS == 2
+    assert len(crowd.rows) == vb_party.MAX_MEMBERSHIP_ROUNDS == 2

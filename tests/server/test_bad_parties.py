@@ -10,13 +10,13 @@ import pytest
 from contract import NONSENSE, REFUSAL, Misbehaving
 from federations import federation_of, settings_of
 
+from fedmmf.aggregation.adaptive.messages import Collected
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS
+from fedmmf.aggregation.secure.server import batches_of
 from fedmmf.data.synthetic import synthetic
 from fedmmf.secagg import messages
 from fedmmf.secagg.client import RoundClient
 from fedmmf.simulation import prepare
-from fedmmf.sums.adaptive.messages import Collected
-from fedmmf.sums.contract import HELD_OUT_TOTALS
-from fedmmf.sums.secure.server import batches_of
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import Joined, Refused, Survey, Update
 from fedmmf.wire.frames import kind_of
@@ -123,15 +123,15 @@ def contributing(change, *, in_surveys=True):
     """Within its bounds, the party adds what it likes."""
 
     def patch(party):
-        desk = party._run
-        honest = type(desk).contribute
+        context = party._run
+        honest = type(context).contribute
 
         def contribute(work, rounding, left_out, n_parties):
-            part = honest(desk, work, rounding, left_out, n_parties)
+            part = honest(context, work, rounding, left_out, n_parties)
             is_his = in_surveys or not isinstance(work, Survey)
             return change(part, rounding) if is_his else part
 
-        desk.contribute = contribute
+        context.contribute = contribute
 
     return lambda transport: FromInside(transport, patch)
 
@@ -182,7 +182,7 @@ def test_rows_in_a_secure_sum_can_spoil_a_run_and_not_more(ratings, variant):
 )
 def test_totals_of_the_variational_solver_end_nobodys_run(ratings, name, at):
     settings = settings_of("secure vb", rounds=5, min_raters=1)
-    place = prepare(ratings, settings).plan.form.blocks["totals"].place(name).start
+    place = prepare(ratings, settings).plan.update_shape.blocks["totals"].place(name).start
     changes = contributing(with_total(HELD_OUT_TOTALS + place + at, -1), in_surveys=False)
     federation = federation_of(ratings, settings, changes)
     federation.prepare_sums()
@@ -195,7 +195,7 @@ def test_totals_of_the_variational_solver_end_nobodys_run(ratings, name, at):
 def test_a_sum_of_squares_below_zero_is_taken_for_rounding(ratings):
     """What users' factors deviate by is at least what the rounding of totals can hide."""
     settings = settings_of("secure vb", rounds=5, min_raters=1)
-    place = prepare(ratings, settings).plan.form.blocks["totals"].place("deviation").start
+    place = prepare(ratings, settings).plan.update_shape.blocks["totals"].place("deviation").start
     changes = contributing(with_total(HELD_OUT_TOTALS + place + 1, -1), in_surveys=False)
     member = federation_of(ratings, settings, changes).run()
     assert np.isfinite(member.public.item_rows).all()
@@ -359,7 +359,7 @@ def accused_by(n_accusers, site_of):
     federation = federation_of(many, settings_of("secure signed", min_raters=1))
     federation.prepare_sums()
     side = federation.server.side
-    side.desk = replace(side.desk, site_of=site_of)
+    side.context = replace(side.context, site_of=site_of)
     session = side._start(federation.server.coordinator.next_round())
     accusers = sorted(session.holders(0))[:n_accusers]
     said = {session.names[number]: Refused("its keys are wrong", 0) for number in accusers}
@@ -388,7 +388,7 @@ def under_sites(federation, site_of):
     """The same federation before its first round, where parties are of sites."""
     federation.prepare_sums()
     side = federation.server.side
-    side.desk = replace(side.desk, site_of=site_of)
+    side.context = replace(side.context, site_of=site_of)
     return federation
 
 

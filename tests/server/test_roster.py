@@ -79,19 +79,19 @@ def test_reasons_are_kept_by_party():
 
 
 def test_what_is_published_travels_once_to_each_party():
-    frame = Refused("stands for a publication").encode()
+    frame = Refused("stands for a broadcast").encode()
     transport = Scripted({"a": always(Finished().encode()), "b": always(None)})
     roster = Roster(transport, ["a", "b"])
     question = Ask(name_of(frame))
     for _ in range(2):
-        roster.ask("stage", dict.fromkeys("ab", question), Finished, publication=frame)
+        roster.ask("stage", dict.fromkeys("ab", question), Finished, broadcast=frame)
     first, second = transport.sent
     assert first["a"] == first["b"] == second["b"] == frame + question.encode()
     assert second["a"] == question.encode()
 
 
 def test_who_wants_a_publication_gets_it():
-    frame = Refused("stands for a publication").encode()
+    frame = Refused("stands for a broadcast").encode()
     question = Ask(name_of(frame))
 
     def forgets(message):
@@ -100,7 +100,7 @@ def test_who_wants_a_publication_gets_it():
     transport = Scripted({"a": forgets})
     roster = Roster(transport, ["a"])
     roster._holding, roster._published = frozenset("a"), name_of(frame)
-    replies = roster.ask("stage", {"a": question}, Finished, publication=frame)
+    replies = roster.ask("stage", {"a": question}, Finished, broadcast=frame)
     assert set(replies) == {"a"}
     assert len(transport.sent) == 2
     assert not roster.incidents

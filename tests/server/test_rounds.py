@@ -6,9 +6,9 @@ from federations import settings_of
 
 from fedmmf.errors import DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server import train
-from fedmmf.server.rounds import MOST_LOST, last_number, one_round
+from fedmmf.server.rounds import MAX_LOST, last_number, one_round
 from fedmmf.simulation import prepare
-from fedmmf.solvers.contract import ItemSums, require_published
+from fedmmf.solvers.contract import ItemSums, require_valid_broadcast
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def test_rounds_that_keep_failing_end_the_run_with_their_reason(run):
     crowd = Losing(run.crowd(), set(range(3, 99)))
     with pytest.raises(DataError, match="did not bound"):
         train(coordinator, crowd)
-    assert coordinator.round == 2 + MOST_LOST - 1
+    assert coordinator.round == 2 + MAX_LOST - 1
 
 
 def test_rounds_that_each_put_somebody_out_do_not_end_the_run(run):
-    coordinator, lost = run.coordinator(), set(range(3, 3 + 2 * MOST_LOST))
+    coordinator, lost = run.coordinator(), set(range(3, 3 + 2 * MAX_LOST))
     train(coordinator, Losing(run.crowd(), lost, ExcludedError))
-    assert np.isnan(coordinator.history).sum() == 2 * MOST_LOST
+    assert np.isnan(coordinator.history).sum() == 2 * MAX_LOST
 
 
 def test_training_that_has_no_numbers_left_is_not_finished(run):
@@ -147,7 +147,7 @@ def test_numbers_out_of_range_are_reported_as_that(small, monkeypatch):
     sums = crowd.sums(round_)
 
     def check(public):
-        require_published(False, "the curvature is positive")
+        require_valid_broadcast(False, "the curvature is positive")
 
     monkeypatch.setattr(coordinator.half, "check", check)
     with pytest.raises(DivergenceError, match="numbers for which the curvature is pos") as caught:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.aggregation.rare_items import raters_needed
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare, train, train_real
 from fedmmf.simulation.costs import expected_cost, tradeoff
 from fedmmf.simulation.federation import ROUND_STAGES
-from fedmmf.sums import SUMS
-from fedmmf.sums.rare import raters_needed
 
 COMMON = {"mask": "mean", "rounds": 3, "factors": 4}
 WITHOUT_CIPHERTEXTS = {
@@ -93,10 +93,12 @@ def test_items_that_are_left_out_cost_nothing(small, aggregation):
     assert 0 < n_rare < small.n_items
     cost, every = run.cost(), prepared(small, aggregation=aggregation, min_raters=1).cost()
     ((up, down),) = counted_rounds(run, rounds=1)
-    assert down == cost.down_bytes == every.down_bytes - 4 * run.plan.form.published * n_rare
+    assert (
+        down == cost.down_bytes == every.down_bytes - 4 * run.plan.update_shape.published * n_rare
+    )
     assert up == pytest.approx(cost.up_bytes, rel=1e-3)
     if aggregation == "secure":
-        assert up == cost.up_bytes == every.up_bytes - 4 * run.plan.form.width * n_rare
+        assert up == cost.up_bytes == every.up_bytes - 4 * run.plan.update_shape.width * n_rare
 
 
 @pytest.mark.parametrize("chosen", [{"sharing": "plain"}, {}, {"ensemble": 2}, {"signed": True}])
@@ -127,7 +129,7 @@ def test_a_tradeoff_goes_from_all_in_sums_to_all_in_the_clear(small):
     assert given.settings.threshold_j in [point.threshold_j for point in points]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
-    secure, plain = (SUMS[name].cost(given).up_bytes for name in ("secure", "plain"))
+    secure, plain = (AGGREGATIONS[name].cost(given).up_bytes for name in ("secure", "plain"))
     assert points[0].up_bytes_per_user_round == round(secure, 1)
     assert points[-1].up_bytes_per_user_round == round(plain, 1)
     for point in points:

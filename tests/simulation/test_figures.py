@@ -1,4 +1,4 @@
-"""Masks, solvers and ways to sum give the figures that they gave; `figures.json` says which."""
+"""Masks, solvers and aggregation schemes give the figures in `figures.json`."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedmmf import FedMMF
-from fedmmf.sums.rare import raters_needed
+from fedmmf.aggregation.rare_items import raters_needed
 
 FIGURES = json.loads((Path(__file__).parent / "figures.json").read_text())["figures"]
 EXTRAS = {"dp": "dp_accounting", "homomorphic-ckks": "tenseal", "homomorphic-paillier": "phe"}

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.aggregation.rare_items import raters_needed
+from fedmmf.aggregation.simulated import Simulated
 from fedmmf.attacks.self_audit import AttackAudit
-from fedmmf.config import Settings
 from fedmmf.data import ItemFeatures
 from fedmmf.data.profiles import UserProfiles
 from fedmmf.errors import SettingsError
 from fedmmf.masks.fitting import OneByOne
+from fedmmf.masks.population import CommonItems
 from fedmmf.party.policy import Private
-from fedmmf.population import CommonItems
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf.simulation.features import (
     ROW_ENERGY,
@@ -23,9 +26,6 @@ from fedmmf.simulation.features import (
 )
 from fedmmf.simulation.prepared import choose_held_out, lists_of, policy_of
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums import SUMS
-from fedmmf.sums.rare import raters_needed
-from fedmmf.sums.simulated import Simulated
 
 SETTINGS = Settings(mask="lr", factors=3, held_out=0.2)
 
@@ -254,10 +254,18 @@ def groups_of(small, **chosen):
     settings = Settings(**chosen)
     in_clear = np.full(small.n_users, settings.sharing == "plain")
     solver = SOLVERS[settings.solver]
-    form = solver.form(solver.rank(settings), solver.variant(settings, 0, 0, 0))
-    given = (lists_of(small), small.n_items, small.scale.span, in_clear, settings, solver, form)
+    update_shape = solver.update_shape(solver.rank(settings), solver.variant(settings, 0, 0, 0))
+    given = (
+        lists_of(small),
+        small.n_items,
+        small.scale.span,
+        in_clear,
+        settings,
+        solver,
+        update_shape,
+    )
     crowd = Simulated(*given)
-    return SUMS[settings.sums].simulate(crowd)
+    return AGGREGATIONS[settings.sums].simulate(crowd)
 
 
 def test_rare_items_are_left_out_of_hidden_sums_and_stay_in_plain_ones(small):

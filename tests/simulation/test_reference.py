@@ -7,9 +7,9 @@ min_raters 1 nothing is left out of the sums.
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.engines import ENGINES
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare, train, train_real
 from fedmmf.simulation.features import statistics_features, surveyed
 from fedmmf.simulation.federation import Holdings, make_silos

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import Cohort
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare, train
 from fedmmf.simulation.federation import Holdings, make_silos, server_plan
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fedmmf import checkpoint
-from fedmmf.checkpoint import Held
-from fedmmf.config import Settings
 from fedmmf.errors import CheckpointError, DataError, DivergenceError, SettingsError
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare, training
 from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.prepared import choose_held_out
 from fedmmf.simulation.training import members_from_arrays, members_to_arrays
+from fedmmf.storage import checkpoints
+from fedmmf.storage.checkpoints import Checkpoint
 
 SETTINGS = Settings(mask="lr", rounds=12, factors=4, held_out=0.1, patience=100)
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_somebody_changed_is_refused(small, tmp_path, solver, 
 
     with pytest.raises(KilledError):
         training.train(small, settings, checkpoint_file=file, progress=progress)
-    arrays, meta = checkpoint.load(file, "checkpoint")
+    arrays, meta = checkpoints.load(file, "checkpoint")
     assert {"history", "n_done", "parties-best", "member0/sizes"} < arrays.keys()
     n_changed = 0
     for name, array in arrays.items():
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_somebody_changed_is_refused(small, tmp_path, solver, 
         if is_same or (name.endswith("history") and change in ("short", "not finite")):
             continue  # nothing to see; histories are of any length, with NaN
         n_changed += 1
-        checkpoint.save(file, changed, meta)
+        checkpoints.save(file, changed, meta)
         with pytest.raises(CheckpointError, match=r"must hold what this run was.*delete it"):
             training.train(small, settings, checkpoint_file=file)
     assert n_changed > 5
@@ -151,9 +151,9 @@ def test_a_checkpoint_that_somebody_changed_is_refused(small, tmp_path, solver, 
 def test_counts_of_a_checkpoint_must_fit_its_rounds(small, tmp_path, name):
     file = tmp_path / "run.checkpoint"
     settings = SETTINGS.changed(ensemble=2, rounds=3)
-    kept = Held(file)
+    kept = Checkpoint(file)
     training.train(small, settings, checkpoint_file=kept)
-    arrays, meta = checkpoint.load(file, "checkpoint")
+    arrays, meta = checkpoints.load(file, "checkpoint")
     one = [key for key in arrays if key.startswith("member1/")]
     if name == "n_done":
         with pytest.raises(KilledError):
@@ -161,13 +161,13 @@ def test_counts_of_a_checkpoint_must_fit_its_rounds(small, tmp_path, name):
                 small, SETTINGS, checkpoint_file=tmp_path / "other", progress=stop_after(2)
             )
         file, settings = tmp_path / "other", SETTINGS
-        arrays, meta = checkpoint.load(file, "checkpoint")
+        arrays, meta = checkpoints.load(file, "checkpoint")
         arrays[name] = np.array(3)
     elif name == "member0/sizes":
         arrays[name] = arrays[name] + np.array((0, 9))
     else:
         arrays |= {key.replace("member1", "member2"): arrays[key] for key in one}
-    checkpoint.save(file, arrays, meta)
+    checkpoints.save(file, arrays, meta)
     with pytest.raises(CheckpointError, match="must hold what this run was"):
         training.train(small, settings, checkpoint_file=file)
 
@@ -232,14 +232,14 @@ def test_items_that_are_not_summed_are_taken_for_the_mean_of_those_that_are(smal
 def test_after_every_round_the_mean_of_all_users_is_published(small, solver, mask):
     """Of all who rated something; of sgd with weights, the noise of ratings by how users differ."""
     run = prepare(small.select(small.user_codes != 7), SETTINGS.changed(solver=solver, mask=mask))
-    coordinator, crowd, k = run.coordinator(), SimulatedCrowd(run), run.plan.form.rank
+    coordinator, crowd, k = run.coordinator(), SimulatedCrowd(run), run.plan.update_shape.rank
     for _ in range(4):
         round_ = coordinator.next_round()
         coordinator.advance(round_, crowd.sums(round_))
         published = coordinator.next_round().public
         p = np.delete(crowd.user_factors.astype(np.float64), 7, axis=0)
         if solver == "vb":
-            known = run.plan.form.blocks["parameters"].split(published.parameters)
+            known = run.plan.update_shape.blocks["parameters"].split(published.parameters)
             found = np.concatenate((known["mean_user"], known["joint_mean"]))
             np.testing.assert_allclose(found, p.mean(axis=0), rtol=1e-5, atol=1e-6)
         else:

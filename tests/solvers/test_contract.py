@@ -10,24 +10,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedmmf.config import Settings
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS, round_sizes
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import UnknownNameError, WireError
-from fedmmf.scale import RatingScale
 from fedmmf.secagg import ring_named
+from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import (
     MAX_NUMBER,
     MAX_TOTAL,
-    Ground,
+    Broadcast,
     ItemSums,
-    Own,
-    Public,
+    SolverContext,
+    UserData,
     added,
     design_of,
     unrated,
     whole_factors,
 )
-from fedmmf.sums.contract import HELD_OUT_TOTALS, round_sizes
 from fedmmf.wire import Catalogue, Layout, Round, read
 
 N_ITEMS, N_USERS, SPAN = 11, 14, 4.0
@@ -111,31 +111,33 @@ class Case:
         self.solver, self.n_design = SOLVERS[self.settings.solver], n_design
         self.rank = self.solver.rank(self.settings)
         self.variant = self.solver.variant(self.settings, n_profile, n_design, n_levels)
-        self.form = self.solver.form(self.rank, self.variant)
+        self.update_shape = self.solver.update_shape(self.rank, self.variant)
         self.design = design_of(PROBLEM.regressors, sees_features=True)[:, :n_design]
-        n_lines = self.form.n_design
+        n_lines = self.update_shape.n_design
         lines, profiles = PROBLEM.lines[:, :n_lines], PROBLEM.profiles[:, :n_profile]
         each = zip(PROBLEM.items, PROBLEM.masked, profiles, lines, strict=True)
-        self.own = [Own(*parts) for parts in each]
+        self.own = [UserData(*parts) for parts in each]
         if n_levels:  # a rating is what is nearest to the masked rating, the mask is what is left
             self.own = [replace(own, **ordered(own.masked_ratings)) for own in self.own]
 
     def server(self):
         stream, problem = np.random.default_rng(1), PROBLEM
-        ground = Ground(N_ITEMS, SPAN, 1.0, 0.0, 6.0, problem.regressors, self.design, stream)
-        return self.solver.server(self.settings, self.form, ground)
+        context = SolverContext(
+            N_ITEMS, SPAN, 1.0, 0.0, 6.0, problem.regressors, self.design, stream
+        )
+        return self.solver.server(self.settings, self.update_shape, context)
 
     def party(self):
-        return self.solver.party(self.form)
+        return self.solver.party(self.update_shape)
 
     def reading(self, public):
-        return self.solver.reading(self.form, public, self.design)
+        return self.solver.reading(self.update_shape, public, self.design)
 
     def sums(self, halves, public, t):
         """What everybody sends, added up as the server sees it."""
         parts, reading = [], self.reading(public)
         for half, own in zip(halves, self.own, strict=True):
-            rows = np.zeros((N_ITEMS, self.form.width))
+            rows = np.zeros((N_ITEMS, self.update_shape.width))
             rows[own.items], totals = half.update(own, reading, t)
             n_raters = np.isin(np.arange(N_ITEMS), own.items).astype(int)
             parts.append(ItemSums(rows, n_raters, totals))
@@ -148,10 +150,10 @@ class Case:
     def error(self, halves, public):
         """Root mean square error of q . p; unrated items count as they do in training."""
         total = weights = 0.0
-        q = whole_factors(self.form, public, self.design)
+        q = whole_factors(self.update_shape, public, self.design)
         for half, own in zip(halves, self.own, strict=True):
             targets, weight = np.zeros(N_ITEMS), np.zeros(N_ITEMS)
-            if self.form.n_design:
+            if self.update_shape.n_design:
                 targets, weight = VALUE - self.design @ own.line, np.full(N_ITEMS, WEIGHT)
             targets[own.items], weight[own.items] = own.masked_ratings, 1.0
             weight[PROBLEM.counts == 0] = 0.0
@@ -209,28 +211,30 @@ class TestSolver:
         assert solver.default_rounds >= 1
         assert 0 <= solver.default_held_out <= 0.5
         assert {solver.may_be_clear, solver.may_be_noisy, solver.ranks} <= {True, False}
-        assert solver.ranks or not case.form.n_design
-        assert solver.joins_masks or not case.form.n_joint
+        assert solver.ranks or not case.update_shape.n_design
+        assert solver.joins_masks or not case.update_shape.n_joint
 
     def test_its_sizes_are_those_of_its_arrays(self, case, server, halves):
-        public, form = server.public(), case.form
-        assert case.rank == public.rank == form.rank >= 3
-        assert public.item_rows.shape == (N_ITEMS, form.published)
+        public, update_shape = server.public(), case.update_shape
+        assert case.rank == public.rank == update_shape.rank >= 3
+        assert public.item_rows.shape == (N_ITEMS, update_shape.published)
         assert (public.item_rows.dtype, public.parameters.dtype) == (np.float32, np.float64)
-        assert public.parameters.shape == (form.n_parameters,)
+        assert public.parameters.shape == (update_shape.n_parameters,)
         assert public.item_factors.shape == (N_ITEMS, case.rank)
         rows, totals = halves[0].update(case.own[0], case.reading(public), 1)
-        assert rows.shape == (len(case.own[0].items), form.width)
+        assert rows.shape == (len(case.own[0].items), update_shape.width)
         assert rows.dtype == np.float32
-        assert totals.shape == (form.n_totals,)
-        assert halves[0].user_factors.shape == (case.form.n_own,)
-        assert (form.n_profile, form.n_columns, form.n_levels) == CASES[case.name][1:]
+        assert totals.shape == (update_shape.n_totals,)
+        assert halves[0].user_factors.shape == (case.update_shape.n_own,)
+        assert (update_shape.n_profile, update_shape.n_columns, update_shape.n_levels) == CASES[
+            case.name
+        ][1:]
 
     def test_a_variant_is_read_as_it_was_written_and_nothing_else(self, case):
-        assert case.solver.form(case.rank, case.variant) == case.form
+        assert case.solver.update_shape(case.rank, case.variant) == case.update_shape
         for other in (case.variant + " ", " " + case.variant, case.variant + "x", "\n", "none"):
             with pytest.raises(WireError, match="the server's numbers are out of range"):
-                case.solver.form(case.rank, other)
+                case.solver.update_shape(case.rank, other)
 
     def test_its_bounds_grow_with_the_scale_and_are_not_reached(self, case, server, halves):
         bounds, wide = case.solver.bounds(SPAN), case.solver.bounds(100 * SPAN)
@@ -252,27 +256,27 @@ class TestSolver:
 
     def test_it_accepts_what_its_own_server_publishes(self, case, server, halves):
         """Also as it comes off the wire, and in the end with items that nobody rated."""
-        solver, form = case.solver, case.form
+        solver, update_shape = case.solver, case.update_shape
         sizes = the_sizes(case)
-        assert sizes.n_totals == HELD_OUT_TOTALS + form.n_totals
+        assert sizes.n_totals == HELD_OUT_TOTALS + update_shape.n_totals
         for t in range(1, 6):
             public = server.public()
-            solver.check(form, public)
+            solver.check(update_shape, public)
             server.check(public)
             frame = Round.of(public, t, 0, is_last=False).encode()
             arrived = read(frame, [Round], sizes).public
-            solver.check(form, arrived)
+            solver.check(update_shape, arrived)
             assert np.array_equal(arrived.item_rows, public.item_rows)
             assert np.array_equal(arrived.parameters, public.parameters)
             case.train(server, halves, 1, after=t - 1)
         public, more = server.public(), server.unknown(PROBLEM.regressors[:4])
-        assert more.shape == (4, form.published)
+        assert more.shape == (4, update_shape.published)
         assert more.dtype == np.float32
-        larger = Public(public.rank, public.parameters, np.vstack((public.item_rows, more)))
-        solver.check(form, larger)
+        larger = Broadcast(public.rank, public.parameters, np.vstack((public.item_rows, more)))
+        solver.check(update_shape, larger)
         design = np.vstack((case.design, case.design[:4]))
         half = case.party()
-        half.settle(case.own[0], solver.reading(form, larger, design))
+        half.settle(case.own[0], solver.reading(update_shape, larger, design))
         assert np.isfinite(half.user_factors).all()
 
     @pytest.mark.parametrize("change", [-2, -1, 1, 7])
@@ -281,7 +285,7 @@ class TestSolver:
         public = server.public()
         n = len(public.parameters) + change
         for numbers in (np.resize(public.parameters, n), np.zeros(0)):
-            told = Public(public.rank, numbers, public.item_rows)
+            told = Broadcast(public.rank, numbers, public.item_rows)
             frame = Round.of(told, 1, 0, is_last=False).encode()
             with pytest.raises(WireError, match="must be"):
                 read(frame, [Round], the_sizes(case))
@@ -289,9 +293,9 @@ class TestSolver:
     @pytest.mark.parametrize("factor", [-1.0, 1e300, -1e300])
     def test_it_refuses_signs_and_sizes_that_no_server_has(self, case, server, factor):
         public = server.public()
-        told = Public(public.rank, factor * public.parameters, public.item_rows)
+        told = Broadcast(public.rank, factor * public.parameters, public.item_rows)
         with pytest.raises(WireError, match="the server's numbers are out of range"):
-            case.solver.check(case.form, told)
+            case.solver.check(case.update_shape, told)
         with pytest.raises(WireError, match="the server's numbers are out of range"):
             server.check(told)
 
@@ -311,9 +315,9 @@ class TestSolver:
         )
         @example(public.parameters)
         def holds(parameters):
-            told = Public(case.rank, parameters, public.item_rows)
+            told = Broadcast(case.rank, parameters, public.item_rows)
             try:
-                case.solver.check(case.form, told)
+                case.solver.check(case.update_shape, told)
             except WireError:
                 return
             accepted.append(1)
@@ -330,8 +334,8 @@ class TestSolver:
                     except OverflowError:
                         assert_stayed(half, before)
                         continue
-                    assert rows.shape == (len(own.items), case.form.width)
-                    assert totals.shape == (case.form.n_totals,)
+                    assert rows.shape == (len(own.items), case.update_shape.width)
+                    assert totals.shape == (case.update_shape.n_totals,)
                     assert np.abs(rows).max() <= MAX_NUMBER
                     assert np.abs(totals).max() <= MAX_TOTAL
                 before = half.state()
@@ -416,31 +420,33 @@ class TestSolver:
 
     def test_who_has_rated_nothing_adds_nothing(self, case, server, halves):
         case.train(server, halves, 3)
-        own = Own(np.zeros(0, int), np.zeros(0, np.float32), case.own[0].profile, case.own[0].line)
+        own = UserData(
+            np.zeros(0, int), np.zeros(0, np.float32), case.own[0].profile, case.own[0].line
+        )
         half, reading = case.party(), case.reading(server.public())
         before = half.user_factors.copy()
         for t in (4, 5):
             rows, totals = half.update(own, reading, t)
-            assert rows.shape == (0, case.form.width)
-            assert totals.shape == (case.form.n_totals,)
+            assert rows.shape == (0, case.update_shape.width)
+            assert totals.shape == (case.update_shape.n_totals,)
             assert not totals.any()
         np.testing.assert_allclose(half.user_factors, before, atol=1e-6)
         half.settle(own, reading)
         assert np.isfinite(half.user_factors).all()
-        if case.form.n_profile or case.n_design:  # there is something to go by
+        if case.update_shape.n_profile or case.n_design:  # there is something to go by
             return
-        expected = case.solver.stranger(case.form, server.public())
+        expected = case.solver.default_user(case.update_shape, server.public())
         if case.settings.solver == "vb":  # the mean of its prior is where parties start
             expected = before
         np.testing.assert_allclose(half.user_factors, expected, atol=1e-6)
 
     def test_a_stranger_is_a_finite_vector_of_factors(self, case, server, halves):
         """Before the first round it is where every party starts; then the mean of all p_u."""
-        start = case.solver.stranger(case.form, server.public())
-        assert (start.shape, start.dtype) == ((case.form.n_own,), np.float32)
+        start = case.solver.default_user(case.update_shape, server.public())
+        assert (start.shape, start.dtype) == ((case.update_shape.n_own,), np.float32)
         assert np.array_equal(start, case.party().user_factors)
         case.train(server, halves, 3)
-        later = case.solver.stranger(case.form, server.public())
+        later = case.solver.default_user(case.update_shape, server.public())
         assert np.isfinite(later).all()
         if case.settings.solver in ("sgd", "vb"):  # others may learn what they like
             mean = np.mean([half.user_factors.astype(float) for half in halves], axis=0)
@@ -460,7 +466,7 @@ def the_sizes(case):
     """What a party expects of rounds."""
     catalogue = Catalogue(N_ITEMS, SCALE, bytes(32))
     layout = Layout(np.arange(N_ITEMS, dtype=np.int32), np.array([3.0]), 1.0)
-    return round_sizes(catalogue.n_items, layout, case.form)
+    return round_sizes(catalogue.n_items, layout, case.update_shape)
 
 
 def test_an_unknown_solver_is_named():

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from fedmmf import FedMMF, Ratings, RatingScale
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import CrowdInput
 from fedmmf.errors import WireError
-from fedmmf.lists import UserLists
-from fedmmf.solvers.contract import Ground, ItemSums, Own, Public
+from fedmmf.settings import Settings
+from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext, UserData
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb.ordinal import (
     BEGINS_AFTER,
@@ -256,11 +256,11 @@ def test_scores_are_shown_as_the_objective_and_the_likelihood_have_it():
         ),
     }
     for variant, ratings in expected.items():
-        form = VB.form(3, variant)
-        parts = {"cuts": CUTS} if form.n_levels else {}
-        numbers = form.blocks["parameters"].join(tau=np.array([0.6]), **parts)
-        public = Public(3, numbers, np.zeros((1, form.published), np.float32))
-        assert np.array_equal(VB.ratings_of(form, public, scores, SCALE), ratings)
+        update_shape = VB.update_shape(3, variant)
+        parts = {"cuts": CUTS} if update_shape.n_levels else {}
+        numbers = update_shape.blocks["parameters"].join(tau=np.array([0.6]), **parts)
+        public = Broadcast(3, numbers, np.zeros((1, update_shape.published), np.float32))
+        assert np.array_equal(VB.ratings_of(update_shape, public, scores, SCALE), ratings)
 
 
 # Halves
@@ -282,37 +282,37 @@ class World:
         mask = (3.0 + 0.2 * taste[users, 0]).astype(np.float32)
         indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=N_USERS))))
         self.settings = Settings(solver="vb", factors=2, likelihood="ordinal")
-        self.form = VB.form(3, VB.variant(self.settings, 0, 0, n_levels))
-        self.lists, nothing = UserLists(indptr, items.astype(np.int32)), np.zeros((N_USERS, 0))
+        self.update_shape = VB.update_shape(3, VB.variant(self.settings, 0, 0, n_levels))
+        self.lists, nothing = RatedItems(indptr, items.astype(np.int32)), np.zeros((N_USERS, 0))
         masked = (ratings - mask).astype(np.float32)
         self.given = CrowdInput(
-            "vb", self.form, np.zeros((N_ITEMS, 0)), self.lists, masked, nothing, nothing,
+            "vb", self.update_shape, np.zeros((N_ITEMS, 0)), self.lists, masked, nothing, nothing,
             levels=levels, mask=mask,
         )  # fmt: skip
         regressors = np.zeros((N_ITEMS, 0))
-        ground = Ground(
+        context = SolverContext(
             N_ITEMS, 4.0, 1.0, 0.0, 12.0, regressors, regressors, np.random.default_rng(1)
         )
-        self.server = VB.server(self.settings, self.form, ground)
+        self.server = VB.server(self.settings, self.update_shape, context)
         self.crowd = ENGINES[solver].crowd(self.given)
 
     def cuts(self):
-        return self.form.blocks["parameters"].split(self.server.public().parameters)["cuts"]
+        return self.update_shape.blocks["parameters"].split(self.server.public().parameters)["cuts"]
 
     def round(self, t):
         update = self.crowd.update(self.server.public(), t)
         n_raters = self.lists.counts(N_ITEMS)
         self.server.advance(ItemSums(update.rows[0], n_raters, update.totals[0]), t)
-        return self.form.blocks["totals"].split(update.totals[0])
+        return self.update_shape.blocks["totals"].split(update.totals[0])
 
     def own(self, user):
         mine, nothing = self.lists.of(user), np.zeros(0)
         given = self.given
         arrays = (given.masked_ratings[mine], nothing, nothing, given.levels[mine])
-        return Own(self.lists.items[mine], *arrays, given.mask[mine])
+        return UserData(self.lists.items[mine], *arrays, given.mask[mine])
 
     def reading(self):
-        return VB.reading(self.form, self.server.public(), np.zeros((N_ITEMS, 0)))
+        return VB.reading(self.update_shape, self.server.public(), np.zeros((N_ITEMS, 0)))
 
 
 def test_ratings_are_numbers_at_first_and_levels_afterwards():
@@ -333,7 +333,7 @@ def test_shares_of_levels_are_matched_in_training():
     world = World()
     for t in range(1, 61):
         totals = world.round(t)
-        VB.check(world.form, world.server.public())
+        VB.check(world.update_shape, world.server.public())
     given, expected, _ = totals["levels"].reshape(3, 4) / totals["n_ratings"]
     np.testing.assert_allclose(expected, given, atol=0.01)
 
@@ -342,12 +342,17 @@ def test_in_the_first_rounds_the_likelihood_changes_nothing():
     """Levels or numbers: the same sums, bit by bit."""
     world = World()
     numbers = replace(
-        world.given, form=VB.form(3, VB.variant(world.settings, 0, 0, 0)), levels=np.zeros(0, int)
+        world.given,
+        update_shape=VB.update_shape(3, VB.variant(world.settings, 0, 0, 0)),
+        levels=np.zeros(0, int),
     )
-    crowd, places = ENGINES["numpy"].crowd(numbers), world.form.blocks["parameters"].place("cuts")
+    crowd, places = (
+        ENGINES["numpy"].crowd(numbers),
+        world.update_shape.blocks["parameters"].place("cuts"),
+    )
     for t in range(1, BEGINS_AFTER + 1):
         public = world.server.public()
-        plain = Public(3, np.delete(public.parameters, places), public.item_rows)
+        plain = Broadcast(3, np.delete(public.parameters, places), public.item_rows)
         found, expected = crowd.update(plain, t), world.crowd.update(public, t)
         assert np.array_equal(found.rows[0], expected.rows[0])
         assert np.array_equal(found.totals[0], expected.totals[0][: -3 * 4])
@@ -378,7 +383,7 @@ def test_who_settles_takes_turns_with_what_is_latent():
             z, _ = latent(own.levels, mean @ np.float32(p) + own.mask, reading.cuts, tau)
             p = posterior(z - own.mask)
         for start in (np.zeros(3), np.array([1.0, 5.0, -5.0])):
-            half = VbParty(world.form)
+            half = VbParty(world.update_shape)
             half.user_factors = start.astype(np.float32)
             half.settle(own, reading)
             np.testing.assert_allclose(half.user_factors, p, rtol=1e-5, atol=1e-5)
@@ -387,7 +392,7 @@ def test_who_settles_takes_turns_with_what_is_latent():
 
 @pytest.mark.parametrize("n_levels", [2, 5])
 def test_kernels_do_what_numpy_does_in_every_round(n_levels):
-    """The same publications to both: in rounds of numbers, of levels, and in the end."""
+    """The same broadcasts to both: in rounds of numbers, of levels, and in the end."""
     world, other = World(n_levels), World(n_levels, "numba")
     for t in range(1, BEGINS_AFTER + 6):
         public = world.server.public()
@@ -403,7 +408,7 @@ def test_kernels_do_what_numpy_does_in_every_round(n_levels):
     public = world.server.public()
     far = public.item_rows.copy()
     far[:, 0] += np.linspace(-8, 8, N_ITEMS)  # levels that nobody would have given
-    odd = Public(3, public.parameters, far)
+    odd = Broadcast(3, public.parameters, far)
     found, expected = (one.crowd.update(odd, t + 1) for one in (other, world))
     np.testing.assert_allclose(found.rows[0], expected.rows[0], rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(found.totals[0], expected.totals[0], rtol=1e-3, atol=1e-2)
@@ -419,10 +424,10 @@ def test_cut_points_that_do_not_increase_are_refused(cuts):
     world = World()
     public = world.server.public()
     numbers = public.parameters.copy()
-    numbers[world.form.blocks["parameters"].place("cuts")] = cuts
-    told = Public(3, numbers, public.item_rows)
-    VB.check(world.form, public)
-    for check in (world.server.check, lambda told: VB.check(world.form, told)):
+    numbers[world.update_shape.blocks["parameters"].place("cuts")] = cuts
+    told = Broadcast(3, numbers, public.item_rows)
+    VB.check(world.update_shape, public)
+    for check in (world.server.check, lambda told: VB.check(world.update_shape, told)):
         with pytest.raises(WireError, match="cut points increase"):
             check(told)
 

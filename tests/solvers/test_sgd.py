@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.errors import WireError
+from fedmmf.settings import Settings
 from fedmmf.solvers import sgd
-from fedmmf.solvers.contract import Ground, ItemSums, Own, Public
+from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext, UserData
 from fedmmf.solvers.sgd import SGD, AllUsers, Factors, SgdParty, SgdPlan, SgdServer
 
 
@@ -12,10 +12,10 @@ def plan(step="sum", rate=0.01, regularization=0.1, prior=1.0, biases=False, per
     return SgdPlan(sgd.STEPS.index(step), rate, regularization, prior, float(biases), per_user)
 
 
-def ground(n_items, level=0.0, seed=0):
+def context(n_items, level=0.0, seed=0):
     stream = np.random.default_rng(seed)
     nothing = np.zeros((n_items, 0))
-    return Ground(n_items, 4.0, 1.0, level, 30.0, nothing, nothing, stream)
+    return SolverContext(n_items, 4.0, 1.0, level, 30.0, nothing, nothing, stream)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_adam_is_adam():
 def test_a_late_party_lands_where_updates_lead_whose_prior_is_the_mean_user(party):
     """With a weight of n lambda, which is theirs."""
     r, q, _ = party
-    late = sgd.settled_factors(r, q, plan(), AllUsers(np.array([1.0, 0, 0]), np.full(3, 8 * 0.1)))
+    late = sgd.solved_factors(r, q, plan(), AllUsers(np.array([1.0, 0, 0]), np.full(3, 8 * 0.1)))
     patient = Factors.starting_at(np.zeros(3))
     for t in range(1, 3000):
         sgd.party_update(r, q, patient, plan(), t)
@@ -99,7 +99,7 @@ def test_who_settles_is_shrunk_to_the_mean_user(party):
     """Each number by its own weight."""
     r, q, mean = party
     weight = np.array([0.2, 3.0, 40.0])
-    found = sgd.settled_factors(r, q, plan(prior=0.0), AllUsers(mean, weight))
+    found = sgd.solved_factors(r, q, plan(prior=0.0), AllUsers(mean, weight))
     # r = q.p + noise with p around the mean: a regression with a row more for each number of p
     rows = np.vstack((q, np.diag(np.sqrt(weight))))
     expected = np.linalg.lstsq(rows, np.concatenate((r, np.sqrt(weight) * mean)))[0]
@@ -111,14 +111,14 @@ def test_who_settles_is_shrunk_to_the_mean_user(party):
 def test_who_has_rated_nothing_settles_as_the_mean_user(biases):
     mean = np.array([0.8, 0.5, -0.25])
     nothing = (np.zeros(0), np.zeros((0, 3), np.float32))
-    found = sgd.settled_factors(*nothing, plan(biases=biases), AllUsers(mean, np.full(3, 2.0)))
+    found = sgd.solved_factors(*nothing, plan(biases=biases), AllUsers(mean, np.full(3, 2.0)))
     np.testing.assert_allclose(found, [1.0 if biases else 0.8, 0.5, -0.25], rtol=1e-6)
 
 
 @pytest.mark.parametrize("biases", [False, True])
 def test_with_biases_the_first_factor_of_who_settles_is_one(party, biases):
     r, q, mean = party
-    found = sgd.settled_factors(r, q, plan(biases=biases), AllUsers(mean, np.full(3, 2.0)))
+    found = sgd.solved_factors(r, q, plan(biases=biases), AllUsers(mean, np.full(3, 2.0)))
     if not biases:
         assert abs(found[0] - 1.0) > 0.01
         return
@@ -131,10 +131,10 @@ def test_with_biases_the_first_factor_of_who_settles_is_one(party, biases):
 def test_totals_are_one_p_u_and_its_squares():
     """After the update; who has rated nothing is not counted."""
     generator = np.random.default_rng(3)
-    public = SgdServer(plan(), ground(6), 3).public()
+    public = SgdServer(plan(), context(6), 3).public()
     half, own = (
         SgdParty(3),
-        Own(np.arange(4), generator.standard_normal(4), np.zeros(0), np.zeros(0)),
+        UserData(np.arange(4), generator.standard_normal(4), np.zeros(0), np.zeros(0)),
     )
     for t in (1, 2):
         before = half.user_factors.copy()
@@ -143,14 +143,14 @@ def test_totals_are_one_p_u_and_its_squares():
         p = half.user_factors.astype(np.float64)
         assert np.array_equal(totals, [1.0, *p, *(p * p)])
         assert not np.array_equal(before, half.user_factors)
-    nobody = Own(np.zeros(0, int), np.zeros(0), np.zeros(0), np.zeros(0))
+    nobody = UserData(np.zeros(0, int), np.zeros(0), np.zeros(0), np.zeros(0))
     rows, totals = SgdParty(3).update(nobody, public, 1)
     assert rows.shape == (0, 3)
     assert totals.tolist() == [0.0] * 7
 
 
 def test_the_mean_user_is_published_and_is_the_stranger():
-    server, form = SgdServer(plan(per_user=7.0), ground(2), 3), SGD.form(3, "")
+    server, update_shape = SgdServer(plan(per_user=7.0), context(2), 3), SGD.update_shape(3, "")
     assert AllUsers.of(server.public()).mean.tolist() == [1, 0, 0]  # where everybody starts
     assert AllUsers.of(server.public()).weight.tolist() == pytest.approx([0.7] * 3)
     totals = np.array([4.0, 3.0, 2.0, -1.0, 2.5, 2.0, 0.25])
@@ -160,10 +160,10 @@ def test_the_mean_user_is_published_and_is_the_stranger():
     weight = [1 / (2.5 / 4 - 0.75**2), 1 / (0.5 - 0.25), 1e6]  # a quarter of 1..5 is 1
     assert public.parameters[:9].tolist() == [0, 0.01, 0.1, 1, 0, 7, 0.75, 0.5, -0.25]
     assert AllUsers.of(public).weight.tolist() == pytest.approx(weight)
-    stranger = SGD.stranger(form, public)
-    assert stranger.tolist() == [0.75, 0.5, -0.25]
-    assert stranger.dtype == np.float32
-    again = SgdServer(plan(per_user=7.0), ground(2), 3)
+    default_user = SGD.default_user(update_shape, public)
+    assert default_user.tolist() == [0.75, 0.5, -0.25]
+    assert default_user.dtype == np.float32
+    again = SgdServer(plan(per_user=7.0), context(2), 3)
     again.restore(server.state())
     assert np.array_equal(again.public().parameters, public.parameters)
 
@@ -171,7 +171,7 @@ def test_the_mean_user_is_published_and_is_the_stranger():
 @pytest.mark.parametrize("totals", [[0.0] * 7, [0.9] + [5.0] * 6, [-3.0] + [5.0] * 6])
 def test_where_nobody_is_counted_the_mean_user_stays(totals):
     """With noise that hides users, totals are zeros."""
-    server = SgdServer(plan(per_user=7.0), ground(2), 3)
+    server = SgdServer(plan(per_user=7.0), context(2), 3)
     server.advance(ItemSums(np.zeros((2, 3)), np.array([4, 4]), np.array(totals)), 1)
     known = AllUsers.of(server.public())
     assert known.mean.tolist() == [1, 0, 0]
@@ -205,7 +205,7 @@ def test_auto_regularization_falls_with_history_and_grows_with_the_scale():
 
 
 def test_the_start_predicts_the_level():
-    server = SgdServer(plan(), ground(5000, level=3.0), 3)
+    server = SgdServer(plan(), context(5000, level=3.0), 3)
     p = sgd.start_user_factors(1, 3)[0]
     assert (server.public().item_factors @ p).mean() == pytest.approx(3.0, abs=0.02)
 
@@ -213,7 +213,7 @@ def test_the_start_predicts_the_level():
 def test_the_plan_survives_its_numbers():
     rule, mean = plan("adam", biases=True, per_user=12.5), np.array([1.0, 0.5, -2.0])
     users = AllUsers(mean, np.array([1.0, 2.0, 3.0]))
-    public = Public(3, rule.to_parameters(users), np.zeros((1, 3)))
+    public = Broadcast(3, rule.to_parameters(users), np.zeros((1, 3)))
     assert len(public.parameters) == sgd.N_PLAN + 6
     assert SgdPlan.of(public) == rule
     assert np.array_equal(AllUsers.of(public).mean, mean)
@@ -224,8 +224,8 @@ def test_biases_are_pinned_on_both_sides(party):
     """q_i0 is then the item's bias and p_u1 the user's: p_u0 and q_i1 stay 1."""
     r, _, _ = party
     rule = plan("adam", rate=0.1, biases=True)
-    server = SgdServer(rule, ground(8), 4)
-    local, own = SgdParty(4), Own(np.arange(8), r, np.zeros(0), np.zeros(0))
+    server = SgdServer(rule, context(8), 4)
+    local, own = SgdParty(4), UserData(np.arange(8), r, np.zeros(0), np.zeros(0))
     for t in range(1, 30):
         rows, totals = local.update(own, server.public(), t)
         server.advance(ItemSums(rows, np.ones(8, int), totals), t)
@@ -234,16 +234,16 @@ def test_biases_are_pinned_on_both_sides(party):
     assert local.user_factors[1] != 0.0
     public = server.public()
     assert AllUsers.of(public).mean[0] == 1.0
-    late = sgd.settled_factors(r, public.item_factors, rule, AllUsers.of(public))
+    late = sgd.solved_factors(r, public.item_factors, rule, AllUsers.of(public))
     assert late[0] == pytest.approx(1.0, abs=1e-6)
 
 
 def test_the_plan_takes_what_the_settings_leave_to_auto():
-    found = SgdPlan.filled_in(Settings(step="mean"), ground(5))
+    found = SgdPlan.filled_in(Settings(step="mean"), context(5))
     assert found.learning_rate == sgd.DEFAULT_RATES["mean"]
     assert found.regularization == sgd.auto_regularization(4.0, 30.0)
     chosen = Settings(step="sum", learning_rate=0.3, regularization=0.0, user_prior=0.0)
-    assert SgdPlan.filled_in(chosen, ground(5)) == plan("sum", 0.3, 0.0, 0.0, per_user=30.0)
+    assert SgdPlan.filled_in(chosen, context(5)) == plan("sum", 0.3, 0.0, 0.0, per_user=30.0)
 
 
 def test_biases_are_two_factors_more():
@@ -254,7 +254,7 @@ def test_biases_are_two_factors_more():
 @pytest.mark.parametrize("step", sgd.STEPS)
 def test_what_nobody_rated_is_the_mean_of_the_others_in_every_round(step):
     """Such an item has no starting noise, and follows where the others go."""
-    server = SgdServer(plan(step, rate=0.5), ground(4, level=2.5), 4)
+    server = SgdServer(plan(step, rate=0.5), context(4, level=2.5), 4)
     n_raters, draw, before = np.array([1, 0, 2, 0]), np.random.default_rng(5), []
     for t in (1, 2, 3):
         rows = np.where(n_raters[:, np.newaxis] > 0, draw.standard_normal((4, 4)), 0.0)
@@ -267,7 +267,7 @@ def test_what_nobody_rated_is_the_mean_of_the_others_in_every_round(step):
 
 
 def test_where_nobody_rated_anything_items_stay():
-    server = SgdServer(plan(), ground(3, level=2.5), 4)
+    server = SgdServer(plan(), context(3, level=2.5), 4)
     before = server.public().item_factors
     server.advance(ItemSums(np.zeros((3, 4)), np.zeros(3, int), np.zeros(9)), 1)
     assert np.array_equal(server.public().item_factors, before)
@@ -298,45 +298,54 @@ def test_where_nobody_rated_anything_items_stay():
 )
 def test_a_plan_out_of_range_is_refused(parameters, reason):
     usual = [1, 0.1, 0.1, 1, 0, 30, 1, 0, 0, 1, 1, 1]
-    check(Public(3, np.array(usual, float), np.zeros((1, 3), np.float32)))
+    check(Broadcast(3, np.array(usual, float), np.zeros((1, 3), np.float32)))
     numbers = np.array([*parameters, *usual[len(parameters) :]], float)
     with pytest.raises(WireError, match=f"the server's numbers are out of range: .*{reason}"):
-        check(Public(3, numbers, np.zeros((1, 3), np.float32)))
+        check(Broadcast(3, numbers, np.zeros((1, 3), np.float32)))
 
 
 def check(public):
-    SGD.check(SGD.form(public.rank, ""), public)
+    SGD.check(SGD.update_shape(public.rank, ""), public)
 
 
 def test_there_is_one_variant():
-    form = SGD.form(3, SGD.variant(Settings(), n_profile=2, n_columns=0, n_levels=0))
-    assert (form.rank, form.width, form.published) == (3, 3, 3)
-    assert (form.n_parameters, form.n_totals, form.n_profile, form.n_design) == (12, 7, 0, 0)
+    update_shape = SGD.update_shape(
+        3, SGD.variant(Settings(), n_profile=2, n_columns=0, n_levels=0)
+    )
+    assert (update_shape.rank, update_shape.width, update_shape.published) == (3, 3, 3)
+    assert (
+        update_shape.n_parameters,
+        update_shape.n_totals,
+        update_shape.n_profile,
+        update_shape.n_design,
+    ) == (12, 7, 0, 0)
     with pytest.raises(WireError, match="sgd has no variant; got 'other'"):
-        SGD.form(3, "other")
+        SGD.update_shape(3, "other")
 
 
 def test_a_party_takes_its_own_items_of_what_is_published(party):
     r, q, _ = party
     users = AllUsers(np.array([0.5, 0.25, -1.0]), np.array([1.0, 4.0, 0.5]))
-    public = Public(3, plan("adam").to_parameters(users), np.vstack((q, -q)).astype(np.float32))
+    public = Broadcast(3, plan("adam").to_parameters(users), np.vstack((q, -q)).astype(np.float32))
     items = np.array([1, 4, 9])
     one, other = SgdParty(3), Factors.starting_at(sgd.start_user_factors(1, 3)[0])
-    own = Own(items, r[:3], np.zeros(0), np.zeros(0))
-    rows, totals = one.update(own, SGD.reading(SGD.form(3, ""), public, np.zeros((16, 0))), 1)
+    own = UserData(items, r[:3], np.zeros(0), np.zeros(0))
+    rows, totals = one.update(
+        own, SGD.reading(SGD.update_shape(3, ""), public, np.zeros((16, 0))), 1
+    )
     expected = sgd.party_update(r[:3], public.item_rows[items], other, plan("adam"), 1)
     assert np.array_equal(rows, expected)
     assert np.array_equal(one.user_factors, other.value)
     p = other.value.astype(np.float64)
     assert np.array_equal(totals, [1.0, *p, *(p * p)])
     one.settle(own, public)
-    late = sgd.settled_factors(r[:3], public.item_rows[items], plan("adam"), users)
+    late = sgd.solved_factors(r[:3], public.item_rows[items], plan("adam"), users)
     assert np.array_equal(one.user_factors, late)
 
 
 def test_items_that_are_not_summed_are_taken_for_the_mean_one():
     """Of those with raters; with biases it has a 1 where all have."""
-    server = SgdServer(plan(biases=True), ground(3, level=2.5), 4)
+    server = SgdServer(plan(biases=True), context(3, level=2.5), 4)
     rows = np.random.default_rng(7).standard_normal((3, 4))
     rows[1] = 0.0
     server.advance(ItemSums(rows, np.array([2, 0, 5]), np.zeros(9)), 1)
@@ -350,7 +359,7 @@ def test_items_that_are_not_summed_are_taken_for_the_mean_one():
 def test_biases_need_two_factors():
     for rank in (2, 1):
         numbers = plan(biases=True).to_parameters(AllUsers(np.ones(rank), np.ones(rank)))
-        public = Public(rank, numbers, np.zeros((1, rank), np.float32))
+        public = Broadcast(rank, numbers, np.zeros((1, rank), np.float32))
         if rank == 2:
             check(public)
             continue

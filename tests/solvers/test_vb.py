@@ -7,21 +7,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import CrowdInput
 from fedmmf.errors import WireError
-from fedmmf.lists import UserLists
 from fedmmf.secagg import FixedPoint
 from fedmmf.secagg.ring import RING64
-from fedmmf.solvers.contract import Form, Ground, ItemSums, Own, Public, added, design_of
+from fedmmf.settings import Settings
+from fedmmf.solvers.contract import (
+    Broadcast,
+    ItemSums,
+    SolverContext,
+    UpdateShape,
+    UserData,
+    added,
+    design_of,
+)
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb import server as vb_server
-from fedmmf.solvers.vb.form import IMPLICIT, Blocks, VbForm, pack, unpack, write_variant
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
-from fedmmf.solvers.vb.party import MOST_LOOKS, PINNED, VbParty, evidence
+from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS, PINNED, VbParty, evidence
 from fedmmf.solvers.vb.reading import Spread, prior_mean
-from fedmmf.solvers.vb.server import LOOK_RIDGE, LOOKS, PRIOR_RIDGE, STEP, USER_RIDGE
+from fedmmf.solvers.vb.server import (
+    MEMBERSHIP_RIDGE,
+    MEMBERSHIP_ROUNDS,
+    PRIOR_RIDGE,
+    STEP,
+    USER_RIDGE,
+)
+from fedmmf.solvers.vb.shapes import IMPLICIT, Blocks, VbShape, pack, unpack, write_variant
 from fedmmf.solvers.vb.start import value_of_unrated, weight_of_unrated
 
 K, N_USERS, N_ITEMS = 4, 13, 10  # nobody rates the last item
@@ -61,7 +75,7 @@ class World:
     def __init__(self, variant, rounds=None, copies=1):
         implicit, d, m, n_levels, j = VARIANTS[variant]
         made, drawn = np.random.default_rng(12), np.random.default_rng(13)
-        self.form = VbForm.of(K, write_variant(implicit, d, m, n_levels, j))
+        self.update_shape = VbShape.of(K, write_variant(implicit, d, m, n_levels, j))
         self.regressors = made.standard_normal((N_ITEMS, 2))
         self.design = design_of(self.regressors, sees_features=True)[:, : max(m, j)]
         self.own = []
@@ -77,30 +91,30 @@ class World:
                 levels = drawn.integers(0, n_levels, len(items)).astype(np.int32)
                 step = 4.0 / (n_levels - 1)
                 ordered = (levels, (1.0 + step * levels - masked).astype(np.float32))
-            self.own.append(Own(items, masked, profile, line, *ordered))
+            self.own.append(UserData(items, masked, profile, line, *ordered))
         self.own = self.own * copies
         settings = {"unrated_weight": WEIGHT, "unrated_value": VALUE} if m else {}
         self.settings = Settings(solver="vb", factors=K - 1, implicit_prior=implicit, **settings)
-        self.server = VB.server(self.settings, self.form, self.ground())
-        self.halves = [VbParty(self.form) for _ in self.own]
+        self.server = VB.server(self.settings, self.update_shape, self.context())
+        self.halves = [VbParty(self.update_shape) for _ in self.own]
         if rounds is None:  # one has looked, and ordered ratings are levels
-            rounds = max(LOOKS[0] + 1, BEGINS_AFTER + 2 if n_levels else 0)
+            rounds = max(MEMBERSHIP_ROUNDS[0] + 1, BEGINS_AFTER + 2 if n_levels else 0)
         for t in range(1, rounds + 1):
             self.round(t)
         self.t = rounds + 1  # the coming round
 
-    def ground(self):
+    def context(self):
         stream = np.random.default_rng(1)
-        return Ground(N_ITEMS, 4.0, 1.0, 0.0, 5.0, self.regressors, self.design, stream)
+        return SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 5.0, self.regressors, self.design, stream)
 
     def reading(self):
-        return VB.reading(self.form, self.server.public(), self.design)
+        return VB.reading(self.update_shape, self.server.public(), self.design)
 
     def sums(self, t):
         """What everybody sends, added up."""
         parts, reading = [], self.reading()
         for half, own in zip(self.halves, self.own, strict=True):
-            rows = np.zeros((N_ITEMS, self.form.width))
+            rows = np.zeros((N_ITEMS, self.update_shape.width))
             rows[own.items], totals = half.update(own, reading, t)
             is_rated = np.isin(np.arange(N_ITEMS), own.items).astype(int)
             parts.append(ItemSums(rows, is_rated, totals))
@@ -109,7 +123,7 @@ class World:
     def half_of(self, own):
         """The half of a user, as it is after all rounds so far."""
         (place, *_) = [at for at, other in enumerate(self.own) if other is own]
-        half = VbParty(self.form)
+        half = VbParty(self.update_shape)
         half.restore(self.halves[place].state())
         return half
 
@@ -132,11 +146,11 @@ class Posterior:
     levels: Any  # what these add to the totals (3 (n_levels - 1),)
 
 
-def covariances(reading, form, public):
+def covariances(reading, update_shape, public):
     """T_i of every item: an inverse each, 0 for known columns. (n_items, n_own, n_own)."""
-    parts = form.blocks["parameters"].split(public.parameters)
+    parts = update_shape.blocks["parameters"].split(public.parameters)
     a, b = unpack(parts["curvature"], K), unpack(parts["base"], K)
-    found = np.zeros((len(reading.mean), form.n_own, form.n_own))
+    found = np.zeros((len(reading.mean), update_shape.n_own, update_shape.n_own))
     for covariance, n in zip(found, reading.n_raters, strict=True):
         covariance[:K, :K] = np.linalg.inv(n * a + b)
     return found
@@ -179,11 +193,11 @@ def in_order(world, own):
 def known_of(world, own):
     """What the prior of a user knows: sums over items by hand, and a profile or the mean one."""
     reading, known = world.reading(), []
-    if world.form.implicit in ("users", "both"):
+    if world.update_shape.implicit in ("users", "both"):
         n = len(own.items)
-        share = 1 / (n or 1) if world.form.ranks else 1 / math.sqrt(n or 1)
+        share = 1 / (n or 1) if world.update_shape.ranks else 1 / math.sqrt(n or 1)
         known += [share * sum(reading.mean[i][f] for i in own.items) for f in range(K)]
-    if world.form.n_profile:
+    if world.update_shape.n_profile:
         known += list(own.profile if np.any(own.profile) else reading.profile_mean)
     return np.array(known)
 
@@ -191,15 +205,15 @@ def known_of(world, own):
 def dense(world, own):
     """p_u by the definition: a sum over every item of the catalogue, with its weight."""
     reading, public = world.reading(), world.server.public()
-    covariance = covariances(reading, world.form, public)
+    covariance = covariances(reading, world.update_shape, public)
     n_items = len(reading.mean)
     targets, weights = np.zeros(n_items), np.zeros(n_items)
-    if world.form.n_design:
+    if world.update_shape.n_design:
         targets = VALUE - np.array([row @ own.line for row in world.design])
         weights = np.full(n_items, WEIGHT)
     targets[own.items], weights[own.items] = own.masked_ratings, 1.0
     variance, levels = 0.0, []
-    if world.form.n_levels:
+    if world.update_shape.n_levels:
         targets[own.items], each, totals = in_order(world, own)
         variance, levels = sum(each), totals.ravel()
     prior = middle(world) + known_of(world, own) @ reading.user_weights
@@ -217,7 +231,7 @@ def dense(world, own):
 def expected_squares(world, posterior):
     """Sum over items of weight E[(r - q.p)^2]."""
     reading = world.reading()
-    covariance = covariances(reading, world.form, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.public())
     total = posterior.variance
     for i, q in enumerate(reading.mean):
         r, second = posterior.targets[i], covariance[i] + np.outer(q, q)
@@ -262,21 +276,21 @@ def test_parts_of_a_vector_have_names():
 def test_a_form_counts_what_is_sent(implicit):
     """k numbers per rated item, whatever the priors: these learn from totals, and from looks."""
     seen, looks = (implicit in names for names in (("users", "both"), ("items", "both")))
-    form = VbForm.of(5, write_variant(implicit, 0, 0, 0))
-    assert (form.width, form.published) == (5, 5 + 1)
-    assert form.n_parameters == 1 + 5 + 5 + 5 + 15 + 15 + 25 * seen + looks
-    assert form.n_totals == 4 + 5 + 5 + 15 + (15 + 25) * seen
-    wide = VbForm.of(5, write_variant(implicit, 3, 2, 0))
-    assert (wide.width, wide.published) == (form.width, form.published)
-    assert wide.n_parameters == form.n_parameters + 3 * 5 + 3 + 2
+    update_shape = VbShape.of(5, write_variant(implicit, 0, 0, 0))
+    assert (update_shape.width, update_shape.published) == (5, 5 + 1)
+    assert update_shape.n_parameters == 1 + 5 + 5 + 5 + 15 + 15 + 25 * seen + looks
+    assert update_shape.n_totals == 4 + 5 + 5 + 15 + (15 + 25) * seen
+    wide = VbShape.of(5, write_variant(implicit, 3, 2, 0))
+    assert (wide.width, wide.published) == (update_shape.width, update_shape.published)
+    assert wide.n_parameters == update_shape.n_parameters + 3 * 5 + 3 + 2
     grown = 36 - 15 if seen else 6  # a triangle of 5 + 3 columns instead of 5, or of 3
-    assert wide.n_totals == form.n_totals + grown + 3 * 5 + 1 + 3 + 15 + 10
-    ordered = VbForm.of(5, write_variant(implicit, 0, 0, 7))
-    assert (ordered.width, ordered.published) == (form.width, form.published)
-    assert ordered.n_parameters == form.n_parameters + 6
-    assert ordered.n_totals == form.n_totals + 3 * 6
-    assert (ordered.n_levels, form.n_levels, wide.n_levels) == (7, 0, 0)
-    assert (form.n_seen, form.looks, form.ranks) == (5 * seen, looks, False)
+    assert wide.n_totals == update_shape.n_totals + grown + 3 * 5 + 1 + 3 + 15 + 10
+    ordered = VbShape.of(5, write_variant(implicit, 0, 0, 7))
+    assert (ordered.width, ordered.published) == (update_shape.width, update_shape.published)
+    assert ordered.n_parameters == update_shape.n_parameters + 6
+    assert ordered.n_totals == update_shape.n_totals + 3 * 6
+    assert (ordered.n_levels, update_shape.n_levels, wide.n_levels) == (7, 0, 0)
+    assert (update_shape.n_seen, update_shape.looks, update_shape.ranks) == (5 * seen, looks, False)
     assert wide.ranks
 
 
@@ -304,7 +318,7 @@ def test_a_form_counts_what_is_sent(implicit):
 )
 def test_what_is_no_variant_is_refused(variant):
     with pytest.raises(WireError, match="the server's numbers are out of range"):
-        VB.form(K, variant)
+        VB.update_shape(K, variant)
 
 
 def test_a_variant_says_what_the_settings_ask_for():
@@ -325,7 +339,7 @@ def test_one_factor_more_is_the_items_bias():
 
 def test_vb_takes_its_own_forms_alone():
     with pytest.raises(TypeError, match="vb has forms of its own"):
-        VB.party(Form(rank=K, width=K, published=K, n_parameters=5, n_totals=0))
+        VB.party(UpdateShape(rank=K, width=K, published=K, n_parameters=5, n_totals=0))
 
 
 @pytest.mark.parametrize("rank_of_curvature", [0, 2, K])
@@ -357,8 +371,8 @@ def test_spread_is_the_inverse_of_n_a_plus_b(generator, rank_of_curvature):
 # A party
 
 
-def published(form, n_items, **parts):
-    """A publication of given parts; ones where numbers have to be positive."""
+def published(update_shape, n_items, **parts):
+    """A broadcast of given parts; ones where numbers have to be positive."""
     numbers = {
         "tau": np.ones(1),
         "user_precision": np.ones(K),
@@ -367,23 +381,27 @@ def published(form, n_items, **parts):
     }
     columns = {name: parts.pop(name) for name in ("mean", "n_raters") if name in parts}
     numbers |= parts
-    return Public(
+    return Broadcast(
         K,
-        form.blocks["parameters"].join(**numbers),
-        form.blocks["published"].join((n_items,), **columns).astype(np.float32),
+        update_shape.blocks["parameters"].join(**numbers),
+        update_shape.blocks["published"].join((n_items,), **columns).astype(np.float32),
     )
 
 
 def test_a_posterior_is_bayes_rule_of_a_linear_model_where_items_are_certain(generator):
-    form = VbForm.of(K, write_variant("users", 2, 0, 0))
+    update_shape = VbShape.of(K, write_variant("users", 2, 0, 0))
     q, r = generator.standard_normal((9, K)).astype(np.float32), generator.standard_normal(6)
     a, tau, v = np.array([1.0, 2.0, 3.0, 0.5]), 0.7, generator.standard_normal((K + 2, K))
     items, profile = np.array([0, 2, 3, 5, 7, 8]), generator.standard_normal(2)
     certain = pack(1e12 * np.eye(K))
     numbers = {"tau": np.array([tau]), "user_precision": a, "user_weights": v.ravel()}
-    public = published(form, 9, mean=q, base=certain, **numbers)
-    half = VbParty(form)
-    half.update(Own(items, r, profile, np.zeros(0)), VB.reading(form, public, np.zeros((9, 0))), 1)
+    public = published(update_shape, 9, mean=q, base=certain, **numbers)
+    half = VbParty(update_shape)
+    half.update(
+        UserData(items, r, profile, np.zeros(0)),
+        VB.reading(update_shape, public, np.zeros((9, 0))),
+        1,
+    )
     prior = prior_mean(K) + profile @ v[K:] + q[items].sum(axis=0) / np.sqrt(6) @ v[:K]
     # r = q.p + noise with p ~ N(prior, 1/a): a regression with a row more for each number of p
     rows = np.vstack((q[items] / np.sqrt(tau), np.diag(np.sqrt(a))))
@@ -400,9 +418,9 @@ def test_a_posterior_is_that_of_all_items_one_by_one(variant):
         half, expected = world.half_of(own), dense(world, own)
         half.update(own, world.reading(), world.t)
         np.testing.assert_allclose(half.user_factors, expected.mean, rtol=1e-5, atol=2e-6)
-        if world.form.n_levels:  # who settles takes more turns
+        if world.update_shape.n_levels:  # who settles takes more turns
             continue
-        other = VbParty(world.form)
+        other = VbParty(world.update_shape)
         other.settle(own, world.reading())
         assert np.array_equal(other.user_factors, half.user_factors)
 
@@ -411,7 +429,7 @@ def test_a_posterior_is_that_of_all_items_one_by_one(variant):
 def test_evidence_of_unrated_items_is_a_sum_over_all_of_them(variant):
     world = World(variant)
     reading = world.reading()
-    covariance = covariances(reading, world.form, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.public())
     for own in world.own:
         about, found = dense(world, own), evidence(own, reading)
         each = list(zip(about.weights, about.targets, reading.mean, covariance, strict=True))
@@ -427,14 +445,14 @@ def test_evidence_of_unrated_items_is_a_sum_over_all_of_them(variant):
 def test_who_has_rated_nothing_settles_by_what_else_is_known(variant):
     world = World(variant)
     own = replace(world.own[0], items=np.zeros(0, int), masked_ratings=np.zeros(0, np.float32))
-    half = VbParty(world.form)
+    half = VbParty(world.update_shape)
     half.settle(own, world.reading())
     reading = world.reading()
-    prior = prior_mean(K) + own.profile @ reading.user_weights[world.form.n_seen :]
-    if not world.form.n_design:
+    prior = prior_mean(K) + own.profile @ reading.user_weights[world.update_shape.n_seen :]
+    if not world.update_shape.n_design:
         np.testing.assert_allclose(half.user_factors, prior, rtol=1e-5, atol=1e-6)
         return
-    covariance = covariances(reading, world.form, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.public())
     precision, right = np.diag(reading.user_precision), reading.user_precision * prior
     for i, q in enumerate(reading.mean):
         target = VALUE - world.design[i] @ own.line
@@ -448,7 +466,7 @@ def test_expected_squares_are_the_mean_over_draws(generator):
     """The formula that the totals are compared with, by drawing q and p."""
     world = World("ranking by features")
     reading, about = world.reading(), dense(world, world.own[0])
-    covariance = covariances(reading, world.form, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.public())
     draws, total = 200_000, 0.0
     spread = about.moment - np.outer(about.mean, about.mean)
     for i in range(N_ITEMS):
@@ -466,7 +484,7 @@ def test_totals_are_what_they_are_called(variant):
     for own, half in zip(world.own, world.halves, strict=True):
         about, n = dense(world, own), len(own.items)
         _, totals = half.update(own, reading, world.t)
-        found = world.form.blocks["totals"].split(totals)
+        found = world.update_shape.blocks["totals"].split(totals)
         known = known_of(world, own)
         deviation = np.diag(about.moment) - 2 * about.mean * about.prior + about.prior**2
         expected = {
@@ -479,7 +497,7 @@ def test_totals_are_what_they_are_called(variant):
             "moment": n * pack(about.moment[:K, :K]),
             "user_gram": [known[i] * known[j] for i in range(len(known)) for j in range(i + 1)],
             "user_moments": [x * p for x in known for p in (0.0, *about.mean[1:K])],
-            "n_profiled": [float(own.profile.any())] if world.form.n_profile else [],
+            "n_profiled": [float(own.profile.any())] if world.update_shape.n_profile else [],
             "profile_sum": own.profile,
             "all_moment": [],
             "all_line": [],
@@ -487,13 +505,13 @@ def test_totals_are_what_they_are_called(variant):
             "joint_deviation": deviation[K:],
             "levels": about.levels,
         }
-        if world.form.n_design:
+        if world.update_shape.n_design:
             line = -own.line
             line[0] += VALUE
             expected["all_moment"] = pack(about.moment)
             expected["all_line"] = np.outer(about.mean, line).ravel()
         assert set(found) == set(expected)
-        exact = 1e-6 if world.form.n_levels else 1e-8  # what is latent is a float32
+        exact = 1e-6 if world.update_shape.n_levels else 1e-8  # what is latent is a float32
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=exact, err_msg=name)
 
@@ -506,8 +524,8 @@ def test_summed_gradients_are_the_slope_of_the_expected_bound(variant):
     about = [dense(world, own) for own in world.own]
     sums = world.sums(world.t)
     found = sums.rows
-    totals = world.form.blocks["totals"].split(sums.totals)
-    if world.form.n_design:
+    totals = world.update_shape.blocks["totals"].split(sums.totals)
+    if world.update_shape.n_design:
         line = totals["all_line"].reshape(K, -1)
         all_moment = unpack(totals["all_moment"], K)
         found = found + WEIGHT * (world.design @ line.T - reading.mean @ all_moment)
@@ -542,7 +560,7 @@ def test_a_step_of_the_items_is_that_of_dense_sums_over_users(variant):
     shared = sum(len(own.items) * one.moment for own, one in zip(world.own, about, strict=True))
     shared = shared[:K, :K] / n_ratings
     everybody = sum(one.moment for one in about)[:K, :K]
-    weight = WEIGHT if world.form.n_design else 0.0
+    weight = WEIGHT if world.update_shape.n_design else 0.0
     for i in range(N_ITEMS - 1):
         q = before["mean"][i]
         precision = np.diag(c) + weight * everybody / tau
@@ -577,7 +595,7 @@ def test_hyperparameters_maximise_the_bound(variant):
 
 
 def sum_of_errors(reading, about):
-    """E[(r - q.p)^2] over all pairs, by the publication of that round."""
+    """E[(r - q.p)^2] over all pairs, by the broadcast of that round."""
     total = 0.0
     for one in about:
         total += one.variance
@@ -599,7 +617,7 @@ def test_the_items_prior_is_a_ridge_regression_on_their_features(variant):
     assert np.array_equal(now["raters"], before["raters"])  # this round was no look
     assert now["raters"].any() == (n_looked > 0)
     x = np.column_stack((np.ones(N_ITEMS), world.regressors, now["raters"]))
-    ridge = np.array([0.0, *[PRIOR_RIDGE] * 2, *[LOOK_RIDGE] * n_looked])
+    ridge = np.array([0.0, *[PRIOR_RIDGE] * 2, *[MEMBERSHIP_RIDGE] * n_looked])
     penalty = np.sqrt(np.diag(ridge))[1:]
     rows = np.vstack((x[:-1], penalty))
     targets = np.vstack((now["mean"][:-1], np.zeros((len(penalty), K))))
@@ -607,7 +625,7 @@ def test_the_items_prior_is_a_ridge_regression_on_their_features(variant):
     np.testing.assert_allclose(now["item_weights"], weights, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(now["prior"], x @ weights, rtol=1e-4, atol=1e-5)
     more = np.random.default_rng(0).standard_normal((3, 2))
-    found = world.form.blocks["published"].split(world.server.unknown(more))
+    found = world.update_shape.blocks["published"].split(world.server.unknown(more))
     mean = np.column_stack((np.ones(3), more)) @ weights[:3]  # nobody rated them
     np.testing.assert_allclose(found.pop("mean"), mean, rtol=1e-4, atol=1e-5)
     assert not any(part.any() for part in found.values())
@@ -635,7 +653,7 @@ def test_weights_of_users_prior_are_a_ridge_regression_over_users(variant):
     assert now["user_weights"].shape == (n_seen + d, K)
     assert not now["user_weights"][:, 0].any()
     assert np.abs(expected).max() > 0.001
-    parts = world.form.blocks["parameters"].split(world.server.public().parameters)
+    parts = world.update_shape.blocks["parameters"].split(world.server.public().parameters)
     assert np.array_equal(parts["user_weights"], now["user_weights"].ravel())
 
 
@@ -643,15 +661,15 @@ def test_weights_of_users_prior_are_a_ridge_regression_over_users(variant):
 def test_without_knowledge_users_have_one_prior(variant):
     """Where nothing else counts, somebody without ratings settles there."""
     world = World(variant)
-    assert world.reading().user_weights.shape == (0, world.form.n_own)
-    if not world.form.n_design:
+    assert world.reading().user_weights.shape == (0, world.update_shape.n_own)
+    if not world.update_shape.n_design:
         np.testing.assert_allclose(settled_without_ratings(world), middle(world), atol=1e-6)
 
 
 def settled_without_ratings(world):
     """p_u of somebody without a profile either."""
-    half, nothing = VbParty(world.form), np.zeros(world.form.n_profile)
-    half.settle(Own(np.zeros(0, int), np.zeros(0), nothing, np.zeros(0)), world.reading())
+    half, nothing = VbParty(world.update_shape), np.zeros(world.update_shape.n_profile)
+    half.settle(UserData(np.zeros(0, int), np.zeros(0), nothing, np.zeros(0)), world.reading())
     return half.user_factors
 
 
@@ -659,19 +677,19 @@ def settled_without_ratings(world):
 def test_the_mean_user_is_the_mean_of_all_p_u_and_the_stranger(variant):
     """Of the round that has been; at first, where everybody starts."""
     world = World(variant, rounds=0)
-    place = world.form.blocks["parameters"].place("mean_user")
+    place = world.update_shape.blocks["parameters"].place("mean_user")
     assert world.server.public().parameters[place].tolist() == [1, 0, 0, 0]
-    for t in range(1, LOOKS[0] + 3):  # looks are no exception
+    for t in range(1, MEMBERSHIP_ROUNDS[0] + 3):  # looks are no exception
         sums = world.round(t)
         mean = np.mean([half.user_factors.astype(float) for half in world.halves], axis=0)
         found = world.server.public().parameters[place]
         np.testing.assert_allclose(found, mean[:K], rtol=1e-5, atol=1e-6)
-        summed = world.form.blocks["totals"].split(sums.totals)["user_sum"]
+        summed = world.update_shape.blocks["totals"].split(sums.totals)["user_sum"]
         np.testing.assert_allclose(found, summed / N_USERS, rtol=1e-12)
-        stranger = VB.stranger(world.form, world.server.public())
-        assert np.array_equal(stranger[:K], found.astype(np.float32))
-        np.testing.assert_allclose(stranger, mean, rtol=1e-5, atol=1e-6)  # with a mean mask
-        assert stranger.dtype == np.float32
+        default_user = VB.default_user(world.update_shape, world.server.public())
+        assert np.array_equal(default_user[:K], found.astype(np.float32))
+        np.testing.assert_allclose(default_user, mean, rtol=1e-5, atol=1e-6)  # with a mean mask
+        assert default_user.dtype == np.float32
     assert np.abs(mean[1:]).max() > 0.001  # it is not the mean of the prior
 
 
@@ -681,12 +699,15 @@ def test_a_posterior_does_not_depend_on_the_mean_user(variant):
     world = World(variant)
     public, own = world.server.public(), world.own[0]
     numbers = public.parameters.copy()
-    numbers[world.form.blocks["parameters"].place("mean_user")] += 1.0
-    other = Public(K, numbers, public.item_rows)
-    readings = (VB.reading(world.form, told, world.design) for told in (public, other))
+    numbers[world.update_shape.blocks["parameters"].place("mean_user")] += 1.0
+    other = Broadcast(K, numbers, public.item_rows)
+    readings = (VB.reading(world.update_shape, told, world.design) for told in (public, other))
     one, same = (world.half_of(own).update(own, reading, world.t) for reading in readings)
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
-    assert (VB.stranger(world.form, other) > VB.stranger(world.form, public) + 0.9)[:K].all()
+    assert (
+        VB.default_user(world.update_shape, other)
+        > VB.default_user(world.update_shape, public) + 0.9
+    )[:K].all()
 
 
 def test_who_has_rated_nothing_is_not_in_the_mean_user():
@@ -699,8 +720,8 @@ def test_who_has_rated_nothing_is_not_in_the_mean_user():
               if len(own.items)]  # fmt: skip
     assert len(others) == N_USERS - 1
     mean = np.mean(np.array(others, float), axis=0)
-    stranger = VB.stranger(world.form, world.server.public())
-    np.testing.assert_allclose(stranger, mean, rtol=1e-5, atol=1e-6)
+    default_user = VB.default_user(world.update_shape, world.server.public())
+    np.testing.assert_allclose(default_user, mean, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", PROFILED)
@@ -722,7 +743,7 @@ def test_a_profile_of_zeros_is_taken_for_the_mean_one(variant):
     for way, profile in (("zeros", own.profile), ("mean", mean), ("other", mean + 1.0)):
         half = world.half_of(own)
         _, sent = half.update(replace(own, profile=profile), reading, world.t)
-        found[way], totals[way] = half.user_factors, world.form.blocks["totals"].split(sent)
+        found[way], totals[way] = half.user_factors, world.update_shape.blocks["totals"].split(sent)
     assert np.array_equal(found["zeros"], found["mean"])
     assert np.abs(found["zeros"] - found["other"]).max() > 1e-5
     for name in totals["mean"]:
@@ -757,15 +778,15 @@ def test_who_has_neither_profile_nor_items_settles_by_the_mean_profile(variant):
 @every_variant
 def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
     """After 5 and after 13 finished rounds, where the prior of items needs it; never else."""
-    assert LOOKS == (5, 13)
-    assert len(LOOKS) == MOST_LOOKS
+    assert MEMBERSHIP_ROUNDS == (5, 13)
+    assert len(MEMBERSHIP_ROUNDS) == MAX_MEMBERSHIP_ROUNDS
     world, looks = World(variant, rounds=0), []
     for t in range(1, VB.default_rounds + 1):
-        place = world.form.blocks["parameters"].place("look")
+        place = world.update_shape.blocks["parameters"].place("look")
         switch = world.server.public().parameters[place]
         assert len(switch) == (variant in LOOKING)
-        assert world.reading().is_look == (switch.tolist() == [1.0])
-        looks += [t] if world.reading().is_look else []
+        assert world.reading().is_membership_round == (switch.tolist() == [1.0])
+        looks += [t] if world.reading().is_membership_round else []
         world.round(t)
     assert looks == ([6, 14] if variant in LOOKING else [])
     assert {int(half.state()["looks"]) for half in world.halves} == {len(looks)}
@@ -773,10 +794,10 @@ def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
 
 @pytest.mark.parametrize("variant", LOOKING)
 def test_rows_of_a_look_are_p_u_and_totals_are_as_ever(variant):
-    world = World(variant, rounds=LOOKS[0])
+    world = World(variant, rounds=MEMBERSHIP_ROUNDS[0])
     reading = world.reading()
-    assert reading.is_look
-    blind = replace(reading, is_look=False)
+    assert reading.is_membership_round
+    blind = replace(reading, is_membership_round=False)
     for own in world.own:
         half, other, expected = world.half_of(own), world.half_of(own), dense_early(world, own)
         rows, totals = half.update(own, reading, world.t)
@@ -792,20 +813,20 @@ def test_rows_of_a_look_are_p_u_and_totals_are_as_ever(variant):
 
 def dense_early(world, own):
     """`dense`, before ordered ratings are levels."""
-    form = world.form
-    world.form = replace(form, n_levels=0)
+    update_shape = world.update_shape
+    world.update_shape = replace(update_shape, n_levels=0)
     found = dense(world, own)
-    world.form = form
+    world.update_shape = update_shape
     return found
 
 
 @pytest.mark.parametrize("variant", LOOKING)
-@pytest.mark.parametrize("rounds", LOOKS)
+@pytest.mark.parametrize("rounds", MEMBERSHIP_ROUNDS)
 def test_a_look_gives_regressors_and_moves_no_item(variant, rounds):
     """n_i^-1/2 sum of p_u, with mean 0 and deviation 1 over the items that somebody rated."""
     world = World(variant, rounds=rounds)
     before = {name: value.copy() for name, value in world.server.state().items()}
-    assert before["raters"].any() == (rounds > LOOKS[0])
+    assert before["raters"].any() == (rounds > MEMBERSHIP_ROUNDS[0])
     sums = world.round(world.t)
     now = world.server.state()
     told = np.zeros((N_ITEMS - 1, K))
@@ -830,10 +851,10 @@ def test_a_look_gives_regressors_and_moves_no_item(variant, rounds):
 def test_a_third_look_is_refused(variant):
     """Whichever rounds they are, and also where somebody has rated nothing."""
     world = World(variant, rounds=0)
-    look = replace(world.reading(), is_look=True)
-    nothing = Own(np.zeros(0, int), np.zeros(0), world.own[0].profile, world.own[0].line)
+    look = replace(world.reading(), is_membership_round=True)
+    nothing = UserData(np.zeros(0, int), np.zeros(0), world.own[0].profile, world.own[0].line)
     for own in (world.own[0], nothing):
-        half = VbParty(world.form)
+        half = VbParty(world.update_shape)
         half.update(own, look, 1)
         half.update(own, world.reading(), 2)
         half.update(own, look, 3)
@@ -844,7 +865,7 @@ def test_a_third_look_is_refused(variant):
         half.update(own, world.reading(), 5)  # others go on
         assert int(half.state()["looks"]) == 2
         half.settle(own, look)  # sends nothing
-        again = VbParty(world.form)
+        again = VbParty(world.update_shape)
         again.restore(state)
         with pytest.raises(WireError, match="2 rounds at most may look"):
             again.update(own, look, 4)
@@ -856,13 +877,13 @@ def test_a_round_looks_or_does_not(value):
     public = world.server.public()
     for told in (0.0, 1.0, value):
         numbers = public.parameters.copy()
-        numbers[world.form.blocks["parameters"].place("look")] = told
-        changed = Public(K, numbers, public.item_rows)
+        numbers[world.update_shape.blocks["parameters"].place("look")] = told
+        changed = Broadcast(K, numbers, public.item_rows)
         if told != value:
-            VB.check(world.form, changed)
+            VB.check(world.update_shape, changed)
             continue
         with pytest.raises(WireError, match="a round looks at who rated what, or it does not"):
-            VB.check(world.form, changed)
+            VB.check(world.update_shape, changed)
 
 
 def test_who_rated_an_item_says_what_it_is(generator):
@@ -873,17 +894,20 @@ def test_who_rated_an_item_says_what_it_is(generator):
     for implicit in ("none", "items"):
         made = np.random.default_rng(5)
         settings = Settings(solver="vb", factors=1, implicit_prior=implicit)
-        form, nothing = VB.form(2, VB.variant(settings, 0, 0, 0)), np.zeros((n_items, 0))
-        ground = Ground(n_items, 4.0, 1.0, 0.0, 9.0, nothing, nothing, made)
-        server, own = VB.server(settings, form, ground), []
+        update_shape, nothing = (
+            VB.update_shape(2, VB.variant(settings, 0, 0, 0)),
+            np.zeros((n_items, 0)),
+        )
+        context = SolverContext(n_items, 4.0, 1.0, 0.0, 9.0, nothing, nothing, made)
+        server, own = VB.server(settings, update_shape, context), []
         for u in range(n_users):
             items = np.flatnonzero(made.random(n_items) < np.where(kind == taste[u], 0.35, 0.1))
             masked = taste[u] * kind[items] + 0.3 * made.standard_normal(len(items))
-            own.append(Own(items, masked.astype(np.float32), np.zeros(0), np.zeros(0)))
-        halves = [VbParty(form) for _ in own]
+            own.append(UserData(items, masked.astype(np.float32), np.zeros(0), np.zeros(0)))
+        halves = [VbParty(update_shape) for _ in own]
         n_raters = np.bincount(np.concatenate([one.items for one in own]), minlength=n_items)
         for t in range(1, 15):
-            reading, sums, totals = VB.reading(form, server.public(), nothing), 0, 0
+            reading, sums, totals = VB.reading(update_shape, server.public(), nothing), 0, 0
             sums = np.zeros((n_items, 2))
             for half, one in zip(halves, own, strict=True):
                 rows, more = half.update(one, reading, t)
@@ -915,8 +939,8 @@ def test_who_stays_away_is_taken_for_the_mean_of_those_who_came(variant):
     half.server.advance(halved, t)
     expected, found = dict(everybody.server.state()), half.server.state()
     if variant in KNOWING:
-        totals = everybody.form.blocks["totals"].split(sums.totals)
-        e, n_seen = len(expected["user_weights"]), everybody.form.n_seen
+        totals = everybody.update_shape.blocks["totals"].split(sums.totals)
+        e, n_seen = len(expected["user_weights"]), everybody.update_shape.n_seen
         gram = unpack(totals["user_gram"], e)
         ridge = np.full(e, 2 * USER_RIDGE)
         ridge[:n_seen] *= np.trace(gram[:n_seen, :n_seen]) / max(n_seen, 1) / totals["n_users"]
@@ -934,9 +958,9 @@ def test_rounded_totals_of_many_equal_users_still_give_positive_matrices(name):
     thousands of steps, and no longer a covariance: unmended, a factorization of them fails.
     """
     world, n_users = World("all of it"), 200_000
-    totals, place = world.sums(world.t).totals, world.form.blocks["totals"].place
+    totals, place = world.sums(world.t).totals, world.update_shape.blocks["totals"].place
     codec = FixedPoint(n_users, VB.bounds(4.0).total, RING64)
-    size = K if name != "user_gram" else world.form.n_seen + world.form.n_profile
+    size = K if name != "user_gram" else world.update_shape.n_seen + world.update_shape.n_profile
     wave = np.resize([1.0, -1.0], size)
     own = np.outer(wave, wave) * 0.51 / codec.scale  # rounds up to a whole step, off the diagonal
     np.fill_diagonal(own, 0.49 / codec.scale)  # and to nothing on it
@@ -952,13 +976,13 @@ def test_rounded_totals_of_many_equal_users_still_give_positive_matrices(name):
 
 def test_item_factors_start_smaller_where_unrated_items_outweigh_rated_ones_by_far():
     """Else all p_u would be tiny, and their squares lost in the rounding of totals."""
-    form = VbForm.of(K, write_variant("none", 0, 1, 0, 0))
+    update_shape = VbShape.of(K, write_variant("none", 0, 1, 0, 0))
     settings = Settings(solver="vb", factors=K - 1, objective="ranking")
 
     def start(ratings_per_user, n_items):
         stream, none = np.random.default_rng(1), np.zeros((n_items, 0))
         about = (n_items, 4.0, 1.0, 0.0, ratings_per_user, none, np.ones((n_items, 1)), stream)
-        return VB.server(settings, form, Ground(*about)).state()
+        return VB.server(settings, update_shape, SolverContext(*about)).state()
 
     usual, sparse = start(60.0, 1000), start(6.0, 1000)  # 7 and 45 times as much weight
     share = np.sqrt(7 / (0.27 * (1 - 0.006) / 0.006))
@@ -1029,17 +1053,17 @@ def test_the_prior_mean_learns_from_item_features(generator):
     found, unknown = {}, {}
     for item_prior in (True, False):
         settings = Settings(solver="vb", factors=1, item_prior=item_prior, implicit_prior="none")
-        form = VB.form(2, VB.variant(settings, 0, 0, 0))
+        update_shape = VB.update_shape(2, VB.variant(settings, 0, 0, 0))
         stream = np.random.default_rng(3)
-        ground = Ground(n_items, 4.0, 1.0, 0.0, 39.0, feature, nothing, stream)
-        server = VB.server(settings, form, ground)
+        context = SolverContext(n_items, 4.0, 1.0, 0.0, 39.0, feature, nothing, stream)
+        server = VB.server(settings, update_shape, context)
         n_raters = np.where(np.arange(n_items) > 0, n_users, 0)
         for t in range(1, 25):
-            reading = VB.reading(form, server.public(), nothing)
-            sums, totals = np.zeros((n_items, form.width)), 0
+            reading = VB.reading(update_shape, server.public(), nothing)
+            sums, totals = np.zeros((n_items, update_shape.width)), 0
             for u in range(n_users):
-                own = Own(known, ratings[u, known], np.zeros(0), np.zeros(0))
-                rows, more = VbParty(form).update(own, reading, t)
+                own = UserData(known, ratings[u, known], np.zeros(0), np.zeros(0))
+                rows, more = VbParty(update_shape).update(own, reading, t)
                 sums[known] += rows
                 totals = totals + more
             server.advance(ItemSums(sums, n_raters, totals), t)
@@ -1103,16 +1127,19 @@ def test_training_ends_where_full_moments_end(generator):
     train = (noisy[users, items].astype(float), users, items)
 
     settings = Settings(solver="vb", factors=K - 1, implicit_prior="none")
-    form, nothing = VB.form(K, VB.variant(settings, 0, 0, 0)), np.zeros((n_items, 0))
+    update_shape, nothing = (
+        VB.update_shape(K, VB.variant(settings, 0, 0, 0)),
+        np.zeros((n_items, 0)),
+    )
     indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users))))
-    lists = UserLists(indptr, items.astype(np.int32))
+    lists = RatedItems(indptr, items.astype(np.int32))
     empty = np.zeros((n_users, 0))
     crowd = ENGINES["numba"].crowd(
-        CrowdInput("vb", form, nothing, lists, noisy[users, items], empty, empty)
+        CrowdInput("vb", update_shape, nothing, lists, noisy[users, items], empty, empty)
     )
     stream = np.random.default_rng(2)
-    ground = Ground(n_items, 4.0, 1.0, 0.0, len(users) / n_users, nothing, nothing, stream)
-    server = VB.server(settings, form, ground)
+    context = SolverContext(n_items, 4.0, 1.0, 0.0, len(users) / n_users, nothing, nothing, stream)
+    server = VB.server(settings, update_shape, context)
     for t in range(1, 61):
         update = crowd.update(server.public(), t)
         server.advance(ItemSums(update.rows[0], lists.counts(n_items), update.totals[0]), t)
@@ -1152,14 +1179,14 @@ def test_parameters_out_of_range_are_refused(name, value, reason):
     world = World("all of it", rounds=2)
     public = world.server.public()
     numbers = public.parameters.copy()
-    place = world.form.blocks["parameters"].place(name)
+    place = world.update_shape.blocks["parameters"].place(name)
     if name.endswith("precision"):  # one of them is enough
         place = slice(place.stop - 1, place.stop)
     numbers[place] = value
-    told = Public(K, numbers, public.item_rows)
-    VB.check(world.form, public)
+    told = Broadcast(K, numbers, public.item_rows)
+    VB.check(world.update_shape, public)
     with pytest.raises(WireError, match=f"the server's numbers are out of range: .*{reason}"):
-        VB.check(world.form, told)
+        VB.check(world.update_shape, told)
     with pytest.raises(WireError, match="the server's numbers are out of range"):
         world.server.check(told)
 
@@ -1168,9 +1195,9 @@ def test_a_curvature_may_be_zero_and_a_value_may_be_anything():
     world = World("ranking", rounds=2)
     public = world.server.public()
     numbers = public.parameters.copy()
-    numbers[world.form.blocks["parameters"].place("curvature")] = 0.0
-    numbers[world.form.blocks["parameters"].place("unrated")] = (0.5, -100.0)
-    VB.check(world.form, Public(K, numbers, public.item_rows))
+    numbers[world.update_shape.blocks["parameters"].place("curvature")] = 0.0
+    numbers[world.update_shape.blocks["parameters"].place("unrated")] = (0.5, -100.0)
+    VB.check(world.update_shape, Broadcast(K, numbers, public.item_rows))
 
 
 @pytest.mark.parametrize("value", [-1.0, -0.001, np.nan])
@@ -1178,9 +1205,9 @@ def test_numbers_of_raters_are_not_negative(value):
     world = World("both", rounds=2)
     public = world.server.public()
     rows = public.item_rows.copy()
-    rows[2, world.form.blocks["published"].place("n_raters")] = value
+    rows[2, world.update_shape.blocks["published"].place("n_raters")] = value
     with pytest.raises(WireError, match="numbers of raters are not negative"):
-        VB.check(world.form, Public(K, public.parameters, rows))
+        VB.check(world.update_shape, Broadcast(K, public.parameters, rows))
 
 
 # Unrated items
@@ -1195,16 +1222,18 @@ def test_unrated_items_together_weigh_about_seven_times_as_much_as_rated_ones(
 ):
     """Within limits, and unless asked for."""
     nothing = np.zeros((n_items, 0))
-    ground = Ground(n_items, 4.0, 1.0, 0.0, per_user, nothing, nothing, np.random.default_rng(0))
-    assert weight_of_unrated(Settings(), ground) == pytest.approx(weight)
-    assert weight_of_unrated(Settings(unrated_weight=0.01), ground) == 0.01
-    assert value_of_unrated(Settings(), ground) == 1.0
-    assert value_of_unrated(Settings(unrated_value=2.5), ground) == 2.5
+    context = SolverContext(
+        n_items, 4.0, 1.0, 0.0, per_user, nothing, nothing, np.random.default_rng(0)
+    )
+    assert weight_of_unrated(Settings(), context) == pytest.approx(weight)
+    assert weight_of_unrated(Settings(unrated_weight=0.01), context) == 0.01
+    assert value_of_unrated(Settings(), context) == 1.0
+    assert value_of_unrated(Settings(unrated_value=2.5), context) == 2.5
 
 
 def test_a_server_publishes_what_unrated_items_count_as():
     world = World("ranking", rounds=0)
-    numbers = world.form.blocks["parameters"].split(world.server.public().parameters)
+    numbers = world.update_shape.blocks["parameters"].split(world.server.public().parameters)
     assert numbers["unrated"].tolist() == [WEIGHT, VALUE]
     assert World("none", rounds=0).reading().unrated is None
 
@@ -1217,9 +1246,9 @@ def test_a_partys_state_is_its_mean_and_how_often_others_looked(variant):
     world = World(variant)
     state = world.halves[0].state()
     assert set(state) == {"value", "looks"}
-    looks = sum(rounds < world.t - 1 for rounds in LOOKS) if variant in LOOKING else 0
+    looks = sum(rounds < world.t - 1 for rounds in MEMBERSHIP_ROUNDS) if variant in LOOKING else 0
     assert int(state["looks"]) == looks
-    again = VbParty(world.form)
+    again = VbParty(world.update_shape)
     again.restore(state)
     mine = world.halves[0].update(world.own[0], world.reading(), world.t)
     theirs = again.update(world.own[0], world.reading(), world.t)
@@ -1228,11 +1257,13 @@ def test_a_partys_state_is_its_mean_and_how_often_others_looked(variant):
 
 def test_bounds_leave_room_for_long_lists():
     """A user with thousands of ratings reaches neither bound."""
-    form = VbForm.of(K, write_variant("both", 0, 0, 0))
+    update_shape = VbShape.of(K, write_variant("both", 0, 0, 0))
     generator, n = np.random.default_rng(0), 5000
-    public = published(form, n, mean=generator.standard_normal((n, K)))
-    own = Own(np.arange(n), 2 * generator.standard_normal(n), np.zeros(0), np.zeros(0))
-    rows, totals = VbParty(form).update(own, VB.reading(form, public, np.zeros((n, 0))), 1)
+    public = published(update_shape, n, mean=generator.standard_normal((n, K)))
+    own = UserData(np.arange(n), 2 * generator.standard_normal(n), np.zeros(0), np.zeros(0))
+    rows, totals = VbParty(update_shape).update(
+        own, VB.reading(update_shape, public, np.zeros((n, 0))), 1
+    )
     bounds = VB.bounds(4.0)
     assert np.abs(rows).max() < bounds.row
     assert np.abs(totals).max() < bounds.total
@@ -1246,7 +1277,7 @@ def test_bounds_leave_room_for_long_lists():
 def test_a_bad_partys_totals_lead_joint_masks_no_further_than_bounds(total, value):
     world = World("joint")
     sums = world.sums(world.t)
-    sums.totals[world.form.blocks["totals"].place(total)] = value
+    sums.totals[world.update_shape.blocks["totals"].place(total)] = value
     world.server.advance(sums, world.t)
     now = world.server.state()
     assert np.abs(now["joint_mean"]).max() <= 8 * 4.0

@@ -39,12 +39,12 @@ def test_answers_bring_no_publications(n_users):
     """Not even one that no entry refers to."""
     messages = {name: parcel(Finished(), PUBLISHED) for name in NAMES[:n_users]}
     data = pack(messages) if n_users else b"\1\0\0\0\1\0\0\0?\0\0\0\0"
-    with pytest.raises(WireError, match="may bring no publications; got 1"):
+    with pytest.raises(WireError, match="may bring no broadcasts; got 1"):
         unpack_answers(data, NAMES)
 
 
 def test_a_parcel_is_put_together_when_it_is_read():
-    """So that a publication which many share is in memory once."""
+    """So that a broadcast which many share is in memory once."""
     questions = {name: parcel(Ask(NO_NAME), PUBLISHED) for name in NAMES}
     opened = unpack(pack(questions))
     assert dict(opened) == questions

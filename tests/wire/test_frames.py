@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from wire_samples import MESSAGES, by_class
 
 from fedmmf import wire
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError, WireError
-from fedmmf.scale import RatingScale
 from fedmmf.wire import frames
 from fedmmf.wire.frames import (
     BLOB,
@@ -20,7 +20,7 @@ from fedmmf.wire.frames import (
     COUNTS,
     ITEMS,
     KEYS,
-    MOST_TEXT,
+    MAX_TEXT,
     NAME,
     REAL,
     REALS,
@@ -195,8 +195,8 @@ def test_a_text_is_utf8(text):
 
 
 def test_a_text_has_a_largest_length():
-    assert read_field(TEXT, TEXT.write("x" * MOST_TEXT)) == "x" * MOST_TEXT
-    too_long = MOST_TEXT + 1
+    assert read_field(TEXT, TEXT.write("x" * MAX_TEXT)) == "x" * MAX_TEXT
+    too_long = MAX_TEXT + 1
     with pytest.raises(WireError, match=f"4096 bytes at most; got {too_long}"):
         read_field(TEXT, u32(too_long) + b"x" * too_long)
     with pytest.raises(WireError, match=f"4096 bytes at most; got {too_long}"):
@@ -265,7 +265,7 @@ def test_rows_that_claim_too_much_allocate_nothing(n, width):
         (SINGLES, u32(1 << 18) + bytes(1 << 20)),
         (ROWS, u32(1 << 10, 1 << 8) + bytes(1 << 20)),
         (KEYS, u32(1 << 15) + bytes(1 << 20)),
-        (TEXT, u32(MOST_TEXT) + b"x" * (MOST_TEXT - 4) + "\U0001f389".encode()),
+        (TEXT, u32(MAX_TEXT) + b"x" * (MAX_TEXT - 4) + "\U0001f389".encode()),
     ],
     ids=["blob", "items", "counts", "reals", "singles", "rows", "keys", "text"],
 )
@@ -375,7 +375,7 @@ def test_a_publication_is_named_by_the_digest_of_its_whole_frame():
 
 
 def test_a_parcel_holds_one_publication_at_most():
-    with pytest.raises(WireError, match="one publication and one message at most"):
+    with pytest.raises(WireError, match="one broadcast and one message at most"):
         wire.split_parcel(wire.parcel(QUESTION, SURVEY, SURVEY))
 
 

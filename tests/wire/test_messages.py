@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from wire_samples import MESSAGES, STRATEGIES, by_class, known_for, same
 
 from fedmmf import wire
+from fedmmf.aggregation.adaptive.messages import Collected
+from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey
+from fedmmf.aggregation.secure.messages import SecureSetup, SecureTrip
 from fedmmf.errors import WireError
-from fedmmf.solvers.contract import Form
-from fedmmf.sums.adaptive.messages import Collected
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
-from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
+from fedmmf.solvers.contract import UpdateShape
 from fedmmf.wire.messages import Expected
 
 MANY = 1 << 20
@@ -138,8 +138,8 @@ def test_counts_that_lie_allocate_nothing(cls, data):
 
 # What single messages have to fulfil
 
-FORM = Form(rank=2, width=2, published=3, n_parameters=5, n_totals=1)
-SIZES = Expected(n_catalogue=8, n_items=5, form=FORM, n_totals=1)
+FORM = UpdateShape(rank=2, width=2, published=3, n_parameters=5, n_totals=1)
+SIZES = Expected(n_catalogue=8, n_items=5, update_shape=FORM, n_totals=1)
 INVITATION = wire.Invitation(
     bytes(16), bytes(32), 1.0, 5.0, 1.0, "sgd", 2, "", 3, "secure", 16.0, 1e4, 1, 3
 )

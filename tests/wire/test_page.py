@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from wire_samples import MESSAGES, by_class
 
-from fedmmf import population, wire
+from fedmmf import wire
+from fedmmf.masks import population
 from fedmmf.secagg import LARGEST_COHORT, messages
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.sgd import N_PLAN
-from fedmmf.solvers.vb.form import IMPLICIT, MOST_COLUMNS, write_variant
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, FAR
-from fedmmf.solvers.vb.party import MOST_LOOKS, SETTLING
-from fedmmf.solvers.vb.server import LOOKS
+from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS, SETTLING
+from fedmmf.solvers.vb.server import MEMBERSHIP_ROUNDS
+from fedmmf.solvers.vb.shapes import IMPLICIT, MAX_COLUMNS, write_variant
 from fedmmf.wire import frames
-from fedmmf.wire.messages import MOST_FACTORS, MOST_WORDS
+from fedmmf.wire.messages import MAX_FACTORS, MAX_WORDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
 
@@ -89,10 +90,10 @@ def test_inner_messages_are_on_the_page():
     ("words", "number"),
     [
         ("| 1 | version: {} |", frames.VERSION),
-        ("uint32 length up to {}, then UTF-8", frames.MOST_TEXT),
-        ("no columns, or more than {:,} |", frames.MOST_COLUMNS),
-        ("k, 1 to {} |", MOST_FACTORS),
-        ("at most {} code points", MOST_WORDS),
+        ("uint32 length up to {}, then UTF-8", frames.MAX_TEXT),
+        ("no columns, or more than {:,} |", frames.MAX_COLUMNS),
+        ("k, 1 to {} |", MAX_FACTORS),
+        ("at most {} code points", MAX_WORDS),
         ("1 to {:,}; parties are numbered", LARGEST_COHORT),
         ("table of boxes ({}), by receiver", messages.BOX_BYTES),
         ("In rounds 1 to {} ratings count as numbers", BEGINS_AFTER),
@@ -100,20 +101,20 @@ def test_inner_messages_are_on_the_page():
         ("| from round {} on, else 0, for each cut point", BEGINS_AFTER + 1),
         ("and then {} times with r", SETTLING),
         ("cut to -{0:g} .. {0:g}", FAR),
-        ("A party takes part in {} of them in a run", MOST_LOOKS),
-        ("Our server looks in rounds {} and", LOOKS[0] + 1),
-        ("and {}.\n", LOOKS[1] + 1),
+        ("A party takes part in {} of them in a run", MAX_MEMBERSHIP_ROUNDS),
+        ("Our server looks in rounds {} and", MEMBERSHIP_ROUNDS[0] + 1),
+        ("and {}.\n", MEMBERSHIP_ROUNDS[1] + 1),
         ("| numbers of `parameters` | {} + 2 k |", N_PLAN),
-        ("if that is below 128; 1 to {} |", population.MOST_COLUMNS),
+        ("if that is below 128; 1 to {} |", population.MAX_COLUMNS),
         ("features of an item, each cut to [-{0:g}, {0:g}];", population.LARGEST_FEATURE),
         ("item features, each cut to [-{0:g}, {0:g}]:", population.LARGEST_FEATURE),
         ("`(max - min) (X^T C X + {:g} R D)^-1 g`", population.LINE_RIDGE),
         ("its pull is `{:g} (w / n) /", population.PULLS),
-        ("cut to [{:g}, ", population.LEAST_PULL),
-        (", {:g}]; 1 if fewer than two", population.MOST_PULL),
+        ("cut to [{:g}, ", population.MIN_PULL),
+        (", {:g}]; 1 if fewer than two", population.MAX_PULL),
         ("{:g} if fewer than two users", population.ASSUMED_PULL),
-        ("towards it, {:g} to", population.LEAST_PULL),
-        ("to {:g} |\n", population.MOST_PULL),
+        ("towards it, {:g} to", population.MIN_PULL),
+        ("to {:g} |\n", population.MAX_PULL),
         ("for a survey they are 1 and {:g}.", population.TOTAL_BOUND),
     ],
 )
@@ -181,13 +182,13 @@ USERS, ITEMS = ("users", "both"), ("items", "both")  # what priors of p_u and of
     ],
 )
 def test_sizes_of_what_is_sent_are_on_the_page(name, variant, numbers, k):
-    form, shown = SOLVERS[name].form(k, variant), declared(name)
+    update_shape, shown = SOLVERS[name].update_shape(k, variant), declared(name)
     names = {**numbers, "y": k * numbers["y"], "z": int(numbers["z"]), "k": k}
     sizes = {
-        "width": form.width,
-        "published": form.published,
-        "numbers of parameters": form.n_parameters,
-        "totals of the solver": form.n_totals,
+        "width": update_shape.width,
+        "published": update_shape.published,
+        "numbers of parameters": update_shape.n_parameters,
+        "totals of the solver": update_shape.n_totals,
     }
     assert {row: computed(shown[row], **names) for row in sizes} == sizes
 
@@ -205,13 +206,18 @@ def computed(formula, **names):
 def test_every_total_of_vb_is_on_the_page_in_its_order(m, j):
     """Their sizes in the table, added up, are the places of the parts in the code."""
     sizes = {"k": 7, "y": 7, "d": 3, "m": m, "h": 4, "j": j}
-    form = SOLVERS["vb"].form(7, f"implicit=both profile=3 design={m} levels=5 joint={j}")
+    update_shape = SOLVERS["vb"].update_shape(
+        7, f"implicit=both profile=3 design={m} levels=5 joint={j}"
+    )
     numbers = [
         int(computed(number, **sizes))
         for row in rows(section("Totals of vb"), "numbers", "total")
         for number in row[0].split(", ")
     ]
-    blocks, levels = form.blocks["totals"], form.blocks["totals"].split(np.zeros(form.n_totals))
+    blocks, levels = (
+        update_shape.blocks["totals"],
+        update_shape.blocks["totals"].split(np.zeros(update_shape.n_totals)),
+    )
     parts = [len(part) for name, part in levels.items() if name != "levels"]
     assert numbers == [*parts, *(3 * [len(levels["levels"]) // 3])]
     assert sum(numbers) == blocks.size
@@ -220,7 +226,9 @@ def test_every_total_of_vb_is_on_the_page_in_its_order(m, j):
 @pytest.mark.parametrize(("m", "j"), [(2, 0), (0, 2)])
 def test_every_parameter_of_vb_is_on_the_page_in_its_order(m, j):
     """A name for each part of the code, as long as it says; scalars say nothing."""
-    form = SOLVERS["vb"].form(7, f"implicit=both profile=3 design={m} levels=5 joint={j}")
+    update_shape = SOLVERS["vb"].update_shape(
+        7, f"implicit=both profile=3 design={m} levels=5 joint={j}"
+    )
     sizes = {"k": 7, "y": 7, "d": 3, "h": 4, "z": 1, "packed": 28, "y + d rows of k": 70, "j": j}
     sizes["z: 0 or 1"] = 1
     part_of_list = r"(?:^|, |; )([^,;(]+?)(?: \(([^)]*)\))?(?=,|;|$)"
@@ -233,7 +241,7 @@ def test_every_parameter_of_vb_is_on_the_page_in_its_order(m, j):
              "mean profile": "profile_mean", "look": "look",
              "w": "unrated", "r0": "unrated", "cut points": "cuts",
              "mean mask": "joint_mean", "precision of masks": "joint_precision"}  # fmt: skip
-    parts = form.blocks["parameters"].split(np.zeros(form.n_parameters))
+    parts = update_shape.blocks["parameters"].split(np.zeros(update_shape.n_parameters))
     assert list(dict.fromkeys(names[name] for name, _ in shown)) == list(parts)
     for part, values in parts.items():
         named = sum(size for name, size in shown if names[name] == part)
@@ -245,4 +253,4 @@ def test_texts_of_variants_are_on_the_page():
     assert f"`{write_variant('I', 'd', 'm', 'L', 'j')}`" in text
     for implicit in IMPLICIT:
         assert f"`{implicit}`" in text
-    assert f"up to {MOST_COLUMNS}" in text
+    assert f"up to {MAX_COLUMNS}" in text

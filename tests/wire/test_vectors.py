@@ -14,13 +14,13 @@ from wire_party import Digits, PageParty, catalogue_digest, graph_of, neighbours
 from wire_samples import MESSAGES, from_json, to_json
 
 from fedmmf import wire
+from fedmmf.aggregation.homomorphic.channel import unseal
+from fedmmf.aggregation.homomorphic.messages import HomomorphicKey, Sealed
+from fedmmf.aggregation.secure import agreed
+from fedmmf.aggregation.secure.server import SecureServer
+from fedmmf.aggregation.vector import Limbs
 from fedmmf.secagg import RING32, graph
 from fedmmf.server.roster import Roster
-from fedmmf.sums.homomorphic.channel import unseal
-from fedmmf.sums.homomorphic.messages import HomomorphicKey, Sealed
-from fedmmf.sums.secure import agreed
-from fedmmf.sums.secure.server import SecureServer
-from fedmmf.sums.vector import Limbs
 from fedmmf.transports.in_process import InProcess
 
 HERE = Path(__file__).parent / "vectors"
@@ -186,9 +186,9 @@ def test_a_publication_that_did_not_come_is_asked_for(vector):
             generator.FOLLOWED, names_of(vector), signed=bool(vector["identity"])
         )
         for down, up in pairs(vector):
-            publications, message = wire.split_parcel(down)
-            for publication in publications:
-                name = wire.name_of(publication)
+            broadcasts, message = wire.split_parcel(down)
+            for broadcast in broadcasts:
+                name = wire.name_of(broadcast)
                 assert party.answer(message) == wire.Wanted(name).encode()
             assert party.answer(down) == up
 

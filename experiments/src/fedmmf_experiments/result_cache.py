@@ -12,7 +12,7 @@ from typing import Any
 import fedmmf
 import fedmmf_experiments
 from fedmmf.errors import CheckpointError
-from fedmmf.whole import SHARED, make_folder, write
+from fedmmf.storage.atomic import SHARED, make_folder, write
 
 
 @dataclass(frozen=True)

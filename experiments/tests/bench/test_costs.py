@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedmmf.aggregation.secure import cost
 from fedmmf.cli.app import app
 from fedmmf.secagg import RING32, RING64, SessionSize, session_bytes
-from fedmmf.sums.secure import cost
 from fedmmf_experiments.bench import costs
 from fedmmf_experiments.bench.sessions import SessionCost, measure
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 from fedmmf.simulation.training import train as train_simulated
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
@@ -39,7 +39,7 @@ def test_ratings_of_a_shape_have_it():
 
 def trained(case):
     given = case.given
-    start = np.tile(starting_user(given.form), (given.lists.n_users, 1))
+    start = np.tile(starting_user(given.update_shape), (given.lists.n_users, 1))
     parties = {"value": start, "looks": np.zeros(given.lists.n_users, np.int64)}
     rounds = ENGINES["torch"].on("cpu", 1).rounds(given, case.halves[0], case.n_raters, parties)
     for t in range(1, case.rounds + 1):
@@ -66,7 +66,7 @@ def test_a_packed_case_trains_as_the_run_does(small, tmp_path, chosen):
         np.testing.assert_allclose(mean, wanted, rtol=1e-3, atol=1e-4)
     assert np.array_equal(read.tested.users, written.tested.users)
     assert len(read.tested.ratings) > 50
-    assert read.given.form == written.given.form
+    assert read.given.update_shape == written.given.update_shape
     cohorts = (read.given.cohorts[0], written.given.cohorts[0])
     assert cohorts[0].is_like(cohorts[1])
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fedmmf import FedMMF
 from fedmmf.cli.app import app
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf_experiments.bench import ranking
 from fedmmf_experiments.bench.rankers import (
     RANKERS,

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmmf.cli.app import app
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf_experiments.bench import federation, growth, rounds, strict
 
 SETTINGS = Settings(mask="mean", factors=3, held_out=0.0)

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmmf.cli.app import app
-from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
-from fedmmf.evaluation import rmse
 from fedmmf.model import FedMMF
+from fedmmf.model.evaluation import rmse
+from fedmmf.settings import Settings
 from fedmmf_experiments.bench import peers, training
 from fedmmf_experiments.bench.peers import Tool
 

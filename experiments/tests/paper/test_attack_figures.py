@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf_experiments.paper import attack_figures
 
 FIGURES = ["2a", "2a-strongest", "2b", "2b-tie-tolerant", "2b-strongest"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf_experiments.paper.bending import bent_shares
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf_experiments.paper import dp_curve
 
 pytest.importorskip("dp_accounting", reason="the extra `dp`")

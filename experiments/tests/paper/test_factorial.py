@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from fedmmf import FedMMF
 from fedmmf.cli.app import app
-from fedmmf.config import Settings
 from fedmmf.errors import SettingsError
+from fedmmf.settings import Settings
 from fedmmf_experiments.cli import reproduce
 from fedmmf_experiments.cli.reproduce_tables import _EVERYTHING, _WITHOUT_FOLDER
 from fedmmf_experiments.paired import paired_difference

@@ -7,7 +7,7 @@ import pytest
 
 from fedmmf import rng
 from fedmmf.attacks import AttackResult
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf_experiments.paper import many_rounds, strict_sums, vb_rounds
 from fedmmf_experiments.paper.gains import paired_gain
 

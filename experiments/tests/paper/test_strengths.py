@@ -8,8 +8,8 @@ import pytest
 
 from fedmmf.attacks import AttackResult, rating_attacks
 from fedmmf.audit import expose
-from fedmmf.config import Settings
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf_experiments.paper import strengths
 from fedmmf_experiments.paper.strengths import EXPOSED, NOT_SHOWN, StrengthPlan, draw_users

@@ -8,7 +8,7 @@ import pytest
 from fedmmf.attacks.calibrated import CALIBRATED, calibrate, trusting
 from fedmmf.attacks.unmixing import UNMIXING, unmix
 from fedmmf.audit.cohorts import FirstRound
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf_experiments.paper.gains import paired_gain
 from fedmmf_experiments.paper.strict_sums import draw_cohorts

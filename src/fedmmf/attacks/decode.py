@@ -28,7 +28,7 @@ from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.levels import place
 from fedmmf.attacks.view import Exposed, levels_of, per_user_mean
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.masks.fitting import MaskInput, MaskPlan, fit_masks
 
 SCAN_POINTS = 300
@@ -204,7 +204,7 @@ def _known_plan(view: Exposed) -> MaskPlan:
     return plan if decides else replace(plan, folds=2)
 
 
-def _rms(values: Array, lists: UserLists) -> Array:
+def _rms(values: Array, lists: RatedItems) -> Array:
     return np.asarray(np.sqrt(per_user_mean(values**2, lists)))
 
 

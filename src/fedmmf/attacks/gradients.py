@@ -18,7 +18,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
-from fedmmf.attacks.view import MOST_SPANS, Exposed, View, per_user_mean
+from fedmmf.attacks.view import MAX_SPANS, Exposed, View, per_user_mean
 from fedmmf.errors import DataError
 from fedmmf.solvers.sgd import Factors, SgdPlan, party_update, start_user_factors
 
@@ -57,7 +57,7 @@ def leaked_ratings(view: Uploads) -> Array:
 
 def _leaked(view: Uploads) -> Array:
     out = np.full(len(view.lists.items), np.nan)
-    most = MOST_SPANS * view.scale.span  # what is no update at all may lead anywhere
+    most = MAX_SPANS * view.scale.span  # what is no update at all may lead anywhere
     for rows in view.ranges:
         if rows.stop - rows.start >= MIN_RATINGS:
             items = view.lists.items[rows]

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.masks.fitting import MaskPlan
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
 
 LEVEL_SPREAD = 0.5  # steps; how users differ in their mean from the public
 
@@ -77,7 +77,7 @@ class KnownMasks:
             return np.array([strength])
         return np.concatenate(([pull], np.full(self.features.shape[1], strength)))
 
-    def expected(self, ratings: Array, lists: UserLists) -> Array:
+    def expected(self, ratings: Array, lists: RatedItems) -> Array:
         """Masked ratings of users whose ratings were as expected. (n,)."""
         off = ratings - self.line[lists.items]
         if not self.is_private:

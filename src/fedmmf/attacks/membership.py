@@ -17,7 +17,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class CohortView:
     scores: Array
 
 
-def item_matrix(lists: UserLists, n_items: int) -> Array:
+def item_matrix(lists: RatedItems, n_items: int) -> Array:
     """Who rated what; the truth of this attack. (n_users, n_items) bool."""
     matrix = np.zeros((lists.n_users, n_items), bool)
     matrix[lists.users, lists.items] = True

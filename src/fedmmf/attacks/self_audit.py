@@ -17,8 +17,8 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks import rating_attacks
 from fedmmf.attacks.view import Exposed, extremes_of, uniform_prior
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES, lasting_engine
-from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks
 
 
@@ -26,7 +26,7 @@ class OwnRatings(Protocol):
     """What a party knows of its users; `party.policy.Private`."""
 
     @property
-    def lists(self) -> UserLists:
+    def lists(self) -> RatedItems:
         """The items that each user rated."""
 
     @property

@@ -29,7 +29,7 @@ from fedmmf.solvers.sgd import STEPS
 
 COOLING = 0.93  # of the allowed noise, per turn
 TURNS, SIGN_TURNS = 100, 30
-LEAST_NOISE = 1e-5
+MIN_NOISE = 1e-5
 START = 0.3  # how far the first guess of P is trusted
 
 
@@ -78,9 +78,7 @@ def unmix(view: SummedView) -> Belief:
         _find_residuals(mixture)
         _find_factors(mixture, to_signs=has_signs and turn >= TURNS)
         is_cooling = turn < TURNS
-        mixture.noise = max(
-            COOLING * mixture.noise if is_cooling else _misfit(mixture), LEAST_NOISE
-        )
+        mixture.noise = max(COOLING * mixture.noise if is_cooling else _misfit(mixture), MIN_NOISE)
     return _belief(view, mixture, is_told, place)
 
 
@@ -100,7 +98,7 @@ def _start(view: SummedView, shown: Array, place: tuple[Array, Array]) -> Mixtur
         raters=[np.flatnonzero(row) for row in _support(expected.shape, place)],
         expected=expected,
         spread=spread,
-        level_noise=view.plan.learning_rate**2 * counts * spread + LEAST_NOISE,
+        level_noise=view.plan.learning_rate**2 * counts * spread + MIN_NOISE,
         residuals=expected + even,
         doubt=np.zeros((n_users, n_users)),
         variance=np.zeros_like(expected),

@@ -18,7 +18,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
 
-LEAST_VALUE = 1e-6  # of a direction of the span, beside the largest
+MIN_VALUE = 1e-6  # of a direction of the span, beside the largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ def nearness(view: ListsView) -> Array:
     if not columns.size or not columns.any():
         return in_counts(view)
     basis, values, _ = np.linalg.svd(columns, full_matrices=False)
-    kept = min(int((values > LEAST_VALUE * values[0]).sum()), len(columns) // 2)
+    kept = min(int((values > MIN_VALUE * values[0]).sum()), len(columns) // 2)
     lists = _set_aside(view.lists + 0.0, view.popularity)
     inside = np.square(lists @ basis[:, :kept]).sum(axis=1)
     return np.asarray(inside / np.maximum(np.square(lists).sum(axis=1), 1e-12))
@@ -63,8 +63,8 @@ def in_counts(view: ListsView) -> Array:
 def _set_aside(values: Array, popularity: Array) -> Array:
     """Entries of items as far as popularity does not explain them, in its deviations."""
     length = max(float(popularity @ popularity), 1e-12)
-    explained = np.outer(values @ popularity / length, popularity)
-    return np.asarray((values - explained) / np.sqrt(popularity * (1 - popularity) + 1e-3))
+    explain_errors = np.outer(values @ popularity / length, popularity)
+    return np.asarray((values - explain_errors) / np.sqrt(popularity * (1 - popularity) + 1e-3))
 
 
 def told_apart(view: ListsView, scores: Array, took_part: Array) -> Array:

@@ -1,7 +1,7 @@
 """Taking the sums of `vb` apart: whoever knows who rated what knows all but the ratings.
 
 In a round of `vb` a user's factors are p = b + B m: m are its masked ratings, and b and B follow
-from the publication and from the items that it rated. So does C, the covariance of p. The sums are
+from the broadcast and from the items that it rated. So does C, the covariance of p. The sums are
 
     rows of a round:              T_i = sum over raters of (m_ui - q_i.p_u) p_u - C_u q_i
     rows of a membership round:   T_i = sum over raters of p_u
@@ -28,12 +28,12 @@ from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.known_masks import LEVEL_SPREAD
 from fedmmf.attacks.ranking import hit_ratio, prior_hit_ratio
 from fedmmf.attacks.view import levels_of
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.solvers.vb.reading import VbReading
 
 TURNS, LAST_TURNS = 60, 10
 COOLING = 0.9  # of the allowed noise, per turn
-LEAST_NOISE = 1e-6
+MIN_NOISE = 1e-6
 FACTOR_NOISE = 1e-5  # squared; fixed point, and what else moves p_u a little: a profile
 WEIGHT = 0.5  # of what sums say; fixed beforehand, and so tuned on nobody
 
@@ -66,11 +66,11 @@ class VbSummedView(WeighedView):
     rounds: tuple[VbRound, ...]
 
     @cached_property
-    def _within(self) -> tuple[UserLists, Array]:
+    def _within(self) -> tuple[RatedItems, Array]:
         return self.lists.within(self.summed, len(self.masks.features))
 
     @property
-    def places(self) -> UserLists:
+    def places(self) -> RatedItems:
         """What users rated of the summed items, by their places there."""
         return self._within[0]
 
@@ -99,11 +99,11 @@ class UserMap:
     @classmethod
     def of(cls, reading: VbReading, items: Array) -> "UserMap":
         """By the equations of `solvers.vb.party`; whose profile is not known has the mean one."""
-        form, q = reading.form, reading.mean[items]
+        update_shape, q = reading.update_shape, reading.mean[items]
         shrinkage = reading.shrinkage[items].sum(axis=0)
         second = q.T @ q + reading.spread.matrix(shrinkage)
         covariance = np.linalg.inv(np.diag(reading.user_precision) + second / reading.tau)
-        seen = q.sum(axis=0)[: form.n_seen] / np.sqrt(max(len(q), 1))
+        seen = q.sum(axis=0)[: update_shape.n_seen] / np.sqrt(max(len(q), 1))
         known = np.concatenate((seen, reading.profile_mean))
         prior = reading.user_middle + known @ reading.user_weights
         start = covariance @ (reading.user_precision * prior)
@@ -123,11 +123,11 @@ class Mapped:
     """One round with the maps of all users."""
 
     seen: VbRound
-    lists: UserLists
+    lists: RatedItems
     users: Sequence[UserMap]
 
     @classmethod
-    def of(cls, seen: VbRound, lists: UserLists) -> "Mapped":
+    def of(cls, seen: VbRound, lists: RatedItems) -> "Mapped":
         """Work the maps out."""
         mine = [lists.items[lists.of(user)] for user in range(lists.n_users)]
         return cls(seen, lists, [UserMap.of(seen.reading, items) for items in mine])
@@ -173,8 +173,8 @@ def unmix_rounds(view: VbSummedView) -> Belief:
 
 def from_factors(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
     """What membership rounds, and totals of the first other one, say of everybody's factors."""
-    others = [one for one in rounds if not one.seen.reading.is_look]
-    told = [one for one in rounds if one.seen.reading.is_look] + others[:1]
+    others = [one for one in rounds if not one.seen.reading.is_membership_round]
+    told = [one for one in rounds if one.seen.reading.is_membership_round] + others[:1]
     messages = [_factor_message(one, before) for one in told]
     lists, after = told[0].lists, Unknown(before.mean.copy(), before.variance.copy())
     for user in range(lists.n_users):
@@ -186,7 +186,7 @@ def from_factors(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
         weights = np.linalg.solve(spread @ gain.T + np.diag(noise), spread).T  # (n, k rounds)
         after.mean[rows] += weights @ off
         after.variance[rows] -= np.einsum("nk,kn->n", weights, spread)
-    after.variance = np.maximum(after.variance, LEAST_NOISE)
+    after.variance = np.maximum(after.variance, MIN_NOISE)
     return after
 
 
@@ -195,12 +195,12 @@ def _factor_message(one: Mapped, before: Unknown) -> tuple[Array, Array]:
     mean, variance, _ = one.factors(before)
     n_users, prior = len(mean), max(float(variance.mean()), 1e-12)
     adds, sums = np.ones((1, n_users)), one.seen.user_sum[np.newaxis]
-    if one.seen.reading.is_look:
+    if one.seen.reading.is_membership_round:
         raters = np.zeros((len(one.seen.rows), n_users))
         raters[one.lists.items, one.lists.users] = 1.0
         adds, sums = np.vstack((raters, adds)), np.vstack((one.seen.rows, sums))
-    covariance = np.linalg.inv(adds.T @ adds / LEAST_NOISE + np.eye(n_users) / prior)
-    found = covariance @ (adds.T @ (sums - adds @ mean)) / LEAST_NOISE  # (n_users, k)
+    covariance = np.linalg.inv(adds.T @ adds / MIN_NOISE + np.eye(n_users) / prior)
+    found = covariance @ (adds.T @ (sums - adds @ mean)) / MIN_NOISE  # (n_users, k)
     after = np.diag(covariance)[:, np.newaxis]
     message = np.maximum(1 / after - 1 / prior, 1e-9)  # its precision, without the prior
     return found / after / message, np.broadcast_to(1 / message + FACTOR_NOISE, found.shape)
@@ -208,7 +208,7 @@ def _factor_message(one: Mapped, before: Unknown) -> tuple[Array, Array]:
 
 def from_rows(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
     """In turns: everybody's factors from ratings, and ratings from the rows of all rounds."""
-    told = [one for one in rounds if not one.seen.reading.is_look]
+    told = [one for one in rounds if not one.seen.reading.is_membership_round]
     if not told:
         return before
     order = np.argsort(told[0].lists.items, kind="stable")
@@ -220,7 +220,7 @@ def from_rows(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
         found = _one_turn(told, by_item, (before, now), noise)
         share = 0.5 if turn < TURNS else 1.0  # half of the way, since p and m move together
         now = Unknown(now.mean + share * (found.mean - now.mean), found.variance)
-        noise = max(COOLING * noise, LEAST_NOISE)
+        noise = max(COOLING * noise, MIN_NOISE)
     return now
 
 
@@ -240,8 +240,10 @@ def _one_turn(
             continue
         mine, doubt = p[users[rows]], unsure[users[rows]]  # (c, k T) each
         size = np.repeat(squares[rows] + now.variance[rows, np.newaxis], k, axis=1)
-        explained = np.repeat(scores[rows], k, axis=1)  # (c, k T)
-        left = targets[item] + np.sum((explained - before.mean[rows, np.newaxis]) * mine, axis=0)
+        explain_errors = np.repeat(scores[rows], k, axis=1)  # (c, k T)
+        left = targets[item] + np.sum(
+            (explain_errors - before.mean[rows, np.newaxis]) * mine, axis=0
+        )
         variance = noise + np.sum(size * doubt, axis=0)
         moved, after = _regression(mine, left, variance, before.variance[rows])
         found.mean[rows], found.variance[rows] = before.mean[rows] + moved, after
@@ -256,7 +258,7 @@ def _regression(mine: Array, left: Array, noise: Array, before: Array) -> tuple[
         return covariance @ (weighed @ left), np.diag(covariance)
     spread = mine.T * before  # (r, c)
     gain = np.linalg.solve(spread @ mine + np.diag(noise), spread)
-    return gain.T @ left, np.maximum(before - np.sum(gain * spread, axis=0), LEAST_NOISE)
+    return gain.T @ left, np.maximum(before - np.sum(gain * spread, axis=0), MIN_NOISE)
 
 
 def guess_ratings(view: VbSummedView) -> Array:

@@ -8,15 +8,15 @@ from typing import Self
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.engines.contract import Engine
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import MaskPlan
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
 
-MOST_LEVELS = 1000  # of a scale; attacks weigh each level of each rating
-MOST_SPANS = 1e6  # masked ratings are at most so many spans of the scale; real ones are below 2
+MAX_LEVELS = 1000  # of a scale; attacks weigh each level of each rating
+MAX_SPANS = 1e6  # masked ratings are at most so many spans of the scale; real ones are below 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,7 +32,7 @@ class View:
     """
 
     users: Array
-    lists: UserLists
+    lists: RatedItems
     scale: RatingScale
     prior: Array
 
@@ -75,7 +75,7 @@ class Exposed(View):
     extremes: Array | None = None
 
     def __post_init__(self) -> None:
-        most = MOST_SPANS * self.scale.span
+        most = MAX_SPANS * self.scale.span
         if not (np.abs(self.masked) <= most).all():  # and not NaN
             raise DataError(
                 f"attacks need finite masked ratings within {most:g} of 0; leave out the users "
@@ -89,7 +89,7 @@ class Exposed(View):
         return replace(
             self,
             users=self.users[keep],
-            lists=UserLists(indptr, self.lists.items[rows]),
+            lists=RatedItems(indptr, self.lists.items[rows]),
             prior=self.prior[rows],
             masked=self.masked[rows],
             extremes=None if self.extremes is None else self.extremes[keep],
@@ -110,9 +110,9 @@ class Exposed(View):
 def levels_of(scale: RatingScale) -> Array:
     """All ratings of the scale. (n_levels,)."""
     n_levels = round(scale.span / scale.step) + 1
-    if n_levels > MOST_LEVELS:
+    if n_levels > MAX_LEVELS:
         raise SettingsError(
-            f"attacks need a rating scale of at most {MOST_LEVELS} levels; {scale} has "
+            f"attacks need a rating scale of at most {MAX_LEVELS} levels; {scale} has "
             f"{n_levels:,}. Give the scale that ratings were meant on"
         )
     return scale.min + scale.step * np.arange(n_levels)
@@ -130,7 +130,7 @@ def uniform_prior(n: int, scale: RatingScale) -> Array:
     return np.full((n, n_levels), 1.0 / n_levels)
 
 
-def extremes_of(lists: UserLists, ratings: Array, scale: RatingScale) -> Array:
+def extremes_of(lists: RatedItems, ratings: Array, scale: RatingScale) -> Array:
     """Each user's smallest and largest rating; the middle for users without any. (n_users, 2)."""
     found = np.full((lists.n_users, 2), scale.midpoint)
     for user in np.flatnonzero(lists.lengths).tolist():
@@ -139,7 +139,7 @@ def extremes_of(lists: UserLists, ratings: Array, scale: RatingScale) -> Array:
     return found
 
 
-def per_user_mean(values: Array, lists: UserLists) -> Array:
+def per_user_mean(values: Array, lists: RatedItems) -> Array:
     """Mean over each user's rows; NaN for users without any. (n_users,).
 
     Each user's rows are added up by themselves, so that a user alone gets the same number, to the

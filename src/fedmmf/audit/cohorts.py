@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from fedmmf import rng
+from fedmmf.aggregation.rare_items import are_rare
 from fedmmf.arrays import Array
 from fedmmf.attacks import Attack
 from fedmmf.attacks.calibrated import SummedView, calibrate, trusting
@@ -23,13 +24,12 @@ from fedmmf.attacks.known_masks import KnownMasks
 from fedmmf.attacks.view import levels_of
 from fedmmf.audit.exposure import prior_parts, public_prior
 from fedmmf.data import Ratings
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.masks import FittedMasks
 from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.simulation import Prepared
 from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
-from fedmmf.sums.rare import are_rare
 
 REHEARSALS = 200  # users at least on whom a weight is chosen, where there are so many
 
@@ -103,7 +103,7 @@ class FirstRound:
         )
         return view, self.run.training.values[rows]
 
-    def sum_of(self, lists: UserLists, updates: Array) -> Array:
+    def sum_of(self, lists: RatedItems, updates: Array) -> Array:
         """Exactly what a secure sum gives, rare items left out. (n_items, k)."""
         n_items = len(self.item_factors)
         is_rare = are_rare(lists.counts(n_items), self.run.settings.min_raters)
@@ -174,11 +174,11 @@ def known_masks(run: Prepared) -> KnownMasks:
     return KnownMasks(masks.plan, masks.population, run.features, run.training.scale)
 
 
-def members_lists(lists: UserLists, users: Array) -> tuple[UserLists, Array]:
+def members_lists(lists: RatedItems, users: Array) -> tuple[RatedItems, Array]:
     """The lists of some users alone, and which rows (n,) bool of all lists they are."""
     indptr = np.concatenate(([0], np.cumsum(lists.lengths[users])))
     rows = np.isin(lists.users, users)
-    return UserLists(indptr, lists.items[rows]), rows
+    return RatedItems(indptr, lists.items[rows]), rows
 
 
 def weighed(first: FirstRound, attack: Attack, view: SummedView) -> SummedView:

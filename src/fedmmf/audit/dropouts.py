@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS
+from fedmmf.aggregation.rare_items import are_rare
 from fedmmf.arrays import Array
 from fedmmf.audit.cohorts import members_lists
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.secagg import MINIMUM_COHORT
 from fedmmf.simulation import Prepared
 from fedmmf.solvers.contract import ItemSums
 from fedmmf.solvers.sgd import AllUsers, Factors, SgdPlan, descend, start_user_factors
-from fedmmf.sums.contract import HELD_OUT_TOTALS
-from fedmmf.sums.rare import are_rare
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class PresentCrowd:
         rank: k.
     """
 
-    def __init__(self, lists: UserLists, masked: Array, rank: int) -> None:
+    def __init__(self, lists: RatedItems, masked: Array, rank: int) -> None:
         self._lists, self._masked = lists, masked
         self._has_rated = np.flatnonzero(lists.lengths)
         self.factors = Factors.starting_at(start_user_factors(lists.n_users, rank))

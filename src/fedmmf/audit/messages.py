@@ -23,10 +23,10 @@ from fedmmf.audit.cohorts import FirstRound, weighed
 from fedmmf.audit.exposure import restrict
 from fedmmf.audit.recording import ROUNDS, Tell, Transcript, record_plain, record_strict
 from fedmmf.audit.vb_rounds import MAX_ROUNDS, VbCohort
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.party import Party
 from fedmmf.server import ServerPlan
+from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared
 from fedmmf.simulation.features import census_of
 from fedmmf.simulation.federation import make_parties, server_plan

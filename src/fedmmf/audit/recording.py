@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedmmf.aggregation.contract import round_sizes
+from fedmmf.aggregation.secure.agreed import agreed_setup
+from fedmmf.aggregation.secure.messages import SecureSetup, SecureTrip
+from fedmmf.aggregation.vector import SumCodec, codec_of
 from fedmmf.arrays import Array
 from fedmmf.attacks.gradients import Uploads
 from fedmmf.attacks.view import View
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.errors import WireError
-from fedmmf.lists import UserLists
 from fedmmf.party import Party
 from fedmmf.secagg.messages import Masked
 from fedmmf.secagg.session import Trip, setup_of
@@ -17,12 +21,8 @@ from fedmmf.secagg.setup import Setup
 from fedmmf.server import ServerPlan
 from fedmmf.simulation import LocalFederation
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import ItemSums, Public
+from fedmmf.solvers.contract import Broadcast, ItemSums
 from fedmmf.solvers.sgd import SgdPlan
-from fedmmf.sums.contract import round_sizes
-from fedmmf.sums.secure.agreed import agreed_setup
-from fedmmf.sums.secure.messages import SecureSetup, SecureTrip
-from fedmmf.sums.vector import SumCodec, codec_of
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Recorded
 from fedmmf.wire import Invitation, Layout, Round, Update, read, split_parcel
@@ -52,9 +52,9 @@ class Listening:
     @property
     def invitation(self) -> Invitation:
         """What everybody agreed on."""
-        return self._federation.server.side.desk.invitation
+        return self._federation.server.side.context.invitation
 
-    def one_round(self) -> tuple[Public, ItemSums]:
+    def one_round(self) -> tuple[Broadcast, ItemSums]:
         """What was published, as it was sent, and what the server got as sums."""
         self._tell("a round between real parties")
         self._transport.seen.clear()  # vectors of a thousand parties are hundreds of megabytes
@@ -74,11 +74,11 @@ class Listening:
         """What is summed."""
         return self._federation.server.side.require_layout()
 
-    def _of_all_items(self, public: Public, sums: ItemSums) -> tuple[Public, ItemSums]:
+    def _of_all_items(self, public: Broadcast, sums: ItemSums) -> tuple[Broadcast, ItemSums]:
         """The same over the whole catalogue: zeros where nothing is summed."""
         rows, summed = (self.spread(array) for array in (public.item_rows, sums.rows))
         counts = self.spread(np.asarray(sums.n_raters))
-        whole = Public(public.rank, public.parameters, rows)
+        whole = Broadcast(public.rank, public.parameters, rows)
         return whole, ItemSums(summed, counts, sums.totals)
 
     def spread(self, values: Array) -> Array:
@@ -115,7 +115,7 @@ def record_plain(
     first, second = (np.concatenate([update.rows for update in sent]) for sent in updates)
     return Uploads(
         users=known.users,
-        lists=UserLists(np.concatenate(([0], np.cumsum(lengths))), items),
+        lists=RatedItems(np.concatenate(([0], np.cumsum(lengths))), items),
         scale=known.scale,
         prior=known.prior,
         plan=SgdPlan.of(published[0]),
@@ -169,7 +169,7 @@ def _read_vectors(listening: Listening, known: View) -> tuple[Array, Array]:
     """Every party's masked vector, as if no mask were on it: (n, k) and (n_users, n_items)."""
     setups = [listening.setups[name] for name in sorted(listening.setups)]
     codec = _codec(listening, setups[0])
-    n_items, width = codec.sizes.n_items, codec.sizes.form.width
+    n_items, width = codec.sizes.n_items, codec.sizes.update_shape.width
     rows, counts = [], np.empty((len(setups), listening.plan.catalogue.n_items))
     trips = listening.received("trip 1")
     for user, (setup, trip, mine) in enumerate(zip(setups, trips, known.ranges, strict=True)):
@@ -185,7 +185,7 @@ def _codec(listening: Listening, setup: SecureSetup) -> SumCodec:
     """The fixed point that everybody agreed on."""
     plan = listening.plan
     solver = SOLVERS[plan.settings.solver]
-    sizes = round_sizes(plan.catalogue.n_items, listening.layout, plan.form)
+    sizes = round_sizes(plan.catalogue.n_items, listening.layout, plan.update_shape)
     return codec_of(sizes, solver.bounds(plan.catalogue.scale.span), setup.n_users, solver.ring)
 
 

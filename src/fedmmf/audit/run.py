@@ -6,22 +6,22 @@ from dataclasses import replace
 import numpy as np
 
 from fedmmf import __version__
+from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.arrays import Array
 from fedmmf.attacks import attacks_on
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.audit.exposure import expose
 from fedmmf.audit.messages import attack_messages, n_steps
 from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
 from fedmmf.masks.indicator import histogram
 from fedmmf.party.policy import Private
-from fedmmf.results import AuditResult, versions
+from fedmmf.reports.results import AuditResult, versions
+from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.simulation.costs import tradeoff
 from fedmmf.simulation.features import settled
-from fedmmf.sums import SUMS
 
 Told = Callable[[str, int, int], None]
 """Called with what begins, how many steps are done, and how many there are."""
@@ -55,7 +55,7 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
         synthetic=ratings.synthetic,
         simulated=True,
         settings=settings.model_dump(),
-        protection=SUMS[settings.sums].words(settings),
+        protection=AGGREGATIONS[settings.sums].words(settings),
         version=__version__,
         versions=versions(),
         recovered_share=RECOVERED,

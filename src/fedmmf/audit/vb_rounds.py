@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from fedmmf import rng
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS
 from fedmmf.arrays import Array
 from fedmmf.attacks import Attack, AttackResult
 from fedmmf.attacks.membership import item_matrix
@@ -18,9 +19,8 @@ from fedmmf.attacks.vb_sums import VbRound, VbSummedView
 from fedmmf.audit.cohorts import known_masks, with_drawn_ratings
 from fedmmf.audit.exposure import public_prior, restrict
 from fedmmf.simulation import Prepared, prepare
-from fedmmf.solvers.vb.form import VbForm
 from fedmmf.solvers.vb.reading import VbReading
-from fedmmf.sums.contract import HELD_OUT_TOTALS
+from fedmmf.solvers.vb.shapes import VbShape
 
 MAX_ROUNDS = 8  # that unmixing uses beside membership rounds; more cost time and tell little more
 
@@ -78,14 +78,14 @@ class VbCohort:
         """Train, and tell each round as the server has it."""
         run, crowd = self.prepared, self.prepared.crowd()
         coordinator, given = run.coordinator(), run.crowd_input
-        form = given.form
-        if not isinstance(form, VbForm):
-            raise TypeError(f"sums of vb have forms of vb; got {type(form).__name__}")
+        update_shape = given.update_shape
+        if not isinstance(update_shape, VbShape):
+            raise TypeError(f"sums of vb have forms of vb; got {type(update_shape).__name__}")
         while not coordinator.is_finished:
             round_ = coordinator.next_round()
             sums = crowd.sums(round_)
-            reading = VbReading.of(form, round_.public, given.design)
-            totals = form.blocks["totals"].split(sums.totals[HELD_OUT_TOTALS:])
+            reading = VbReading.of(update_shape, round_.public, given.design)
+            totals = update_shape.blocks["totals"].split(sums.totals[HELD_OUT_TOTALS:])
             yield VbRound(reading, np.array(sums.rows, np.float64), totals["user_sum"].copy())
             coordinator.advance(round_, sums)
 
@@ -97,7 +97,7 @@ class VbCohort:
     def summed(self, n_rounds: int) -> VbSummedView:
         """The first rounds, all members attacked; no more of them than `MAX_ROUNDS` tell."""
         made, seen = self.prepared, self.trained[:n_rounds]
-        looks = [one for one in seen[MAX_ROUNDS:] if one.reading.is_look]
+        looks = [one for one in seen[MAX_ROUNDS:] if one.reading.is_membership_round]
         return VbSummedView(
             users=self.users,
             lists=made.lists,

@@ -14,10 +14,10 @@ from fedmmf.arrays import Array
 from fedmmf.attacks import AttackResult, rating_attacks
 from fedmmf.audit.messages import STRICT
 from fedmmf.audit.vb_rounds import MAX_ROUNDS
-from fedmmf.config import Settings
-from fedmmf.headline import CLEAR, SUMMED
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
-from fedmmf.results import AttackOutcome, GroupingCounts, PrivacyGroups, TradeoffPoint
+from fedmmf.reports.headline import CLEAR, SUMMED
+from fedmmf.reports.results import AttackOutcome, GroupingCounts, PrivacyGroups, TradeoffPoint
+from fedmmf.settings import Settings
 
 RECOVERED = 0.9  # share of a user's ratings exact that counts as recovered
 _NOBODY = "Nobody would share in the clear."

@@ -11,12 +11,12 @@ from fedmmf.cli.files import confirm_folder, require_folder, require_outputs, wr
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import lead, print_json, results, stamped, steps_bar, table
 from fedmmf.cli.tables import plain
-from fedmmf.components import MaskSettings
-from fedmmf.config import Settings
-from fedmmf.headline import CLEAR, SUMMED
 from fedmmf.reports import write_report
-from fedmmf.results import AttackOutcome, AuditResult
-from fedmmf.whole import OWNER_ONLY
+from fedmmf.reports.headline import CLEAR, SUMMED
+from fedmmf.reports.results import AttackOutcome, AuditResult
+from fedmmf.settings import Settings
+from fedmmf.settings.groups import MaskSettings
+from fedmmf.storage.atomic import OWNER_ONLY
 
 EXAMPLE = (
     "Example: fedmmf audit --data ml-100k --mask lr --sharing adaptive --threshold-j 0.05 "

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from fedmmf.cli.output import reading_of
-from fedmmf.config import Settings
 from fedmmf.data import Ratings, load, read_split, split_as_published
 from fedmmf.data.frames import Duplicates
 from fedmmf.data.lastfm import EDGES
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
 from fedmmf.model.accuracy import DEFAULT_TOP, relevant_rating
-from fedmmf.scale import RatingScale
+from fedmmf.settings import Settings
 
 _PANEL = "Data"
 

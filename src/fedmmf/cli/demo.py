@@ -12,13 +12,13 @@ from fedmmf.cli.files import require_outputs, written
 from fedmmf.cli.output import print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import show
 from fedmmf.cli.tables import plain
-from fedmmf.components import names_for
-from fedmmf.config import Settings
 from fedmmf.data import Ratings, load
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
-from fedmmf.results import DemoResult, RecommendedList, TrainResult
+from fedmmf.reports.results import DemoResult, RecommendedList, TrainResult
+from fedmmf.settings import Settings
+from fedmmf.settings.groups import names_for
 
 EXAMPLE = "Example: fedmmf demo"
 REPORT = Path("fedmmf-demo.html")

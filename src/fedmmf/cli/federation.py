@@ -20,7 +20,6 @@ from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import errors, print_json, results, shown, table
 from fedmmf.cli.printable import printable
 from fedmmf.cli.tables import duration, plain, size
-from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter, Network
@@ -28,7 +27,8 @@ from fedmmf.federation.folder import Folder, only_process
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
 from fedmmf.federation.status import FederationStatus
-from fedmmf.results import REAL, RecommendedList
+from fedmmf.reports.results import REAL, RecommendedList
+from fedmmf.settings import Settings
 
 app = typer.Typer(
     help="Run a real federation across machines: init, server, site, run, status.",
@@ -108,7 +108,7 @@ def init(
 
 
 def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
-    from fedmmf.site.items import item_list
+    from fedmmf.federation.site.items import item_list
 
     if not making.sites or not making.items:
         raise SettingsError("a new federation needs --sites a,b,c and --items FILE")
@@ -182,7 +182,7 @@ def site(
     seed: UnusedSeedOption = 0,
 ) -> None:
     """Run a site: its users' ratings take part, and stay here."""
-    from fedmmf.site.process import SiteProcess
+    from fedmmf.federation.site.process import SiteProcess
 
     os.umask(0o077)  # whatever this process writes is its owner's
     place = Folder(folder)
@@ -313,7 +313,7 @@ def recommend(
     seed: UnusedSeedOption = 0,
 ) -> None:
     """Recommend items to users of a site, on that site; nothing is sent."""
-    from fedmmf.site.serving import SiteModel
+    from fedmmf.federation.site.serving import SiteModel
 
     ids = wanted.ids()
     model = SiteModel(Folder(folder), site)  # read once: it takes longer than many lists
@@ -378,10 +378,10 @@ class PrintableFormatter(logging.Formatter):
 
 def _log_to(path: Path) -> None:
     """Write the log to a file and to standard error; of NVFlare's, what went wrong alone."""
-    form = PrintableFormatter("%(asctime)s %(levelname)s %(message)s")
+    update_shape = PrintableFormatter("%(asctime)s %(levelname)s %(message)s")
     handlers: list[logging.Handler] = [logging.StreamHandler(), logging.FileHandler(path)]
     for handler in handlers:
-        handler.setFormatter(form)
+        handler.setFormatter(update_shape)
     logging.basicConfig(level=logging.WARNING, handlers=handlers, force=True)
     logging.getLogger("fedmmf").setLevel(logging.INFO)
 

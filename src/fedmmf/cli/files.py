@@ -11,7 +11,7 @@ import typer
 from fedmmf.cli.output import errors
 from fedmmf.cli.tables import plain
 from fedmmf.errors import DataError, FedMMFError
-from fedmmf.whole import OWNER_ONLY, SHARED, create, replacing, unguessable
+from fedmmf.storage.atomic import OWNER_ONLY, SHARED, create, unguessable, writing
 
 Files = Mapping[str, Path | None]  # flag -> what was given
 PRIVATE = "it holds private parts of all users, and is for its owner alone"
@@ -104,7 +104,7 @@ def _require_folder(folder: Path, what: str) -> None:
 def written(path: Path, rights: int = SHARED) -> Iterator[Path]:
     """Make a file to write to, which takes the place of `path` once it is whole."""
     try:
-        with replacing(path, rights) as partial:
+        with writing(path, rights) as partial:
             yield partial
     except OSError as error:
         raise _unwritten(path, error.strerror or str(error)) from None

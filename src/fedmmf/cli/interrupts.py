@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fedmmf.cli.printable import printable
 
 if TYPE_CHECKING:
-    from fedmmf.checkpoint import Held
+    from fedmmf.storage.checkpoints import Checkpoint
 
 CODE = 130  # of a command that was interrupted
 # Libraries such as polars have signals restart what they interrupt: a wait without an end would
@@ -34,7 +34,7 @@ _under_way: list["UnderWay"] = []  # one at most
 class UnderWay:
     """What there is to keep of a training, and where."""
 
-    def __init__(self, kept: "Held", beside: Path | None) -> None:
+    def __init__(self, kept: "Checkpoint", beside: Path | None) -> None:
         self._kept, self._beside = kept, beside
 
     def keep(self) -> str | None:
@@ -89,7 +89,7 @@ def again(*more: str) -> str:
 
 
 @contextmanager
-def keeping(kept: "Held", beside: Path | None) -> Iterator[None]:
+def keeping(kept: "Checkpoint", beside: Path | None) -> Iterator[None]:
     """Keep a training if it is interrupted, or if what follows its rounds fails.
 
     Args:
@@ -156,8 +156,8 @@ def _raise(*_: Any) -> None:
 
 def _interrupted() -> None:
     """Keep what there is, say how to go on, and end; the thread may be in the middle of a round."""
-    from fedmmf.watching import stop_bars
-    from fedmmf.whole import remove_partial
+    from fedmmf.progress import stop_bars
+    from fedmmf.storage.atomic import remove_partial
 
     stop_bars()
     training = _under_way[0] if _under_way else None

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from fedmmf.components import REGISTERED, RunSettings, choices_for
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
+from fedmmf.settings.groups import REGISTERED, RunSettings, choices_for
 
 Values = dict[str, Any]  # what the user chose, by the name of the option
 Spread = tuple[list[inspect.Parameter], Callable[[Values], Any]]

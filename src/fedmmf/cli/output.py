@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 
 from fedmmf.cli.tables import FittingTable, plain, size
-from fedmmf.watching import Report, bars
+from fedmmf.progress import Report, bars
 
 if TYPE_CHECKING:  # help is shown without them
-    from fedmmf.results import AuditResult, TrainResult
+    from fedmmf.reports.results import AuditResult, TrainResult
 
 Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
 
@@ -65,9 +65,9 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> FittingTable
     return FittingTable(title, columns, rows)
 
 
-def shown(value: float | None, form: str = ".4f") -> str:
+def shown(value: float | None, update_shape: str = ".4f") -> str:
     """A figure as tables show it; a dash where there is none."""
-    return "-" if value is None or not math.isfinite(value) else format(value, form)
+    return "-" if value is None or not math.isfinite(value) else format(value, update_shape)
 
 
 def print_markdown(columns: Columns, found: Iterable[Any]) -> None:

@@ -14,13 +14,13 @@ from fedmmf.cli.files import Files, require_outputs, written
 from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.cli.tables import plain
-from fedmmf.config import Settings
 from fedmmf.data import read_own_ratings
 from fedmmf.data.files import read_bytes, read_table
+from fedmmf.data.ids import as_ids
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.given import as_ids
 from fedmmf.model import FedMMF
 from fedmmf.model.lists import Id, ListRequest, lists_for, what_ranks
+from fedmmf.settings import Settings
 
 EXAMPLE = (
     "Example: fedmmf recommend --model model.fedmmf --user 42 --user 43 --n 10 --exclude sold.csv"

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmmf.checkpoint import Held
 from fedmmf.cli import interrupts
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
 from fedmmf.cli.files import Files, confirm, require_outputs, written
@@ -15,12 +14,13 @@ from fedmmf.cli.options import expanded, for_implicit, was_given
 from fedmmf.cli.output import errors, lead, print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.cli.tables import duration, plain, size
-from fedmmf.components import SumSettings
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
-from fedmmf.results import PrivacySpent, RankingScores, TrainResult, metric_title
+from fedmmf.reports.results import PrivacySpent, RankingScores, TrainResult, metric_title
+from fedmmf.settings import Settings
+from fedmmf.settings.groups import SumSettings
+from fedmmf.storage.checkpoints import Checkpoint
 
 EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
 
@@ -80,7 +80,7 @@ def train(
     training, testing = test.parts(data, settings.seed)
     settings = _for_data(training, settings)
     top = test.length(settings)
-    model, kept = FedMMF(**settings.model_dump()), Held(running.checkpoint)
+    model, kept = FedMMF(**settings.model_dump()), Checkpoint(running.checkpoint)
     with interrupts.keeping(kept, outputs.save):
         with progress_bar(training.name) as progress:
             state = running.checkpoint if running.real else kept

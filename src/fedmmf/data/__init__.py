@@ -1,13 +1,22 @@
-"""Ratings, item features and user profiles: public sets, people's own files, and made-up ones."""
+"""Ratings, item features and user profiles: public sets, people's own files, and made-up ones.
 
-from fedmmf.data.features import ItemFeatures
-from fedmmf.data.own import read_own_ratings
-from fedmmf.data.places import ItemIndex
-from fedmmf.data.profiles import UserProfiles
-from fedmmf.data.ratings import Ratings
-from fedmmf.data.registry import DATASETS, Dataset, DatasetInfo, datasets, get, load
-from fedmmf.data.splits import load_split, read_split, split_as_published, split_newcomers
-from fedmmf.scale import RatingScale
+Names are imported when they are first used. Both sides of a federation import `data.scales` and
+`data.rated_items`, and neither needs what reads files.
+"""
+
+from typing import TYPE_CHECKING
+
+from fedmmf.registry import lazy_names
+
+if TYPE_CHECKING:
+    from fedmmf.data.features import ItemFeatures
+    from fedmmf.data.indexing import ItemIndex
+    from fedmmf.data.own import read_own_ratings
+    from fedmmf.data.profiles import UserProfiles
+    from fedmmf.data.ratings import Ratings
+    from fedmmf.data.registry import DATASETS, Dataset, DatasetInfo, datasets, get, load
+    from fedmmf.data.scales import RatingScale
+    from fedmmf.data.splits import load_split, read_split, split_as_published, split_newcomers
 
 __all__ = [
     "DATASETS",
@@ -27,3 +36,20 @@ __all__ = [
     "split_as_published",
     "split_newcomers",
 ]
+__getattr__ = lazy_names(
+    {
+        "fedmmf.data.features": ["ItemFeatures"],
+        "fedmmf.data.indexing": ["ItemIndex"],
+        "fedmmf.data.own": ["read_own_ratings"],
+        "fedmmf.data.profiles": ["UserProfiles"],
+        "fedmmf.data.ratings": ["Ratings"],
+        "fedmmf.data.registry": ["DATASETS", "Dataset", "DatasetInfo", "datasets", "get", "load"],
+        "fedmmf.data.scales": ["RatingScale"],
+        "fedmmf.data.splits": [
+            "load_split",
+            "read_split",
+            "split_as_published",
+            "split_newcomers",
+        ],
+    }
+)

@@ -23,8 +23,8 @@ from fedmmf.data.features import ItemFeatures
 from fedmmf.data.forks import require_threads
 from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.ratings import Ratings
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError, FedMMFError
-from fedmmf.scale import RatingScale
 
 VERSION = 2
 """Part of every key. Raise it when a loader gives other numbers than before."""

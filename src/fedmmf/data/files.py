@@ -10,14 +10,14 @@ from typing import TypedDict, Unpack
 import polars as pl
 from polars import selectors
 
+from fedmmf.data.csv_dialect import UNIT_SEPARATOR, Said, Text, found_text, is_utf8, western
 from fedmmf.data.forks import require_threads
 from fedmmf.data.frames import Table, named, tell
 from fedmmf.data.packed import POLARS_REFUSES, unpacked
-from fedmmf.data.written import UNIT_SEPARATOR, Said, Text, found_text, is_utf8, western
 from fedmmf.errors import DataError
 
 _BINARY = {b"PAR1": ("Parquet", pl.read_parquet), b"ARROW1": ("Arrow", pl.read_ipc)}
-_MOST_LETTERS = 160  # of somebody else's error, which may quote a whole file
+_MAX_LETTERS = 160  # of somebody else's error, which may quote a whole file
 
 
 class WrittenOptions(TypedDict, total=False):
@@ -181,4 +181,4 @@ def _text_error(text: Text, label: str, error: BaseException) -> DataError:
 
 def _short(error: BaseException) -> str:
     """Somebody else's error without what it quotes of the file."""
-    return str(error).split("\n", 1)[0][:_MOST_LETTERS].rstrip(".")
+    return str(error).split("\n", 1)[0][:_MAX_LETTERS].rstrip(".")

@@ -15,14 +15,14 @@ import polars as pl
 
 from fedmmf.data.forks import require_threads
 from fedmmf.data.names import COLUMNS, ID_COLUMNS, known_columns, plain_name, said_parts
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.scale import RatingScale
 
 log = logging.getLogger("fedmmf.data")
 Duplicates = Literal["refuse", "last", "mean"]
 IMPLICIT_SCALE = RatingScale(0.0, 1.0, 1.0)
 """Of implicit feedback: what somebody used is a 1, and nobody says 0."""
-_MOST_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids and counts have more
+_MAX_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids and counts have more
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def warn_of_ids(frame: pl.DataFrame, label: str) -> None:
     if high - low <= _WIDEST_SPAN or (ratings != ratings.floor()).any():
         return
     n_levels = ratings.n_unique()
-    if n_levels > _MOST_LEVELS:
+    if n_levels > _MAX_LEVELS:
         log.warning(
             "%s: its ratings are %s whole numbers from %.0f to %.0f, as ids, times and counts are. "
             "Say which column is which (--columns user=1,item=2,rating=3; in Python columns=), or "

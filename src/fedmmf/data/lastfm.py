@@ -13,8 +13,8 @@ from fedmmf.data.files import parse_table
 from fedmmf.data.frames import checked, encode
 from fedmmf.data.movielens import Read, positions
 from fedmmf.data.ratings import Ratings
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
-from fedmmf.scale import RatingScale
 
 EDGES = (200.0, 400.0, 600.0, 800.0)
 """Plays at which the next rating begins."""

@@ -13,8 +13,8 @@ from fedmmf.data.features import ItemFeatures
 from fedmmf.data.files import parse_table
 from fedmmf.data.frames import checked, encode
 from fedmmf.data.ratings import Ratings
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError
-from fedmmf.scale import RatingScale
 
 Read = Callable[[str], bytes]
 """Returns the content of a set's file, given its name."""

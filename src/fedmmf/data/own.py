@@ -9,9 +9,9 @@ import polars as pl
 from fedmmf.data.files import WrittenOptions, read_table
 from fedmmf.data.frames import IMPLICIT_SCALE, Table, checked, counts_as_implicit, encode
 from fedmmf.data.names import ID_COLUMNS
+from fedmmf.data.scales import RatingScale
 from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError
-from fedmmf.scale import RatingScale
 
 
 def read_own_ratings(

@@ -12,9 +12,9 @@ from typing import IO, Any
 
 import polars as pl
 
-from fedmmf.data.written import UNIT_SEPARATOR
+from fedmmf.data.csv_dialect import UNIT_SEPARATOR
 from fedmmf.errors import DataError
-from fedmmf.unpacking import MOST_BYTES, MOST_TIMES, is_bomb
+from fedmmf.storage.unpacking import MAX_BYTES, MAX_TIMES, is_bomb
 
 _EXCEL = "is an Excel workbook, and a text is needed. Save it as CSV there, and give that file."
 _PIECE = 1 << 20  # bytes that are unpacked at once
@@ -50,7 +50,7 @@ def unpacked(content: bytes, label: str) -> bytes:
 def _refuse_bomb(n_unpacked: int, n_packed: int, label: str) -> None:
     if is_bomb(n_unpacked, n_packed):
         raise DataError(
-            f"{label} unpacks into more than {MOST_BYTES >> 20} MB and more than {MOST_TIMES} "
+            f"{label} unpacks into more than {MAX_BYTES >> 20} MB and more than {MAX_TIMES} "
             "times its size, as files do that are made to fill a memory. If you trust it, unpack "
             "it yourself, and give the file that comes out."
         )

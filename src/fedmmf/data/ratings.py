@@ -27,11 +27,11 @@ from fedmmf.data.frames import (
     to_polars,
     warn_of_ids,
 )
-from fedmmf.data.places import ItemIndex, bounds, code_of
+from fedmmf.data.indexing import ItemIndex, bounds, code_of
 from fedmmf.data.profiles import UserProfiles
+from fedmmf.data.scales import RatingScale, ScaleLike
 from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.scale import RatingScale, ScaleLike
 
 FeaturesLike = ItemFeatures | str | Path | Any
 """Item features ready-made, or a path or frame to make them from."""

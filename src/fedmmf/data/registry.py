@@ -15,9 +15,9 @@ from fedmmf.data.download import Progress, fetch
 from fedmmf.data.files import WrittenOptions
 from fedmmf.data.frames import Duplicates, require_implicit_scale
 from fedmmf.data.ratings import FeaturesLike, Ratings
+from fedmmf.data.scales import RatingScale, ScaleLike
 from fedmmf.errors import DataError, FedMMFError, SettingsError, UnknownNameError
 from fedmmf.registry import Registry
-from fedmmf.scale import RatingScale, ScaleLike
 
 _GROUPLENS = "https://files.grouplens.org/datasets"
 _MOVIELENS_TERMS = "GroupLens terms: research use, no redistribution, no commercial use"

@@ -16,9 +16,9 @@ from fedmmf.data.frames import checked, counts_as_implicit, encode, warn_of_ids
 from fedmmf.data.names import ID_COLUMNS
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.registry import DATASETS, PublishedSet, load, published_at
+from fedmmf.data.scales import RatingScale, ScaleLike
 from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
-from fedmmf.scale import RatingScale, ScaleLike
 
 
 def read_split(

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from fedmmf import rng
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.ratings import Ratings
+from fedmmf.data.scales import RatingScale, ScaleLike
 from fedmmf.errors import SettingsError
-from fedmmf.scale import RatingScale, ScaleLike
 
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]

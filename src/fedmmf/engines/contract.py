@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.errors import WireError
-from fedmmf.lists import UserLists
-from fedmmf.solvers.contract import Form, Public
+from fedmmf.solvers.contract import Broadcast, UpdateShape
 
 if TYPE_CHECKING:
     from fedmmf.masks.fitting import Runner  # the server's side loads this file, and no masks
@@ -118,7 +118,7 @@ class Crowd(Protocol):
 
     user_factors: Array  # (n_users, k)
 
-    def update(self, public: Public, t: int) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
         """Take part in round t.
 
         Raises:
@@ -126,7 +126,7 @@ class Crowd(Protocol):
             numpy.linalg.LinAlgError: a matrix that was published has no inverse.
         """
 
-    def settle(self, public: Public, users: Array) -> None:
+    def settle(self, public: Broadcast, users: Array) -> None:
         """Let some users (codes) find p_u for finished item factors, without a round.
 
         Raises as `update`.
@@ -145,7 +145,7 @@ class CrowdInput:
 
     Attributes:
         solver: its name.
-        form: sizes of what is sent.
+        update_shape: sizes of what is sent.
         design: what masks are linear in, of every item; no columns where only ratings count.
             (n_items, m)
         lists: the rated items of each user.
@@ -158,9 +158,9 @@ class CrowdInput:
     """
 
     solver: str
-    form: Form
+    update_shape: UpdateShape
     design: Array
-    lists: UserLists
+    lists: RatedItems
     masked_ratings: Array
     profiles: Array
     lines: Array

@@ -13,7 +13,7 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Own, Public, part_of
+from fedmmf.solvers.contract import Broadcast, UserData, part_of
 
 
 class ReferenceCrowd:
@@ -21,7 +21,7 @@ class ReferenceCrowd:
 
     def __init__(self, given: CrowdInput) -> None:
         self._solver, self._given = SOLVERS[given.solver], given
-        self._halves = [self._solver.party(given.form) for _ in range(given.lists.n_users)]
+        self._halves = [self._solver.party(given.update_shape) for _ in range(given.lists.n_users)]
         self._own = [_own(given, user) for user in range(given.lists.n_users)]
 
     @property
@@ -34,16 +34,16 @@ class ReferenceCrowd:
         for half, row in zip(self._halves, value, strict=True):
             half.user_factors = row
 
-    def update(self, public: Public, t: int) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
         """Every user's own update, added up; who overflows adds nothing."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
             return self._updated(public, t)
 
-    def _updated(self, public: Public, t: int) -> CrowdUpdate:
+    def _updated(self, public: Broadcast, t: int) -> CrowdUpdate:
         given, reading, n_overflowed = self._given, self._reading(public), 0
-        shape = (given.n_items, given.form.width)
+        shape = (given.n_items, given.update_shape.width)
         sums = [_empty(cohort, shape) for cohort in given.cohorts]
-        totals = [np.zeros(given.form.n_totals) for _ in given.cohorts]
+        totals = [np.zeros(given.update_shape.n_totals) for _ in given.cohorts]
         for user, (half, own) in enumerate(zip(self._halves, self._own, strict=True)):
             try:
                 rows, mine = half.update(own, reading, t)
@@ -53,10 +53,10 @@ class ReferenceCrowd:
             for cohort, total, all_totals in zip(given.cohorts, sums, totals, strict=True):
                 if cohort.members is None or cohort.members[user]:
                     _add(total, cohort, own.items, rows)
-                    all_totals += cohort.totals_in_steps(mine.copy(), given.form.matrices)
+                    all_totals += cohort.totals_in_steps(mine.copy(), given.update_shape.matrices)
         return CrowdUpdate(sums, totals, n_overflowed)
 
-    def settle(self, public: Public, users: Array) -> None:
+    def settle(self, public: Broadcast, users: Array) -> None:
         """Let some users find p_u for finished item factors; who overflows stays."""
         with np.errstate(all="ignore"):
             reading = self._reading(public)
@@ -64,8 +64,8 @@ class ReferenceCrowd:
                 with suppress(OverflowError):
                     self._halves[user].settle(self._own[user], reading)
 
-    def _reading(self, public: Public) -> Any:
-        return self._solver.reading(self._given.form, public, self._given.design)
+    def _reading(self, public: Broadcast) -> Any:
+        return self._solver.reading(self._given.update_shape, public, self._given.design)
 
     def state(self) -> dict[str, Array]:
         """Each user's state under its number."""
@@ -81,13 +81,13 @@ class ReferenceCrowd:
             half.restore(part_of(state, f"{user}/"))
 
 
-def _own(given: CrowdInput, user: int) -> Own:
+def _own(given: CrowdInput, user: int) -> UserData:
     """What one user's half works on."""
     mine = given.lists.of(user)
     items, masked = given.lists.items[mine], given.masked_ratings[mine]
-    own = slice(0, 0) if not given.form.n_levels else mine
+    own = slice(0, 0) if not given.update_shape.n_levels else mine
     ordered = (given.levels[own], given.mask[own])
-    return Own(items, masked, given.profiles[user], given.lines[user], *ordered)
+    return UserData(items, masked, given.profiles[user], given.lines[user], *ordered)
 
 
 def _empty(cohort: Cohort, shape: tuple[int, ...]) -> Array:

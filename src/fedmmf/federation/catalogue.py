@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmmf import checkpoint
 from fedmmf.arrays import Array
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import CheckpointError
-from fedmmf.scale import RatingScale
+from fedmmf.storage import checkpoints
 from fedmmf.wire import Catalogue
 
 
@@ -43,12 +43,12 @@ class ItemList:
         """Write it."""
         arrays = {"ids": self.ids, "titles": self.titles, "features": self.features}
         scale = [self.scale.min, self.scale.max, self.scale.step]
-        checkpoint.save(path, arrays, {"kind": "catalogue", "scale": scale}, is_private=False)
+        checkpoints.save(path, arrays, {"kind": "catalogue", "scale": scale}, is_private=False)
 
     @classmethod
     def load(cls, path: Path) -> "ItemList":
         """Read it."""
-        arrays, meta = checkpoint.load(path, "catalogue")
+        arrays, meta = checkpoints.load(path, "catalogue")
         try:
             parts = (arrays["ids"].astype(np.str_), arrays["titles"].astype(np.str_))
             return cls(

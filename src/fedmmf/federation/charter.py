@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedmmf.components import AUTO
-from fedmmf.config import Settings
+from fedmmf.aggregation.contract import CORRUPT
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import FedMMFError, SettingsError
-from fedmmf.scale import RatingScale
-from fedmmf.sums.contract import CORRUPT
+from fedmmf.settings import Settings
+from fedmmf.settings.groups import AUTO
 
-FEWEST_SITES = 3
-_MOST_PARTIES = 1000  # of one site where each user is a party
+MIN_SITES = 3
+_MAX_PARTIES = 1000  # of one site where each user is a party
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")  # fits a certificate, a folder and NVFlare
 _RESERVED = ("server",)
 _WAYS = ("secure", "adaptive", "plain", "dp")  # others need a channel that the server cannot read
@@ -102,8 +102,8 @@ class Charter(_Part):
                 yield f"names are a-z, 0-9 and -, and not 'server'; got {name!r}"
         if len(set(self.sites)) != len(self.sites):
             yield f"each site has a name of its own; got {', '.join(self.sites)}"
-        if len(self.sites) < FEWEST_SITES:
-            yield f"a federation has at least {FEWEST_SITES} sites; got {len(self.sites)}"
+        if len(self.sites) < MIN_SITES:
+            yield f"a federation has at least {MIN_SITES} sites; got {len(self.sites)}"
         if self.party == "user" and self.training.signed:
             yield "signed sums need party 'site': users have no identities on the list"
         if self.party == "site" and self.training.smallest_cohort > len(self.sites):
@@ -148,7 +148,7 @@ class Charter(_Part):
         """The most parties that one site brings."""
         if self.party == "site":
             return 1
-        return self.max_parties_per_site or _MOST_PARTIES
+        return self.max_parties_per_site or _MAX_PARTIES
 
     @property
     def corrupt_parties(self) -> int:

@@ -1,7 +1,7 @@
 """Errors on test ratings, summed over sites by secure aggregation: the server sees the sum alone.
 
 One round of `secagg` among the sites that may answer. What each of them checks, and which users its
-part covers, is in `site.evaluation`.
+part covers, is in `federation.site.evaluation`.
 """
 
 import os
@@ -12,12 +12,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedmmf.aggregation.secure.agreed import graph_of
 from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError, WireError
-from fedmmf.federation.charter import FEWEST_SITES, Charter
-from fedmmf.federation.hello import MOST_BYTES, ErrorSums, SentText, shown
+from fedmmf.federation.charter import MIN_SITES, Charter
+from fedmmf.federation.hello import MAX_BYTES, ErrorSums, SentText, shown
 from fedmmf.secagg import RING64, RoundServer, Setup
-from fedmmf.sums.secure.agreed import graph_of
 from fedmmf.wire import name_of
 
 AGREE, TRIP = b"\0", b"\1"  # first byte of a question
@@ -38,7 +38,7 @@ class ErrorAgreement(SentText):
     session: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]  # never used twice
     model: _Key  # name of the model that is judged
     party: Annotated[int, Field(ge=0)]  # whom this copy is for: a place in `sites`
-    sites: Annotated[tuple[_Site, ...], Field(min_length=FEWEST_SITES, max_length=10_000)]
+    sites: Annotated[tuple[_Site, ...], Field(min_length=MIN_SITES, max_length=10_000)]
     identities: tuple[_Key, ...] = ()  # of the sites, where they sign
 
     def setup(self, charter: Charter) -> Setup:
@@ -64,8 +64,8 @@ class ErrorAgreement(SentText):
 def fewest_sites(charter: Charter) -> int:
     """Return how many sites a sum of errors has at least."""
     if charter.party == "user":  # the smallest cohort counts users
-        return FEWEST_SITES
-    return max(FEWEST_SITES, charter.training.smallest_cohort)
+        return MIN_SITES
+    return max(MIN_SITES, charter.training.smallest_cohort)
 
 
 def as_ring(sums: ErrorSums) -> Array:
@@ -180,7 +180,7 @@ class ErrorSession:
             if said is None:
                 self._declined[site] = "it is away, or did not answer in time"
             elif said[:1] != YES:
-                self._declined[site] = shown(said[1 : 1 + MOST_BYTES])
+                self._declined[site] = shown(said[1 : 1 + MAX_BYTES])
         return {site: said[1:] for site, said in replies.items() if said[:1] == YES}
 
     def _receive(

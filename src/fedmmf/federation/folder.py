@@ -14,11 +14,11 @@ from pathlib import Path
 from fedmmf.errors import SettingsError
 from fedmmf.federation.charter import NAME, Charter
 from fedmmf.identity.files import read
+from fedmmf.storage.atomic import make_folder
 from fedmmf.transports.contract import Credentials
-from fedmmf.whole import make_folder
 
 _PRIVATE = 0o700
-_MOST_KEY = 100_000  # bytes
+_MAX_KEY = 100_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Folder:
                     f"{name!r} needs {path}, which is not there. The federation's keeper has to "
                     "hand it out, with all other files of that machine"
                 )
-        read(given.key, _MOST_KEY, secret=True)
+        read(given.key, _MAX_KEY, secret=True)
         return machine
 
 

@@ -7,8 +7,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fedmmf.errors import WireError
 
 PROTOCOL = 1  # of hellos and bundles; messages inside have a version of their own
-MOST_BYTES = 4096
-MOST_WORDS = 1000  # characters of a reason
+MAX_BYTES = 4096
+MAX_WORDS = 1000  # characters of a reason
 
 
 def _printable(text: str) -> str:
@@ -21,18 +21,18 @@ def _printable(text: str) -> str:
 def shown(text: str | bytes) -> str:
     """Anybody's text as it may be passed on; no more of it is looked at than is kept."""
     if isinstance(text, bytes):
-        text = text[: 4 * MOST_WORDS].decode(errors="replace")  # 4 bytes make one mark at most
-    return "".join(mark if mark.isprintable() else "?" for mark in text[:MOST_WORDS])
+        text = text[: 4 * MAX_WORDS].decode(errors="replace")  # 4 bytes make one mark at most
+    return "".join(mark if mark.isprintable() else "?" for mark in text[:MAX_WORDS])
 
 
-_Text = Annotated[str, Field(max_length=MOST_WORDS), AfterValidator(_printable)]
+_Text = Annotated[str, Field(max_length=MAX_WORDS), AfterValidator(_printable)]
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]*$", max_length=64)]
 
 
 class SentText(BaseModel):
     """Something that machines tell each other as JSON."""
 
-    most_bytes: ClassVar[int] = MOST_BYTES
+    most_bytes: ClassVar[int] = MAX_BYTES
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def encode(self) -> bytes:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedmmf.secagg.policy import LARGEST_COHORT
 from fedmmf.server.roster import MAX_USERS_PER_PARTY
-from fedmmf.solvers.contract import Form
+from fedmmf.solvers.contract import UpdateShape
 from fedmmf.transports.contract import MAX_MESSAGE_BYTES
 
 PARTIES_PER_BUNDLE = 16  # so that a message of a site with many users stays some megabytes
@@ -38,14 +38,18 @@ def beyond_limits(n_parties: int, n_users: int, n_others: int = 0) -> str:
     return ""
 
 
-def too_large_messages(form: Form, n_items: int, party: Literal["site", "user"]) -> str:
+def too_large_messages(
+    update_shape: UpdateShape, n_items: int, party: Literal["site", "user"]
+) -> str:
     """Why rounds of so many items cannot be sent; empty: they can."""
     together = 1 if party == "site" else PARTIES_PER_BUNDLE
-    largest = n_items * max(form.width * _ENTRY_BYTES * together, form.published * 4)
+    largest = n_items * max(
+        update_shape.width * _ENTRY_BYTES * together, update_shape.published * 4
+    )
     if largest <= MAX_MESSAGE_BYTES:
         return ""
     return (
         f"MAX_MESSAGE_BYTES: a message has at most {MAX_MESSAGE_BYTES:,} bytes; a round of "
-        f"{n_items:,} items with rows of {form.width} columns would need {largest:,}. Use fewer "
-        "factors, or a catalogue with fewer items"
+        f"{n_items:,} items with rows of {update_shape.width} columns would need {largest:,}. "
+        "Use fewer factors, or a catalogue with fewer items"
     )

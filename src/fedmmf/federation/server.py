@@ -11,6 +11,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from fedmmf import __version__
+from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import UNUSED, Charter
@@ -27,12 +28,11 @@ from fedmmf.federation.store import RunStore
 from fedmmf.federation.training import StoppedError, Training
 from fedmmf.identity import TrustList
 from fedmmf.identity.files import OWNER_ONLY, create, read
-from fedmmf.interactions import widened
+from fedmmf.masks.feature_maps import expand
 from fedmmf.reports.applied import in_use
 from fedmmf.server.federation import ServerPlan
 from fedmmf.solvers.contract import design_of
-from fedmmf.sums import SUMS
-from fedmmf.whole import remove_leftovers
+from fedmmf.storage.atomic import remove_leftovers
 from fedmmf.wire import name_of
 
 TOKEN_FILE = "token"  # noqa: S105
@@ -48,7 +48,7 @@ _REFRESH = 1.0  # seconds between pictures where nothing happens
 _FETCHING = 3  # heartbeats after the end of a training within which sites fetch the model
 _LOOK = 0.1  # seconds between looks whether they have
 _LAST_SECONDS = 5.0  # that a training may still take where the server ends with an error
-_MOST_TOKEN = 200
+_MAX_TOKEN = 200
 log = logging.getLogger("fedmmf.server")
 
 
@@ -90,7 +90,7 @@ class Server:
         self._stranger_told = -_STRANGER_PAUSE  # when the last refused connection was shown
 
     def _make_plan(self, is_centred: bool, sees_features: bool) -> ServerPlan:
-        seen = widened(self._charter.training.mask, self._items.features)
+        seen = expand(self._charter.training.mask, self._items.features)
         plan = ServerPlan(
             settings=self._charter.training,
             catalogue=self._items.catalogue,
@@ -100,7 +100,7 @@ class Server:
             design=design_of(seen, sees_features=sees_features),
         )
         n_items = self._items.catalogue.n_items
-        if reason := too_large_messages(plan.form, n_items, self._charter.party):
+        if reason := too_large_messages(plan.update_shape, n_items, self._charter.party):
             raise SettingsError(reason)
         return plan
 
@@ -114,7 +114,7 @@ class Server:
             detail="waiting for sites; `fedmmf federation run` begins the training",
             smallest_cohort=settings.smallest_cohort,
             settings=settings_shown(self._charter),
-            protection=(_WHO[self._charter.party], *SUMS[settings.sums].words(settings)),
+            protection=(_WHO[self._charter.party], *AGGREGATIONS[settings.sums].words(settings)),
             started=now(),
         )
 
@@ -360,7 +360,7 @@ def token_in(state: Path) -> str:
     path = state / TOKEN_FILE
     if not path.exists():
         create(path, secrets.token_urlsafe(32).encode(), OWNER_ONLY)
-    return read(path, _MOST_TOKEN, secret=True).decode()
+    return read(path, _MAX_TOKEN, secret=True).decode()
 
 
 def require_free_port(host: str, port: int, whom: str, setting: str) -> None:

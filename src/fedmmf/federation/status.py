@@ -14,7 +14,7 @@ from fedmmf.errors import FedMMFError
 State = Literal["waiting", "surveying", "training", "finished", "failed", "stopped"]
 Presence = Literal["here", "away", "refused", "never seen"]
 STRANGER = "connection"  # stage of somebody who could not prove who it is
-MOST_INCIDENTS = 100  # that a picture shows; the log has all
+MAX_INCIDENTS = 100  # that a picture shows; the log has all
 log = logging.getLogger("fedmmf.server")
 
 
@@ -132,7 +132,7 @@ class FederationStatus(_Picture):
         """
         latest = {line.key: line for line in news}
         others = (line for line in self.incidents if line.key not in latest)
-        return self.but(incidents=(*reversed(latest.values()), *others)[:MOST_INCIDENTS])
+        return self.but(incidents=(*reversed(latest.values()), *others)[:MAX_INCIDENTS])
 
 
 class Board:

@@ -12,11 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedmmf import checkpoint, whole
 from fedmmf.arrays import Array
 from fedmmf.errors import CheckpointError
 from fedmmf.federation.status import Evaluated, FederationStatus
-from fedmmf.whole import OWNER_ONLY, SHARED
+from fedmmf.storage import atomic, checkpoints
+from fedmmf.storage.atomic import OWNER_ONLY, SHARED
 
 
 class RunStore:
@@ -36,7 +36,7 @@ class RunStore:
         """Where training is; None: it has not begun."""
         if not self._run.exists():
             return None
-        arrays, meta = checkpoint.load(self._run, "run")
+        arrays, meta = checkpoints.load(self._run, "run")
         if {name: meta.get(name) for name in self._identity} != self._identity:
             raise CheckpointError(
                 f"{self._run} belongs to a run with another charter or catalogue. Go back to "
@@ -47,7 +47,7 @@ class RunStore:
 
     def save(self, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
         """Write where training is; whole, or as before."""
-        checkpoint.save(self._run, arrays, {"kind": "run", **self._identity, **meta})
+        checkpoints.save(self._run, arrays, {"kind": "run", **self._identity, **meta})
 
     def begin_attempt(self, number: int) -> None:
         """Write down that a round of this number is about to begin."""
@@ -67,7 +67,7 @@ class RunStore:
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:
-                whole.sync_folder(self._folder)
+                atomic.sync_folder(self._folder)
         except OSError as error:
             raise _unwritable(self._rounds, error) from None
 
@@ -130,7 +130,7 @@ def _is_whole(line: str) -> bool:
 def _write(path: Path, data: bytes, rights: int = OWNER_ONLY, *, is_synced: bool = True) -> None:
     """Replace a file atomically; an error says which file and what to do."""
     try:
-        whole.write(path, data, rights, is_synced=is_synced)
+        atomic.write(path, data, rights, is_synced=is_synced)
     except OSError as error:
         raise _unwritable(path, error) from None
 

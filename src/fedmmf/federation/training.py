@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.aggregation.contract import last_number
+from fedmmf.aggregation.server_side import ServerContext, ServerSide
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, DivergenceError, FedMMFError, WireError
 from fedmmf.federation.charter import Charter
@@ -26,14 +29,11 @@ from fedmmf.server.federation import ServerPlan
 from fedmmf.server.roster import Roster
 from fedmmf.server.rounds import Coordinator
 from fedmmf.solvers.contract import part_of
-from fedmmf.sums import SUMS
-from fedmmf.sums.contract import last_number
-from fedmmf.sums.server_side import ServerDesk, ServerSide
 from fedmmf.wire import Invitation, Layout
 
 _POLL = 0.1  # seconds between looks at who is here
 BREATH = 1.0  # seconds between an attempt without a sum and the next
-_FEWEST_TO_AGREE = 2  # sites, on a round that the server does not know of
+_MIN_TO_AGREE = 2  # sites, on a round that the server does not know of
 _RECENT = 20  # rounds whose seconds tell how long the rest will take
 log = logging.getLogger("fedmmf.server")
 
@@ -139,20 +139,20 @@ class Training:
         try:
             roster.invite(self._invitation)
         except WireError as error:
-            self._tell_of(_Stretch(roster, ServerSide(self._desk(roster)), changes))
+            self._tell_of(_Stretch(roster, ServerSide(self._context(roster)), changes))
             self._lose(error)
             return None
-        side = SUMS[self._plan.settings.sums].server(self._desk(roster))
+        side = AGGREGATIONS[self._plan.settings.sums].server(self._context(roster))
         stretch = _Stretch(roster, side, changes, ahead)
         side.restore(self._side_state)
         return stretch if self._is_surveyed(stretch) else None
 
-    def _desk(self, roster: Roster) -> ServerDesk:
+    def _context(self, roster: Roster) -> ServerContext:
         invitation = self._invitation or self._plan.invitation()
         plan = self._plan
         about = (plan.catalogue, invitation, plan.settings, plan.regressors)
         corrupt = self._charter.corrupt_parties
-        return ServerDesk(roster, *about, site_of=site_of, corrupt=corrupt)
+        return ServerContext(roster, *about, site_of=site_of, corrupt=corrupt)
 
     def _wait_for_sites(self) -> None:
         """Until enough parties are here, and the others had some time to come as well."""
@@ -202,7 +202,7 @@ class Training:
         for number in sorted(set(within.values()), reverse=True):
             who = [site for site, its in within.items() if its >= number]
             n_users = sum(users[site] for site in who)
-            if len(who) >= _FEWEST_TO_AGREE and 2 * n_users > sum(users.values()):
+            if len(who) >= _MIN_TO_AGREE and 2 * n_users > sum(users.values()):
                 return number
         return 0
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedmmf import whole
 from fedmmf.errors import IdentityError
-from fedmmf.whole import OWNER_ONLY as OWNER_ONLY
+from fedmmf.storage import atomic
+from fedmmf.storage.atomic import OWNER_ONLY as OWNER_ONLY
 
 PUBLIC = 0o644
 _OTHERS, _ALL = 0o077, 0o777
@@ -21,7 +21,7 @@ _OTHERS, _ALL = 0o077, 0o777
 def create(path: Path, data: bytes, rights: int) -> None:
     """Write a file that is not there yet; one that is there is never touched."""
     try:
-        whole.write_new(path, data, rights)
+        atomic.write_new(path, data, rights)
     except FileExistsError:
         raise IdentityError(
             f"{path} is there already and is never overwritten; choose another name"
@@ -35,7 +35,7 @@ def replace(path: Path, data: bytes) -> None:
     target = _target(path)
     try:
         rights = target.stat().st_mode & _ALL if target.exists() else PUBLIC
-        whole.write(target, data, rights, is_exact=True)
+        atomic.write(target, data, rights, is_exact=True)
     except OSError as error:
         raise IdentityError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -16,9 +16,9 @@ from lenskit.training import Trainable, TrainingOptions
 from pydantic import Field
 
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
 from fedmmf.errors import FedMMFError
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 
 
 class ScorerSettings(Settings):

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmmf.interop.needs import needed
 from fedmmf.model import FedMMF
-from fedmmf.results import TrainResult
+from fedmmf.reports.results import TrainResult
 
 _PARTS = ("ranking", "privacy", "traffic", "cost", "seconds")  # of a summary that have figures
 

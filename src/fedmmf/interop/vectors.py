@@ -21,7 +21,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF, Learned
-from fedmmf.whole import OWNER_ONLY, replacing
+from fedmmf.storage.atomic import OWNER_ONLY, writing
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def export(model: FedMMF, path: str | Path) -> Path:
         )
     vectors = Vectors.of(model)
     try:
-        with replacing(target, OWNER_ONLY) as partial:
+        with writing(target, OWNER_ONLY) as partial:
             if target.suffix in indexes:
                 indexes[target.suffix](vectors, partial)
             else:

@@ -8,14 +8,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
-from fedmmf.interactions import MOST_JOINT
-from fedmmf.lists import UserLists
 from fedmmf.masks.families import FAMILIES
+from fedmmf.masks.feature_maps import MAX_JOINT
 from fedmmf.masks.indicator import privacy_indicator, rating_variances
 from fedmmf.masks.models import MaskFamily
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
 
 BLOCK = 1 << 22  # ratings that are worked on at once, where nothing but memory asks for it
 
@@ -51,7 +51,7 @@ class MaskPlan:
 
     def is_joint(self, n_features: int) -> bool:
         """Whether the solver estimates masks that see so many columns."""
-        return self.joint and n_features < MOST_JOINT
+        return self.joint and n_features < MAX_JOINT
 
     @property
     def starts_at_random(self) -> bool:
@@ -154,7 +154,7 @@ class FittedMasks:
 
     def _blocks(self) -> Iterator[tuple[slice, Array, Array]]:
         """Some users at a time: where their ratings are, these on [0, 1], where each begins."""
-        for some in UserLists(self.indptr, self.ratings).blocks():
+        for some in RatedItems(self.indptr, self.ratings).blocks():
             unit = self.scale.to_unit(self.ratings[some.entries].astype(np.float64))
             yield some.entries, unit, some.indptr - some.indptr[0]
 
@@ -170,7 +170,7 @@ class FittedMasks:
             masked[here] = self.ratings[here].astype(np.float64) - shown
         return masked
 
-    def predict(self, lists: UserLists, features: Array, runner: Runner) -> Array:
+    def predict(self, lists: RatedItems, features: Array, runner: Runner) -> Array:
         """f_u(i) on the rating scale for the users' items. (n,)."""
         return apply_mask(self, lists, features, runner)
 
@@ -195,7 +195,7 @@ class Applicable(Protocol):
         """(n_users, n_parameters)."""
 
 
-def apply_mask(masks: Applicable, lists: UserLists, features: Array, runner: Runner) -> Array:
+def apply_mask(masks: Applicable, lists: RatedItems, features: Array, runner: Runner) -> Array:
     """f_u(i) on the rating scale for the users' items. (n,)."""
     out = np.empty(len(lists.items))
     runner.apply(masks.family, lists.indptr, lists.items, features, masks.theta, out)
@@ -239,7 +239,7 @@ class MaskInput:
         population: which masks shrink towards; None: nothing is known of it.
     """
 
-    lists: UserLists
+    lists: RatedItems
     ratings: Array
     scale: RatingScale
     features: Array

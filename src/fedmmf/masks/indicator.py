@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.errors import SettingsError
-from fedmmf.lists import UserLists
 
 
 def privacy_indicator(unit_residuals: Array, indptr: Array) -> Array:
@@ -33,7 +33,7 @@ def rating_variances(unit_ratings: Array, indptr: Array) -> Array:
         unit_ratings: mapped to [0, 1], ordered by user. (n,)
         indptr: where each user's ratings begin. (n_users + 1,)
     """
-    lists = UserLists(indptr, unit_ratings)
+    lists = RatedItems(indptr, unit_ratings)
     first = np.zeros(lists.n_users)
     first[lists.lengths > 0] = unit_ratings[indptr[:-1][lists.lengths > 0]]
     beyond = unit_ratings - first[lists.users]  # all 0, and not nearly, where ratings are equal

@@ -9,7 +9,7 @@ this is the line that is nearest over the catalogue, used for unrated items alon
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.masks.fitting import Applicable, Runner, apply_mask
 
 PROBES = 1024  # items at most that a line is fitted to
@@ -36,7 +36,7 @@ def _fitted(masks: Applicable, features: Array, design: Array, runner: Runner) -
     for start in range(0, len(lines), BLOCK):
         part = _Some(masks, slice(start, start + BLOCK))
         n = len(part.theta)
-        lists = UserLists(len(probes) * np.arange(n + 1), np.tile(probes, n))
+        lists = RatedItems(len(probes) * np.arange(n + 1), np.tile(probes, n))
         values = apply_mask(part, lists, features, runner).reshape(n, len(probes))
         lines[start : start + BLOCK] = values @ solve.T
     return lines

@@ -9,7 +9,7 @@ A model sees features x (n, d) and targets y (n,): ratings less what somebody un
 by the span of the scale, so that one strength of regularisation means the same on every scale. Its
 parameters are one flat vector theta. The pull is the penalty of the intercept, in ratings' worth.
 What tells `lr`, `fm` and `nn` apart is what they see: `fm` and `nn` see interactions of features
-besides (`interactions.py`), and have private weights for these too.
+besides (`feature_maps.py`), and have private weights for these too.
 """
 
 from collections.abc import Callable

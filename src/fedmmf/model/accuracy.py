@@ -7,14 +7,14 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
+from fedmmf.data.ids import whole_number
+from fedmmf.data.rated_items import top_n
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
-from fedmmf.evaluation import CutOff, ListTally, cut_offs, mae, rmse, surprise
-from fedmmf.given import whole_number
-from fedmmf.lists import best_first
+from fedmmf.model.evaluation import CutOff, ListTally, cut_offs, mae, rmse, surprise
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import BestItems, ListRequest, each_list
-from fedmmf.results import ListScores, RankingScores
-from fedmmf.scale import RatingScale
+from fedmmf.reports.results import ListScores, RankingScores
 from fedmmf.simulation import Progress
 
 DEFAULT_TOP = 10  # items of the lists of a model that ranks
@@ -114,7 +114,7 @@ def _popular_lists(
     """
     counts = learned.raters.astype(np.float64)
     longest = int(np.diff(learned.indptr).max(initial=0))
-    head = np.sort(best_first(counts, n + longest))
+    head = np.sort(top_n(counts, n + longest))
     wanted = ListRequest(n, head, learned.n_items)
     return each_list(
         learned,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.components import Objective
 from fedmmf.engines import ENGINES
 from fedmmf.errors import FedMMFError
 from fedmmf.masks import FAMILIES
+from fedmmf.settings.groups import Objective
 from fedmmf.solvers import SOLVERS
 
 if TYPE_CHECKING:
@@ -120,14 +120,14 @@ def _require_factors(learned: "Learned") -> None:
 
 
 def _require_member(learned: "Learned", member: "Member") -> None:
-    form, public = learned.form, member.public
+    update_shape, public = learned.update_shape, member.public
     is_listed = member.history.ndim == 1 and _is_of(member.history, _NUMBERS)
     if not is_listed or not 0 <= member.best_round <= len(member.history):
         raise ValueError("its history is none")
-    if public.parameters.shape != (form.n_parameters,) or public.item_rows.ndim != 2:
+    if public.parameters.shape != (update_shape.n_parameters,) or public.item_rows.ndim != 2:
         raise ValueError("its factors have the wrong size")
-    SOLVERS[learned.solver].check(form, public)
-    if member.user_factors.shape != (learned.n_users, form.n_own):
+    SOLVERS[learned.solver].check(update_shape, public)
+    if member.user_factors.shape != (learned.n_users, update_shape.n_own):
         raise ValueError("it has factors of other users")
     if len(public.item_rows) != learned.n_items:
         raise ValueError("it has factors of other items")

@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 
-from fedmmf.config import Settings
+from fedmmf.settings import Settings
 
 _WIDTH = 100
 

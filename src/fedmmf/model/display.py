@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fedmmf.typed import html_table
+from fedmmf.reports.typed import html_table
 
 if TYPE_CHECKING:
     from fedmmf.model.estimator import FedMMF

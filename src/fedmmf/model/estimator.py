@@ -8,31 +8,38 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from fedmmf import __version__, checkpoint
+from fedmmf import __version__
+from fedmmf.aggregation.costs import CostInput
 from fedmmf.arrays import Array
-from fedmmf.checkpoint import Held
-from fedmmf.config import Settings
-from fedmmf.data.brought import pairs_of, ratings_of
+from fedmmf.data.adapters import pairs_of, ratings_of
+from fedmmf.data.ids import as_ids, is_many
+from fedmmf.data.scales import ScaleLike
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
-from fedmmf.given import as_ids, is_many
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
 from fedmmf.model.accuracy import Accuracy, evaluated
-from fedmmf.model.asked import require_ratings, test_of
 from fedmmf.model.checking import DAMAGED, require_sound
 from fedmmf.model.describing import short_signature, with_settings
 from fedmmf.model.display import html_of
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
 from fedmmf.model.newcomer import Newcomer, own_ratings, welcome
+from fedmmf.model.preconditions import require_ratings, test_of
 from fedmmf.model.sklearn_side import SklearnSide
 from fedmmf.model.summary import summarize
-from fedmmf.results import PrivacyGroups, ProtocolCost, RoundTraffic, TradeoffPoint, TrainResult
-from fedmmf.scale import ScaleLike
+from fedmmf.progress import Watching, watched
+from fedmmf.reports.results import (
+    PrivacyGroups,
+    ProtocolCost,
+    RoundTraffic,
+    TradeoffPoint,
+    TrainResult,
+)
+from fedmmf.settings import Settings
 from fedmmf.simulation import train, train_real
 from fedmmf.simulation.costs import RoundSizes, cost_input, tradeoff
 from fedmmf.simulation.features import settled
-from fedmmf.sums.costs import CostInput
-from fedmmf.watching import Watching, watched
+from fedmmf.storage import checkpoints
+from fedmmf.storage.checkpoints import Checkpoint
 
 log = logging.getLogger("fedmmf.model")
 
@@ -103,7 +110,7 @@ class FedMMF(SklearnSide):
         *,
         scale: ScaleLike | None = None,
         progress: Watching = None,
-        checkpoint: str | Path | Held | None = None,
+        checkpoint: str | Path | Checkpoint | None = None,
         real: bool = False,
     ) -> Self:
         """Train masks and factors on the ratings.
@@ -263,7 +270,7 @@ class FedMMF(SklearnSide):
     def _cost_input(self) -> CostInput:
         learned = self.learned
         per_user, n_clear = learned.n_training / learned.n_users, int(learned.in_clear.sum())
-        sizes = RoundSizes(learned.form, learned.n_summed, learned.scale.span)
+        sizes = RoundSizes(learned.update_shape, learned.n_summed, learned.scale.span)
         return cost_input(self._settings, sizes, learned.n_users, per_user, n_clear)
 
     def privacy(self) -> PrivacyGroups:
@@ -316,12 +323,12 @@ class FedMMF(SklearnSide):
             "settings": self.settings.model_dump(),
             **about,
         }
-        checkpoint.save(Path(path), arrays, meta)
+        checkpoints.save(Path(path), arrays, meta)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model that `save` wrote."""
-        arrays, meta = checkpoint.load(Path(path), "model")
+        arrays, meta = checkpoints.load(Path(path), "model")
         try:
             model = cls(**meta["settings"])
             model._learned = Learned.from_arrays(arrays, meta)

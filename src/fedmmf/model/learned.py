@@ -11,21 +11,21 @@ from typing import Any, Self
 
 import numpy as np
 
+from fedmmf.aggregation.costs import Cost
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES, lasting_engine
 from fedmmf.errors import DataError, UnknownNameError
-from fedmmf.evaluation import RatingMeans
-from fedmmf.lists import UserLists
 from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask, mask_base
 from fedmmf.masks.indicator import privacy_indicator, rating_variances
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
+from fedmmf.model.evaluation import RatingMeans
+from fedmmf.settings import Settings
 from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Form, Public, design_of, whole_factors
-from fedmmf.sums.costs import Cost
+from fedmmf.solvers.contract import Broadcast, UpdateShape, design_of, whole_factors
 
 _ARRAYS = [
     "user_ids",
@@ -143,7 +143,7 @@ class Learned:
             n_left_out=trained.n_left_out,
             is_simulated=trained.is_simulated,
         )
-        return found if not found.form.n_joint else found._with_own_j(ratings)
+        return found if not found.update_shape.n_joint else found._with_own_j(ratings)
 
     def _with_own_j(self, ratings: Ratings) -> Self:
         """With J of masks that belong to p_u; what they would be without a fold is not known."""
@@ -163,13 +163,13 @@ class Learned:
         Whoever has rated nothing is a stranger too.
         """
         factors = np.hstack([member.user_factors for member in self.members])
-        stranger = np.concatenate([self._stranger(member.public) for member in self.members])
+        default_user = np.concatenate([self._stranger(member.public) for member in self.members])
         has_any = np.diff(self.indptr)[:, np.newaxis] > 0
-        return np.vstack((np.where(has_any, factors, stranger), stranger))
+        return np.vstack((np.where(has_any, factors, default_user), default_user))
 
-    def _stranger(self, public: Public) -> Array:
+    def _stranger(self, public: Broadcast) -> Array:
         """The mean user; without a mask, one who gives what people give. (n_own,)."""
-        mean = SOLVERS[self.solver].stranger(self.form, public)
+        mean = SOLVERS[self.solver].default_user(self.update_shape, public)
         if FAMILIES[self.mask].is_centred or self.objective == "ranking":
             return mean
         weights = self.raters / max(self.raters.sum(), 1)
@@ -179,9 +179,9 @@ class Learned:
         return np.asarray(mean * (ratio if 0.5 < ratio < 2.0 else 1.0), np.float32)
 
     @cached_property
-    def form(self) -> Form:
+    def update_shape(self) -> UpdateShape:
         """Sizes of what the solver sent."""
-        return SOLVERS[self.solver].form(self.members[0].public.rank, self.variant)
+        return SOLVERS[self.solver].update_shape(self.members[0].public.rank, self.variant)
 
     @cached_property
     def item_factors(self) -> Array:
@@ -192,7 +192,7 @@ class Learned:
         sees_features = FAMILIES[self.mask].needs_features
         design = design_of(self.features[:-1], sees_features=sees_features)
         factors = np.hstack(
-            [whole_factors(self.form, member.public, design) for member in self.members]
+            [whole_factors(self.update_shape, member.public, design) for member in self.members]
         )
         unknown = factors.mean(axis=0, dtype=np.float64)
         return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
@@ -267,8 +267,8 @@ class Learned:
         """What scores say of ratings, as the solver has it; scores that only rank stay. (n,)."""
         solver, first = SOLVERS[self.solver], self.members[0].public
         numbers = np.mean([member.public.parameters for member in self.members], axis=0)
-        public = Public(first.rank, numbers, first.item_rows)
-        return solver.ratings_of(self.form, public, scores, self.scale)
+        public = Broadcast(first.rank, numbers, first.item_rows)
+        return solver.ratings_of(self.update_shape, public, scores, self.scale)
 
     def predict_masks(self, users: Array, items: Array) -> Array:
         """f_u(i) alone, clipped to the scale. (n,)."""
@@ -277,7 +277,7 @@ class Learned:
 
     def _joint_part(self, users: Array, items: Array) -> Array:
         """What masks say that belong to p_u, for pairs of codes. (n,)."""
-        is_mask = np.arange(self.form.n_own) >= self.form.rank
+        is_mask = np.arange(self.update_shape.n_own) >= self.update_shape.rank
         columns = np.tile(is_mask, len(self.members))
         p, q = self.user_factors[:, columns], self.item_factors[:, columns]
         return ENGINES[self.engine].pair_scores(users, items, p, q)
@@ -287,7 +287,7 @@ class Learned:
         order = np.argsort(users, kind="stable")
         indptr = np.searchsorted(users[order], np.arange(self.n_users + 2))
         out = np.empty(len(users), np.float32)
-        lists, runner = UserLists(indptr, items[order]), ENGINES[self.engine].mask_runner()
+        lists, runner = RatedItems(indptr, items[order]), ENGINES[self.engine].mask_runner()
         out[order] = apply_mask(self._masks(), lists, self.features, runner)
         return out
 

@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
+from fedmmf.data.ids import as_ids, whole_number
+from fedmmf.data.rated_items import top_n
 from fedmmf.errors import SettingsError
-from fedmmf.given import as_ids, whole_number
-from fedmmf.lists import best_first
 from fedmmf.model.learned import Learned
+from fedmmf.settings import Settings
 from fedmmf.simulation import Progress, no_progress
 
 Id = int | str
@@ -73,7 +73,7 @@ class ListRequest:
         if not self.seen:
             places = self._places[rated]
             scores[places[places >= 0]] = -np.inf
-        best = best_first(scores, self.n)
+        best = top_n(scores, self.n)
         return BestItems(self.items[best], scores[best])
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
 from fedmmf.data.frames import Table, named, to_polars
+from fedmmf.data.ids import as_ids, is_many
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.errors import DataError
-from fedmmf.given import as_ids, is_many
-from fedmmf.interactions import widened
-from fedmmf.lists import UserLists
+from fedmmf.masks.feature_maps import expand
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, frame_of
 from fedmmf.party import Party, PartyData, Policy
+from fedmmf.settings import Settings
 from fedmmf.simulation.prepared import mask_plan, mask_stream
 from fedmmf.wire import Catalogue
 
@@ -129,11 +129,11 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     learned.check_on_scale(values)
     features = learned.features[:-1]
     content = features[:, : learned.n_content]
-    statistics = features[:, widened(learned.mask, content).shape[1] :]
+    statistics = features[:, expand(learned.mask, content).shape[1] :]
     data = PartyData(
         catalogue=Catalogue(learned.n_items, learned.scale, b""),
         features=np.hstack((content, statistics)),
-        lists=UserLists.of_one(codes),
+        lists=RatedItems.of_one(codes),
         ratings=values,
         streams=[mask_stream(settings.seed, "newcomer")],
         content=content,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmmf.data.brought import ratings_of
+from fedmmf.data.adapters import ratings_of
 from fedmmf.errors import SettingsError
 from fedmmf.model.accuracy import DEFAULT_TOP
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmmf import __version__
+from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.data import Ratings
-from fedmmf.evaluation import scored
 from fedmmf.masks.indicator import histogram
 from fedmmf.model.accuracy import Accuracy
+from fedmmf.model.evaluation import scored
 from fedmmf.model.learned import Learned
-from fedmmf.results import MASK_ALONE, BaselineAccuracy, TrainResult, versions
+from fedmmf.reports.results import MASK_ALONE, BaselineAccuracy, TrainResult, versions
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums import SUMS
 
 if TYPE_CHECKING:
     from fedmmf.model.estimator import FedMMF
@@ -51,15 +51,15 @@ def summarize(
         j=histogram(learned.j_train),
         tradeoff=model.tradeoff() if SOLVERS[settings.solver].may_be_clear else (),
         settings=settings.model_dump(),
-        protection=SUMS[settings.sums].words(settings),
+        protection=AGGREGATIONS[settings.sums].words(settings),
         version=__version__,
         versions=versions(),
     )
 
 
 def _spent(model: "FedMMF") -> dict[str, Any]:
-    """Of the budget, where the way to sum has one."""
-    spent = SUMS[model.settings.sums].spent
+    """Of the budget, where the aggregation scheme has one."""
+    spent = AGGREGATIONS[model.settings.sums].spent
     if spent is None:
         return {}
     rounds = sum(len(member.history) for member in model.learned.members)

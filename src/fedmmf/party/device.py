@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Engine
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import CheckpointError, DataError, FedMMFError, NotFittedError, WireError
-from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks, MaskPlan
+from fedmmf.masks.population import Population
 from fedmmf.party.expectation import Expectation
 from fedmmf.party.guards import Guards
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun, WantedError
 from fedmmf.party.users import PartyData, Users
-from fedmmf.population import Population
 from fedmmf.secagg.keys import KEY_BYTES
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Public, part_of
+from fedmmf.solvers.contract import Broadcast, part_of
 from fedmmf.wire import (
     Adopt,
     Adopted,
@@ -36,7 +36,7 @@ from fedmmf.wire import (
     named_parcel,
     read,
 )
-from fedmmf.wire.messages import MOST_WORDS, NO_PARTY
+from fedmmf.wire.messages import MAX_WORDS, NO_PARTY
 
 _REMEMBERED = 2  # answers that are kept, for a network that repeats a message
 _RUNS = 1000  # names of runs that are kept
@@ -68,7 +68,7 @@ class Party:
         self._lock = Lock()  # one answer at a time: another's way back would undo it
         self._users = Users(data, mask, engine)
         self._run: PartyRun | None = None
-        self._result: Public | None = None
+        self._result: Broadcast | None = None
         self._answers: dict[bytes, bytes] = {}
         self._runs: tuple[bytes, ...] = ()  # names of the runs that it has joined
 
@@ -175,8 +175,8 @@ class Party:
     def _reply(self, published: Mapping[bytes, bytes], frame: bytes) -> Message:
         table = self._table()
         message: Message = read(frame, tuple(table), self._data.catalogue)
-        for name, publication in published.items():
-            self._running().take(name, publication)
+        for name, broadcast in published.items():
+            self._running().take(name, broadcast)
         return table[type(message)](message)
 
     def _table(self) -> dict[type[Message], Callable[[Any], Message]]:
@@ -215,7 +215,9 @@ class Party:
         self._result = self._running().finish(message.about).public
         return Finished()
 
-    def join_late(self, solver: str, variant: str, public: Public, population: Population) -> None:
+    def join_late(
+        self, solver: str, variant: str, public: Broadcast, population: Population
+    ) -> None:
         """Take finished item factors and find p_u for them, without any federation.
 
         Args:
@@ -224,11 +226,11 @@ class Party:
             public: what was published in the end, of the whole catalogue.
             population: what users have in common.
         """
-        form = SOLVERS[solver].form(public.rank, variant)
-        self._users.check_form(form)
+        update_shape = SOLVERS[solver].update_shape(public.rank, variant)
+        self._users.check_form(update_shape)
         everything = np.arange(self._data.catalogue.n_items, dtype=np.int32)
         layout = Layout(everything, population.line, population.pull)
-        self._users.begin(solver, form, layout, self.policy)
+        self._users.begin(solver, update_shape, layout, self.policy)
         self._users.settle(public)
         self._result = public
 
@@ -236,7 +238,7 @@ class Party:
         """Predicted ratings of items by one of its users: what scores say of them. (n,)."""
         return self._users.ratings_of(self.scores(items, user), self._finished())
 
-    def predict_all(self, lists: UserLists) -> Array:
+    def predict_all(self, lists: RatedItems) -> Array:
         """Predicted ratings of some items by each of its users, at once. (n,)."""
         result = self._finished()
         return self._users.ratings_of(self._users.scores(lists, result), result)
@@ -246,10 +248,10 @@ class Party:
         result = self._finished()
         lengths = np.zeros(self.n_users, np.int64)
         lengths[user] = len(items)
-        lists = UserLists(np.concatenate(([0], np.cumsum(lengths))), items)
+        lists = RatedItems(np.concatenate(([0], np.cumsum(lengths))), items)
         return self._users.scores(lists, result)
 
-    def _finished(self) -> Public:
+    def _finished(self) -> Broadcast:
         if self._result is None:
             raise NotFittedError("a party predicts after its federation has finished training")
         return self._result
@@ -330,7 +332,7 @@ def _surveys_from_arrays(state: Mapping[str, Array]) -> set[tuple[str, frozenset
 
 def _refusal(error: Exception) -> bytes:
     blamed = error.blamed if isinstance(error, WireError) else None
-    return Refused(str(error)[:MOST_WORDS], NO_PARTY if blamed is None else blamed).encode()
+    return Refused(str(error)[:MAX_WORDS], NO_PARTY if blamed is None else blamed).encode()
 
 
 class _Before:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedmmf.aggregation.contract import columns_of, last_number
 from fedmmf.errors import WireError
 from fedmmf.masks.families import FAMILIES
 from fedmmf.party.users import PartyData
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums.contract import columns_of, last_number
 from fedmmf.wire import Invitation
 
 # Fields of an invitation, and what people call them.

@@ -5,16 +5,16 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from fedmmf.aggregation.contract import AggregationScheme
+from fedmmf.aggregation.party_side import Noise
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError, WireError
-from fedmmf.lists import UserLists
 from fedmmf.masks.fitting import FittedMasks
-from fedmmf.population import Population
-from fedmmf.scale import RatingScale
+from fedmmf.masks.population import Population
 from fedmmf.secagg.keys import public_identity
 from fedmmf.secagg.policy import MINIMUM_COHORT
-from fedmmf.sums.contract import Way
-from fedmmf.sums.party_side import Noise
 
 SHARING = ("strict", "adaptive", "plain")
 
@@ -23,7 +23,7 @@ SHARING = ("strict", "adaptive", "plain")
 class Private:
     """What a party knows of itself, for its own audit; none of it leaves."""
 
-    lists: UserLists
+    lists: RatedItems
     ratings: Array  # (n,)
     masks: FittedMasks
     features: Array  # (n_items, d) public
@@ -119,8 +119,8 @@ class Policy:
         if rank > self.largest_rank:
             raise WireError(f"this party computes with k up to {self.largest_rank}; got {rank}")
 
-    def check_way(self, way: Way, minimum: int) -> None:
-        """Refuse a way to sum that shows more than the owner allows."""
+    def check_way(self, way: AggregationScheme, minimum: int) -> None:
+        """Refuse an aggregation scheme that shows more than the owner allows."""
         if not way.hides and self.sharing == "strict":
             raise WireError(
                 f"this party sends updates only in sums; the way {way.name!r} shows them"

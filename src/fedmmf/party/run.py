@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.aggregation.contract import Contribution, Shapes, Work, asked_by
+from fedmmf.aggregation.party_side import PartySide, Rounding
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CrowdUpdate
 from fedmmf.errors import WireError
-from fedmmf.lists import UserLists
 from fedmmf.party.expectation import Expectation
 from fedmmf.party.policy import Policy
 from fedmmf.party.users import PartyData, Users
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums import SUMS
-from fedmmf.sums.contract import Contribution, Shapes, Work, asked_by
-from fedmmf.sums.party_side import PartySide, Rounding
 from fedmmf.wire import (
     PUBLICATIONS,
     Catalogue,
@@ -28,19 +28,19 @@ from fedmmf.wire.frames import kind_of
 from fedmmf.wire.messages import Expected
 
 _REFUSALS = (WireError, np.linalg.LinAlgError)  # of what is published, whoever rated what
-_HELD = 2  # publications that are kept: of this round, and of the last
+_HELD = 2  # broadcasts that are kept: of this round, and of the last
 
 
 class WantedError(WireError):
-    """A publication is named that this party does not hold."""
+    """A broadcast is named that this party does not hold."""
 
     def __init__(self, name: bytes) -> None:
-        super().__init__("a publication of that name is not here")
+        super().__init__("a broadcast of that name is not here")
         self.name = name
 
 
 class PartyRun:
-    """The desk that a party lends to its side of the way to sum; see `sums.contract.PartyDesk`.
+    """The context of a party's side of an aggregation scheme: see `aggregation.party_side`.
 
     Attributes are replaced, never changed in place, so that `Party` can go back.
 
@@ -68,8 +68,8 @@ class PartyRun:
         self.users, self.invitation = users, invitation
         self.policy = policy
         self.solver = SOLVERS[invitation.solver]
-        self.form = self.solver.form(invitation.rank, invitation.variant)
-        users.check_form(self.form)
+        self.update_shape = self.solver.update_shape(invitation.rank, invitation.variant)
+        users.check_form(self.update_shape)
         self.n_users = users.n_users
         self.layout: Layout | None = None  # once it is adopted
         self._moments_of: Array | None = None  # items whose moments it has added up, once it has
@@ -78,7 +78,7 @@ class PartyRun:
         self._best: Array | None = None  # p_u of the best round that it had a part in
         self._best_round = 0
         self.undo: dict[str, Array] | None = None  # the users' state before this answer
-        way = SUMS[invitation.sums]
+        way = AGGREGATIONS[invitation.sums]
         policy.check_way(way, invitation.minimum)
         users.check_columns(invitation.columns, way, policy)
         self.side: PartySide = way.party(self)
@@ -111,7 +111,7 @@ class PartyRun:
                 raise WireError("this party has adopted another layout for this run")
             return
         self._require_same_items(layout.items)
-        self.users.begin(self.invitation.solver, self.form, layout, self.policy)
+        self.users.begin(self.invitation.solver, self.update_shape, layout, self.policy)
         self.layout = layout
 
     def progress(self) -> dict[str, Array]:
@@ -152,7 +152,7 @@ class PartyRun:
         self.users.surveyed = surveys
 
     def take(self, name: bytes, frame: bytes) -> None:
-        """Read a publication, once, and keep it."""
+        """Read a broadcast, once, and keep it."""
         if name not in self._works:
             kept = list(self._works.items())[1 - _HELD :]
             self._works = dict([*kept, (name, self.side.read(frame))])
@@ -170,12 +170,12 @@ class PartyRun:
         return self._works[name]
 
     def read_work(self, frame: bytes) -> Work | Layout:
-        """Read a publication against what was agreed on."""
+        """Read a broadcast against what was agreed on."""
         if self.layout is None and kind_of(frame) == Round.kind:
             raise WireError("a round needs a layout first; this party has adopted none")
         work = read(frame, PUBLICATIONS, self._shapes.known(self.layout))
         if isinstance(work, Round):
-            self.solver.check(self.form, work.public)
+            self.solver.check(self.update_shape, work.public)
             return work
         if isinstance(work, Layout):
             check_line(work, self.invitation)
@@ -190,7 +190,7 @@ class PartyRun:
 
     @property
     def _shapes(self) -> Shapes:
-        return Shapes(self.catalogue.n_items, self.invitation.columns, self.form)
+        return Shapes(self.catalogue.n_items, self.invitation.columns, self.update_shape)
 
     def contribute(
         self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
@@ -259,7 +259,7 @@ class PartyRun:
         except _REFUSALS:
             self._stay()
         sizes = self.sizes(work)
-        shape = (sizes.n_items, self.form.width)
+        shape = (sizes.n_items, self.update_shape.width)
         rows = np.zeros(shape, np.int64 if cohort.is_fixed else np.float32)
         return CrowdUpdate([rows], [np.zeros(sizes.n_totals)])
 
@@ -291,7 +291,7 @@ class PartyRun:
         self.users.n_noisy += 1
         scale = noise.own_scale if rounding is None else rounding.cohort(None).scale
         n_items = self.sizes(work).n_items
-        n_entries = n_items * self.form.width
+        n_entries = n_items * self.update_shape.width
         grid = noise.grid(scale, n_parties, n_entries)
         found = self._update(work, grid.cohort)
         steps = grid.add(found.rows[0])  # (n_items, width) int64
@@ -323,7 +323,7 @@ class PartyRun:
         items, counts = _counted(lists.counts(n_items), cohort.left_out)
         return Contribution(items, counts, total[items], cohort.totals_in_steps(np.zeros(0)))
 
-    def _described(self, work: Survey) -> tuple[UserLists, Array]:
+    def _described(self, work: Survey) -> tuple[RatedItems, Array]:
         """Items, and what is said of each. (n,)."""
         users, scale = self.users, self.catalogue.scale
         if work.with_ratings:
@@ -380,7 +380,7 @@ def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:
         raise WireError(f"this party rates {scale}; the server's scale is {theirs}")
     if invitation.catalogue != catalogue.digest:
         raise WireError("the server's catalogue is not this party's: other items or features")
-    for kind, name in ((SOLVERS, invitation.solver), (SUMS, invitation.sums)):
+    for kind, name in ((SOLVERS, invitation.solver), (AGGREGATIONS, invitation.sums)):
         if name not in kind:
             known = ", ".join(kind.names())
             raise WireError(f"this party knows no {kind.kind} {name[:40]!r}; it knows {known}")

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from fedmmf.aggregation.contract import AggregationScheme
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, Crowd, CrowdInput, CrowdUpdate, Engine
 from fedmmf.errors import NotFittedError, WireError
-from fedmmf.interactions import widened
-from fedmmf.lists import UserLists
+from fedmmf.masks.feature_maps import expand
 from fedmmf.masks.fitting import FittedMasks, MaskInput, MaskPlan, fit_masks
 from fedmmf.masks.lines import lines_of
+from fedmmf.masks.population import MAX_COLUMNS, CommonItems, Population, user_totals
 from fedmmf.party.policy import Policy, Private
-from fedmmf.population import MOST_COLUMNS, CommonItems, Population, user_totals
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import MAX_TOTAL, Form, Public, design_of, whole_factors
-from fedmmf.sums.contract import Way
+from fedmmf.solvers.contract import MAX_TOTAL, Broadcast, UpdateShape, design_of, whole_factors
 from fedmmf.wire import Catalogue, Layout
 
 
@@ -40,7 +40,7 @@ class PartyData:
 
     catalogue: Catalogue
     features: Array
-    lists: UserLists
+    lists: RatedItems
     ratings: Array
     held_out: Array | None = None
     streams: Sequence[np.random.Generator] = ()
@@ -59,7 +59,7 @@ class PartyData:
         if self.seen is not None:
             return self.seen
         features, content = np.asarray(self.features, np.float64), np.asarray(self.content)
-        return np.hstack((widened(mask, content), features[:, content.shape[1] :]))
+        return np.hstack((expand(mask, content), features[:, content.shape[1] :]))
 
     @property
     def n_content(self) -> int:
@@ -71,14 +71,14 @@ class PartyData:
         n_statistics = self.features.shape[1] - self.n_content
         return int(self.seen_by(mask).shape[1] - n_statistics)
 
-    def part(self, *, held_out: bool) -> tuple[UserLists, Array]:
+    def part(self, *, held_out: bool) -> tuple[RatedItems, Array]:
         """Lists and ratings of the held-out part, or of the rest."""
         if self.held_out is None and not held_out:
             return self.lists, self.ratings
         everything = np.zeros(len(self.ratings), bool) if self.held_out is None else self.held_out
         keep = everything == held_out
         kept_before = np.concatenate(([0], np.cumsum(keep)))
-        lists = UserLists(kept_before[self.lists.indptr], self.lists.items[keep])
+        lists = RatedItems(kept_before[self.lists.indptr], self.lists.items[keep])
         return lists, self.ratings[keep]
 
 
@@ -140,7 +140,7 @@ class Users:
         return self._counts
 
     @property
-    def summed_lists(self) -> UserLists:
+    def summed_lists(self) -> RatedItems:
         """The rated items of the layout, by their places there."""
         return self._started_input().lists
 
@@ -162,13 +162,18 @@ class Users:
             self._in_clear = policy.lets_updates_out(private)
         return self._in_clear
 
-    def check_form(self, form: Form) -> None:
+    def check_form(self, update_shape: UpdateShape) -> None:
         """Refuse a variant that calls for other profiles, features or levels than there are here.
 
         Users without any profile may take part: they are taken for the mean one.
         """
         data, levels = self._data, self._data.catalogue.scale.n_levels
-        wanted = (form.n_profile, form.n_design, form.n_levels, form.n_joint)
+        wanted = (
+            update_shape.n_profile,
+            update_shape.n_design,
+            update_shape.n_levels,
+            update_shape.n_joint,
+        )
         n_columns = self._n_columns
         joint = n_columns if self._plan.is_joint(n_columns - 1) else 0
         fit = ({0, data.profiles.shape[1]}, {0, n_columns}, {0, levels}, {joint})
@@ -181,14 +186,14 @@ class Users:
                 f"server's variant calls for {wanted}"
             )
 
-    def check_columns(self, n_columns: int, way: Way, policy: Policy) -> None:
+    def check_columns(self, n_columns: int, way: AggregationScheme, policy: Policy) -> None:
         """Refuse other columns of what users have in common than a constant, or the features.
 
         In the clear, moments of ratings and features would give ratings away.
         """
         may_hide = way.hides and policy.sharing == "strict"
         known = 1 + np.asarray(self._data.content).shape[1] * self._plan.family.needs_features
-        known = known if may_hide and known <= MOST_COLUMNS else 1
+        known = known if may_hide and known <= MAX_COLUMNS else 1
         if n_columns not in (1, known):
             may_be = f"1 or {known} columns" if known > 1 else "1 column"
             raise WireError(f"what users have in common has {may_be} here; got {n_columns}")
@@ -202,7 +207,7 @@ class Users:
     def user_factors(self, value: Array) -> None:
         self._started().user_factors = value
 
-    def begin(self, solver: str, form: Form, layout: Layout, policy: Policy) -> None:
+    def begin(self, solver: str, update_shape: UpdateShape, layout: Layout, policy: Policy) -> None:
         """Start a run: masks, and p_u as before the first round."""
         self._fit(policy.population(layout.population, self._data.catalogue.scale))
         n_items = self._data.catalogue.n_items
@@ -210,21 +215,21 @@ class Users:
         self._tested, self._is_tested = self._test_lists.within(layout.items, n_items)
         self._counts = lists.counts(len(layout.items))
         design = np.zeros((len(layout.items), 0))
-        if form.n_columns:
+        if update_shape.n_columns:
             design = self._design(layout.items)
         lines = np.zeros((self.n_users, 0))
-        if form.n_design:
+        if update_shape.n_design:
             everything = self._design(slice(None))
             lines = lines_of(self.masks, self.features, everything, self._engine.mask_runner())
         self._given = CrowdInput(
             solver=solver,
-            form=form,
+            update_shape=update_shape,
             design=design,
             lists=lists,
             masked_ratings=self.masks.masked_ratings[self._is_summed],
-            profiles=self._profiles(form.n_profile),
+            profiles=self._profiles(update_shape.n_profile),
             lines=lines,
-            **self._ordered(form),
+            **self._ordered(update_shape),
         )
         self._crowd = self._engine.crowd(self._given)
 
@@ -233,9 +238,9 @@ class Users:
         known = self._data.profiles[:, :n_columns]
         return known if known.shape[1] else np.zeros((self.n_users, n_columns))
 
-    def _ordered(self, form: Form) -> dict[str, Any]:
+    def _ordered(self, update_shape: UpdateShape) -> dict[str, Any]:
         """Levels and masks of the ratings that are summed, where ratings are ordered."""
-        if not form.n_levels:
+        if not update_shape.n_levels:
             return {}
         ratings = self.summed_values
         masks = ratings - self.masks.masked_ratings[self._is_summed]
@@ -259,7 +264,7 @@ class Users:
         """What masks are linear in, of some items. (n, m)."""
         return design_of(self._seen[items], sees_features=self._plan.family.needs_features)
 
-    def update(self, public: Public, t: int, cohort: Cohort) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int, cohort: Cohort) -> CrowdUpdate:
         """Take part in round t; the totals begin with those of held-out ratings."""
         crowd = self._crowd_for(cohort)
         found = crowd.update(public, t)
@@ -268,11 +273,11 @@ class Users:
         held_out = cohort.totals_in_steps(tested).sum(axis=0)
         return CrowdUpdate(found.rows, [np.concatenate((held_out, found.totals[0]))])
 
-    def settle(self, public: Public, users: Array | None = None) -> None:
+    def settle(self, public: Broadcast, users: Array | None = None) -> None:
         """Find p_u of some users, or of all, for finished item factors, without any round."""
         self._started().settle(public, np.arange(self.n_users) if users is None else users)
 
-    def scores(self, lists: UserLists, public: Public) -> Array:
+    def scores(self, lists: RatedItems, public: Broadcast) -> Array:
         """q_i . p_u + f_u(i) for items of each user, which may be off the scale. (n,).
 
         Args:
@@ -280,7 +285,7 @@ class Users:
             public: what was published in the end, of the whole catalogue.
         """
         mask = self.masks.predict(lists, self.features, self._engine.mask_runner())
-        is_joint = self._started_input().form.n_joint > 0
+        is_joint = self._started_input().update_shape.n_joint > 0
         design = self._design(slice(None)) if is_joint else np.zeros((0, 0))
         return self._factor_scores(lists, public, design) + mask
 
@@ -312,12 +317,12 @@ class Users:
             raise NotFittedError("a party knows what is summed after it has adopted a layout")
         return self._given
 
-    def ratings_of(self, scores: Array, public: Public) -> Array:
+    def ratings_of(self, scores: Array, public: Broadcast) -> Array:
         """What scores say of ratings. (n,)."""
         given, scale = self._started_input(), self._data.catalogue.scale
-        return SOLVERS[given.solver].ratings_of(given.form, public, scores, scale)
+        return SOLVERS[given.solver].ratings_of(given.update_shape, public, scores, scale)
 
-    def _held_out_totals(self, public: Public) -> Array:
+    def _held_out_totals(self, public: Broadcast) -> Array:
         """Number of held-out ratings and their squared error, of every user. (n_users, 2).
 
         Zeros for users whose error is not finite: the sums of others must not depend on it.
@@ -337,6 +342,6 @@ class Users:
         runner = self._engine.mask_runner()
         return self.masks.predict(self._test_lists, self.features, runner)
 
-    def _factor_scores(self, lists: UserLists, public: Public, design: Array) -> Array:
-        q = whole_factors(self._started_input().form, public, design)
+    def _factor_scores(self, lists: RatedItems, public: Broadcast, design: Array) -> Array:
+        q = whole_factors(self._started_input().update_shape, public, design)
         return self._engine.pair_scores(lists.users, lists.items, self.user_factors, q)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedmmf.results import AuditResult, TrainResult
+from fedmmf.reports.results import AuditResult, TrainResult
 
 Chosen = Mapping[str, Any]  # settings by name
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from fedmmf.reports import words
 from fedmmf.reports.charts import Bar, Chart, KeyEntry, PageTable, ValueAxis, bars
 from fedmmf.reports.reading import Run
+from fedmmf.reports.results import AttackOutcome
 from fedmmf.reports.section import Section
 from fedmmf.reports.svg import percent
-from fedmmf.results import AttackOutcome
 
 _KEY = (
     KeyEntry("above", "more than public knowledge: all of the gain's 95 % interval is above 0"),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
+from fedmmf.reports.results import Histogram
 from fedmmf.reports.svg import (
     AXIS_HEIGHT,
     WIDTH,
@@ -16,7 +17,6 @@ from fedmmf.reports.svg import (
     new_drawing,
     plain,
 )
-from fedmmf.results import Histogram
 
 LEFT, RIGHT, TOP = 56, WIDTH - 12, 30
 PLOT_HEIGHT = 140

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from fedmmf import __version__
 from fedmmf.reports import words
 from fedmmf.reports.reading import Run
+from fedmmf.reports.results import AttackOutcome, AuditResult, TrainResult
 from fedmmf.reports.svg import percent, plain
-from fedmmf.results import AttackOutcome, AuditResult, TrainResult
 
-MOST_TILES = 6
+MAX_TILES = 6
 _CLEAR, _SUMS = "in the clear", "sums of strict mode"  # as an audit calls what it attacks
 
 
@@ -67,7 +67,7 @@ def tiles(run: Run) -> list[Tile]:
     found = [] if run.audit is None else _of_audit(run.audit)
     if run.best is not None:
         found += _of_training(run.best)
-    return found[:MOST_TILES]
+    return found[:MAX_TILES]
 
 
 def _of_audit(audit: AuditResult) -> list[Tile]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmmf.errors import DataError
-from fedmmf.results import AuditResult, DemoResult, RecommendedList, TrainResult
+from fedmmf.reports.results import AuditResult, DemoResult, RecommendedList, TrainResult
 
 Reported = TrainResult | DemoResult | AuditResult
 PARTS: dict[str, type[TrainResult | AuditResult]] = {"train": TrainResult, "audit": AuditResult}

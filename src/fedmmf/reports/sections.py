@@ -18,14 +18,14 @@ from fedmmf.reports.charts import (
     places,
 )
 from fedmmf.reports.reading import Run
-from fedmmf.reports.section import Section, Slider
-from fedmmf.reports.svg import percent, plain
-from fedmmf.results import (
+from fedmmf.reports.results import (
     RankingScores,
     TradeoffPoint,
     TrainResult,
     metric_title,
 )
+from fedmmf.reports.section import Section, Slider
+from fedmmf.reports.svg import percent, plain
 
 
 def all_sections(run: Run) -> list[Section]:

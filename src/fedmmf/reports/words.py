@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fedmmf.reports.svg import percent, plain
-from fedmmf.results import (
+from fedmmf.reports.results import (
     AuditResult,
     PrivacyGroups,
     PrivacySpent,
@@ -11,6 +10,7 @@ from fedmmf.results import (
     TradeoffPoint,
     TrainResult,
 )
+from fedmmf.reports.svg import percent, plain
 
 SYNTHETIC = (
     "The ratings are synthetic: they are made up by a program, and nobody gave them. "

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmmf import rng
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.aggregation.contract import columns_of, last_number
+from fedmmf.aggregation.server_side import ServerContext, ServerSide
 from fedmmf.arrays import Array
 from fedmmf.server.roster import Known, Roster
 from fedmmf.server.rounds import (
-    MOST_LOST,
+    MAX_LOST,
     Coordinator,
     Everything,
     one_round,
     train,
 )
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Form, Ground
-from fedmmf.sums import SUMS
-from fedmmf.sums.contract import columns_of, last_number
-from fedmmf.sums.server_side import ServerDesk, ServerSide
+from fedmmf.solvers.contract import SolverContext, UpdateShape
 from fedmmf.transports.contract import Transport
 from fedmmf.wire import Catalogue, Invitation, Layout
 from fedmmf.wire.messages import RUN_BYTES
@@ -67,27 +67,27 @@ class ServerPlan:
         return self.design[:, 1:]
 
     @property
-    def form(self) -> Form:
+    def update_shape(self) -> UpdateShape:
         """Sizes of what is sent."""
         solver = SOLVERS[self.settings.solver]
-        return solver.form(solver.rank(self.settings), self.variant)
+        return solver.update_shape(solver.rank(self.settings), self.variant)
 
     def coordinator(
-        self, layout: Layout, member: int = 0, most_lost: int = MOST_LOST
+        self, layout: Layout, member: int = 0, most_lost: int = MAX_LOST
     ) -> Coordinator:
         """The state before round 1; `member` tells the runs of an ensemble apart."""
-        settings, form, scale = self.settings, self.form, self.catalogue.scale
-        ground = Ground(
+        settings, update_shape, scale = self.settings, self.update_shape, self.catalogue.scale
+        context = SolverContext(
             n_items=len(layout.items),
             span=scale.span,
             lowest=scale.min,
             level=0.0 if self.is_centred else float(layout.line[0]),
             ratings_per_user=self.ratings_per_user or ASSUMED_RATINGS,
             regressors=self.regressors[layout.items],
-            design=self.design[layout.items, : form.n_design],
+            design=self.design[layout.items, : update_shape.n_design],
             stream=rng.stream(settings.seed, "item factors", member),
         )
-        half = SOLVERS[settings.solver].server(settings, form, ground)
+        half = SOLVERS[settings.solver].server(settings, update_shape, context)
         return Coordinator(settings, half, Everything(layout.items, self.regressors), most_lost)
 
     def invitation(self) -> Invitation:
@@ -139,7 +139,7 @@ class FederationServer:
 
     @property
     def side(self) -> ServerSide:
-        """The way to sum, once parties are invited."""
+        """The aggregation scheme, once parties are invited."""
         return self._side or self.invite()
 
     @property
@@ -154,8 +154,8 @@ class FederationServer:
         settings, invitation = self._plan.settings, self._plan.invitation()
         self.roster.invite(invitation)
         about = (self._plan.catalogue, invitation, settings, self._plan.seen)
-        desk = ServerDesk(self.roster, *about)
-        self._side = SUMS[settings.sums].server(desk)
+        context = ServerContext(self.roster, *about)
+        self._side = AGGREGATIONS[settings.sums].server(context)
         return self._side
 
     def one_round(self) -> None:

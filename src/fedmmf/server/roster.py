@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedmmf.aggregation.server_side import Reply
 from fedmmf.errors import WireError
-from fedmmf.sums.server_side import Reply
 from fedmmf.transports.contract import Transport
 from fedmmf.wire import Invitation, Joined, Message, Refused, Wanted, name_of, read
 from fedmmf.wire.messages import NO_PARTY
@@ -32,12 +32,12 @@ class Incident:
 
 
 class Parcels(Mapping[str, bytes]):
-    """Messages with the publication that they name, made as they are sent: there may be many."""
+    """Messages with the broadcast that they name, made as they are sent: there may be many."""
 
     def __init__(
-        self, questions: Mapping[str, Message], publication: bytes, holding: frozenset[str]
+        self, questions: Mapping[str, Message], broadcast: bytes, holding: frozenset[str]
     ) -> None:
-        self._questions, self._publication, self._holding = questions, publication, holding
+        self._questions, self._publication, self._holding = questions, broadcast, holding
 
     def __getitem__(self, name: str) -> bytes:
         frame = self._questions[name].encode()
@@ -71,7 +71,7 @@ class Roster:
         self._names = sorted(names)
         self._misses = dict.fromkeys(self._names, 0)
         self._joined: dict[str, Joined] = {}
-        self._published = b""  # name of the publication that went out last
+        self._published = b""  # name of the broadcast that went out last
         self._holding: frozenset[str] = frozenset()  # who has it
         self._blamed: dict[str, int] = {}  # by each party's latest answer
         self.incidents: list[Incident] = []
@@ -123,7 +123,7 @@ class Roster:
         questions: Mapping[str, Message],
         expected: type[Reply],
         known: Any = None,
-        publication: bytes = b"",
+        broadcast: bytes = b"",
     ) -> dict[str, Reply]:
         """Ask the living; return what the willing ones answered in time.
 
@@ -132,44 +132,44 @@ class Roster:
             questions: by party.
             expected: what a proper answer is.
             known: what answers are checked against.
-            publication: what the questions name; it travels once to each party.
+            broadcast: what the questions name; it travels once to each party.
         """
-        self._publish(publication)
+        self._publish(broadcast)
         alive = {name: question for name, question in questions.items() if self._is_alive(name)}
         if not alive:
             return {}
-        answers = self._exchange(stage, alive, publication, expected, known)
+        answers = self._exchange(stage, alive, broadcast, expected, known)
         wanting = {name: alive[name] for name, said in answers.items() if isinstance(said, Wanted)}
         if wanting:
             self._holding = self._holding.difference(wanting)
-            answers |= self._exchange(stage, wanting, publication, expected, known)
+            answers |= self._exchange(stage, wanting, broadcast, expected, known)
         return {name: said for name, said in answers.items() if isinstance(said, expected)}
 
     def refuse(self, name: str, reason: str) -> None:
         """Note why a party's answer is of no use."""
         self.incidents.append(Incident("sum", name, reason))
 
-    def _publish(self, publication: bytes) -> None:
-        name = name_of(publication) if publication else b""
-        if publication and name != self._published:
+    def _publish(self, broadcast: bytes) -> None:
+        name = name_of(broadcast) if broadcast else b""
+        if broadcast and name != self._published:
             self._published, self._holding = name, frozenset()
 
     def _exchange(
         self,
         stage: str,
         questions: Mapping[str, Message],
-        publication: bytes,
+        broadcast: bytes,
         expected: type[Message],
         known: Any,
     ) -> dict[str, Any]:
-        parcels = Parcels(questions, publication, self._holding)
+        parcels = Parcels(questions, broadcast, self._holding)
         replies = self._transport.exchange(stage, parcels, self._timeout)
         answers = {}
         for name in questions:
             said = self._read(stage, name, replies.get(name), expected, known)
             if said is not None:
                 answers[name] = said
-        if publication:
+        if broadcast:
             self._holding = self._holding.union(answers)
         return answers
 

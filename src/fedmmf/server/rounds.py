@@ -1,7 +1,8 @@
 """Item factors and their way through the rounds. The server never sees ratings or masks.
 
 `Coordinator` holds the state and moves it by one round's sums. Where the sums come from is a
-`Participants`: a way to sum asks parties over a transport; a simulation computes the same sums.
+`Participants`: an aggregation scheme asks parties over a transport, a simulation computes the same
+sums.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,14 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS, last_number
 from fedmmf.arrays import Array
-from fedmmf.errors import DataError, DivergenceError, ExcludedError, PublicationError, WireError
+from fedmmf.errors import BroadcastError, DataError, DivergenceError, ExcludedError, WireError
 from fedmmf.server.stopping import EarlyStop
-from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, part_of
-from fedmmf.sums.contract import HELD_OUT_TOTALS, last_number
+from fedmmf.solvers.contract import Broadcast, ItemSums, ServerHalf, part_of
 from fedmmf.wire import Round
 
-MOST_LOST = 3  # rounds in a row that may fail before training is given up
+MAX_LOST = 3  # rounds in a row that may fail before training is given up
 
 
 class Participants(Protocol):
@@ -37,7 +38,7 @@ class Everything:
     items: Array  # that are summed (n,)
     regressors: Array  # of all (n_catalogue, d)
 
-    def filled(self, public: Public, half: ServerHalf) -> Public:
+    def filled(self, public: Broadcast, half: ServerHalf) -> Broadcast:
         """What is known of all items, from what is published about those that are summed."""
         is_other = np.ones(len(self.regressors), bool)
         is_other[self.items] = False
@@ -46,7 +47,7 @@ class Everything:
         rows = np.empty((len(is_other), public.item_rows.shape[1]), np.float32)
         rows[self.items] = public.item_rows
         rows[is_other] = half.unknown(self.regressors[is_other])
-        return Public(public.rank, public.parameters, rows)
+        return Broadcast(public.rank, public.parameters, rows)
 
 
 class Coordinator:
@@ -68,13 +69,13 @@ class Coordinator:
         settings: Any,
         half: ServerHalf,
         everything: Everything,
-        most_lost: int = MOST_LOST,
+        most_lost: int = MAX_LOST,
     ) -> None:
         self._settings, self._half, self._most_lost = settings, half, most_lost
         self._everything = everything
         self._public = half.public()
         self._stop = EarlyStop(settings.patience)
-        self._best: Public | None = None  # what was known of all items in the best round
+        self._best: Broadcast | None = None  # what was known of all items in the best round
         self._n_lost = 0  # in a row
         self.round = self.n_done = 0
         self.rounds = settings.max_rounds
@@ -106,7 +107,7 @@ class Coordinator:
         return self.round >= last_number(self._settings)
 
     @property
-    def result(self) -> Public:
+    def result(self) -> Broadcast:
         """What to keep, of all items: of the best round, or the last if nothing was held out."""
         if self._best is not None:
             return self._best
@@ -143,7 +144,7 @@ class Coordinator:
         self.round, self._public, self._n_lost = round_.round, public, 0
         self.n_done += 1
 
-    def _require_sound(self, public: Public) -> None:
+    def _require_sound(self, public: Broadcast) -> None:
         """What is published has to be something that parties can compute with."""
         if not all(np.isfinite(part).all() for part in (public.item_rows, public.parameters)):
             raise WireError("the factors are no longer finite")
@@ -194,7 +195,7 @@ class Coordinator:
             self._stop.observe(rmse**2, int(np.isfinite(rmse)))
         if "best/rows" in state:
             rows, parameters = state["best/rows"], state["best/parameters"]
-            self._best = Public(self._public.rank, parameters, rows)
+            self._best = Broadcast(self._public.rank, parameters, rows)
         self.round, self.n_done = len(self.history), int(state["n_done"])
 
 
@@ -213,7 +214,7 @@ def divergence(settings: Any, round_: int, error: Exception | None = None) -> Di
             "with fewer factors or more users; if that does not help, some party's numbers are "
             "wrong."
         )
-    if isinstance(error, PublicationError) and settings.solver != "sgd":
+    if isinstance(error, BroadcastError) and settings.solver != "sgd":
         rule = str(error).rpartition(": ")[2]
         return DivergenceError(
             f"training stopped in round {round_}: solver {settings.solver!r} needs numbers for "

@@ -1,17 +1,17 @@
-"""What a round costs: the same arithmetic for every way to sum."""
+"""What a round costs: the same arithmetic for every aggregation scheme."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.aggregation.costs import Cost, CostInput
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
-from fedmmf.results import TradeoffPoint
+from fedmmf.reports.results import TradeoffPoint
 from fedmmf.secagg import PolicyError
+from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Form, Public
-from fedmmf.sums import SUMS
-from fedmmf.sums.costs import Cost, CostInput
+from fedmmf.solvers.contract import Broadcast, UpdateShape
 from fedmmf.wire import Round
 
 
@@ -19,16 +19,20 @@ from fedmmf.wire import Round
 class RoundSizes:
     """What decides how much is sent in a round."""
 
-    form: Form
+    update_shape: UpdateShape
     n_items: int  # that are summed
     span: float  # of the scale
 
     @property
     def published_bytes(self) -> int:
         """Of a round, as it is encoded."""
-        form = self.form
-        one = Public(form.rank, np.zeros(form.n_parameters), np.zeros((1, form.published)))
-        row = 4 * form.published
+        update_shape = self.update_shape
+        one = Broadcast(
+            update_shape.rank,
+            np.zeros(update_shape.n_parameters),
+            np.zeros((1, update_shape.published)),
+        )
+        row = 4 * update_shape.published
         return len(Round.of(one, 1, 0, is_last=False).encode()) + (self.n_items - 1) * row
 
 
@@ -39,7 +43,7 @@ def cost_input(
     return CostInput(
         settings=settings,
         solver=SOLVERS[settings.solver],
-        form=sizes.form,
+        update_shape=sizes.update_shape,
         n_items=sizes.n_items,
         span=sizes.span,
         round_bytes=sizes.published_bytes,
@@ -50,8 +54,8 @@ def cost_input(
 
 
 def expected_cost(given: CostInput) -> Cost:
-    """By the way to sum that the settings ask for."""
-    return SUMS[given.settings.sums].cost(given)
+    """By the aggregation scheme that the settings ask for."""
+    return AGGREGATIONS[given.settings.sums].cost(given)
 
 
 def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ...]:
@@ -62,7 +66,7 @@ def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ..
     for threshold in sorted({*evenly, highest, float(given.settings.threshold_j)}):
         n_clear = int(np.count_nonzero(j <= threshold))
         try:
-            up = SUMS["adaptive"].cost(replace(given, n_clear=n_clear)).up_bytes
+            up = AGGREGATIONS["adaptive"].cost(replace(given, n_clear=n_clear)).up_bytes
         except PolicyError:  # those who are left are too few for such batches
             continue
         found.append(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmmf import rng
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import DeviceEngine, Rounds
 from fedmmf.errors import WireError
 from fedmmf.server.rounds import divergence
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import ItemSums, Public, ServerHalf, added, part_of, whole_factors
-from fedmmf.sums.contract import HELD_OUT_TOTALS
+from fedmmf.solvers.contract import Broadcast, ItemSums, ServerHalf, added, part_of, whole_factors
 from fedmmf.wire import Round
 
 if TYPE_CHECKING:
@@ -85,17 +85,17 @@ class SimulatedCrowd:
         if round_.best_round and round_.best_round == round_.round - 1:
             self._best = self.user_factors.copy()
 
-    def _held_out_totals(self, public: Public) -> Array:
+    def _held_out_totals(self, public: Broadcast) -> Array:
         """Number of held-out ratings and their squared error, of every user. (n_users, 2)."""
         tested, n_users = self._run.tested, self._run.lists.n_users
         if tested is None:
             return np.zeros((n_users, HELD_OUT_TOTALS))
         codes = (tested.lists.users, tested.lists.items)
         given, scale = self._run.crowd_input, self._run.ratings.scale
-        factors = whole_factors(given.form, public, given.design)
+        factors = whole_factors(given.update_shape, public, given.design)
         scores = self._run.engine.pair_scores(*codes, self.user_factors, factors)
         predicted = SOLVERS[given.solver].ratings_of(
-            given.form, public, scores + tested.mask, scale
+            given.update_shape, public, scores + tested.mask, scale
         )
         squares = np.square(tested.values - predicted, dtype=np.float64)
         errors = np.bincount(codes[0], squares, n_users)

@@ -2,21 +2,21 @@
 
 import numpy as np
 
+from fedmmf.aggregation.contract import Census, columns_of
+from fedmmf.aggregation.rare_items import are_rare, raters_needed, summed_items
 from fedmmf.arrays import Array
-from fedmmf.components import AUTO
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.data.rated_items import RatedItems, count_codes
 from fedmmf.errors import DataError
-from fedmmf.lists import UserLists, count_codes
 from fedmmf.masks import FAMILIES
-from fedmmf.population import CommonItems, Population, everybodys_totals
+from fedmmf.masks.population import CommonItems, Population, everybodys_totals
+from fedmmf.settings import Settings
+from fedmmf.settings.groups import AUTO
 from fedmmf.solvers.contract import ItemSums
-from fedmmf.sums.contract import Census, columns_of
-from fedmmf.sums.rare import are_rare, raters_needed, summed_items
 from fedmmf.wire import Layout
 
 ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
-FEWEST_HOLDERS = 5  # of a value of a profile
+MIN_HOLDERS = 5  # of a value of a profile
 STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
 
 
@@ -52,7 +52,7 @@ def scaled_features(features: Array) -> Array:
 def profile_values(ratings: Ratings) -> Array:
     """What is known of each user; no columns where nothing is. (n_users, d).
 
-    Without columns in which fewer than `FEWEST_HOLDERS` differ from the others: sums over users
+    Without columns in which fewer than `MIN_HOLDERS` differ from the others: sums over users
     would be about them alone.
     """
     if ratings.profiles is None:
@@ -60,7 +60,7 @@ def profile_values(ratings: Ratings) -> Array:
     values = np.asarray(ratings.profiles.values, np.float64)
     usual = [np.unique(column, return_counts=True)[1].max() for column in values.T]
     differ = len(values) - np.array(usual, np.int64)
-    return np.ascontiguousarray(values[:, differ >= FEWEST_HOLDERS])
+    return np.ascontiguousarray(values[:, differ >= MIN_HOLDERS])
 
 
 def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
@@ -77,7 +77,7 @@ def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
     n_seen = content.shape[1] * FAMILIES[settings.mask].needs_features
     items, seen = _items_of(counts, settings), content[:, : columns_of(settings, n_seen) - 1]
     common = CommonItems.of(items, seen, settings.min_raters)
-    lists = UserLists(ratings.by_user, ratings.item_codes)
+    lists = RatedItems(ratings.by_user, ratings.item_codes)
     lists, is_common = lists.within(common.items, ratings.n_items)
     totals = everybodys_totals(lists, ratings.values[is_common], common.features, scale)
     about = (counts[common.items], common.features, scale)

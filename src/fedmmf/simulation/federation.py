@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedmmf.aggregation.costs import Cost
+from fedmmf.aggregation.server_side import ServerSide
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Engine
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import NotFittedError, SettingsError
-from fedmmf.interactions import widened
-from fedmmf.lists import UserLists
 from fedmmf.masks import FittedMasks
+from fedmmf.masks.feature_maps import expand
 from fedmmf.party import Expectation, Party, PartyData, Policy
 from fedmmf.secagg import public_identity
 from fedmmf.server import FederationServer, ServerPlan
+from fedmmf.settings import Settings
 from fedmmf.simulation.features import (
     content_features,
     profile_values,
@@ -37,8 +39,6 @@ from fedmmf.simulation.prepared import (
 from fedmmf.simulation.training import Member, Trained
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import design_of
-from fedmmf.sums.costs import Cost
-from fedmmf.sums.server_side import ServerSide
 from fedmmf.transports.contract import Transport
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Metered
@@ -98,7 +98,7 @@ class LocalFederation:
         """Train to the end; results of both sides, which one process can join."""
         self.prepare_sums()
         self.server.run(lambda server: progress("rounds", server.n_done, server.rounds))
-        n_own = self.plan.form.n_own
+        n_own = self.plan.update_shape.n_own
         factors = [_factors_of(party, n_own) for party in self.parties.values()]
         return Member.of(self.server.coordinator, np.concatenate(factors))
 
@@ -153,7 +153,7 @@ def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Par
     content = content_features(ratings)
     more = np.zeros((len(content), 0)) if holdings.statistics is None else holdings.statistics
     features = np.hstack((content, more))
-    seen = np.hstack((widened(settings.mask, content), more))
+    seen = np.hstack((expand(settings.mask, content), more))
     catalogue = Catalogue.of(ratings.item_ids, ratings.scale, content)
     policies = _policies(settings, len(cuts) - 1)
     each = 1 if (np.diff(cuts) == 1).all() else None
@@ -173,7 +173,7 @@ def _data_of(holdings: Holdings, catalogue: Catalogue, features: Array, users: r
     return PartyData(
         catalogue=catalogue,
         features=features,
-        lists=UserLists(indptr - indptr[0], ratings.item_codes[mine]),
+        lists=RatedItems(indptr - indptr[0], ratings.item_codes[mine]),
         ratings=ratings.values[mine],
         held_out=None if holdings.held_out is None else holdings.held_out[mine],
         streams=[mask_stream(seed, ratings.user_ids[user]) for user in users],
@@ -186,7 +186,7 @@ def _policies(settings: Settings, n_parties: int) -> Sequence[Policy]:
     """What the settings let each party do; identities are known to all of them."""
     policy = policy_of(settings)
     if settings.aggregation == "dp":
-        from fedmmf.sums.dp.guarantee import guarantee_of
+        from fedmmf.aggregation.dp.guarantee import guarantee_of
 
         policy = replace(policy, noise=guarantee_of(settings))
     if not settings.signed:
@@ -231,7 +231,7 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
     cost = counted_cost(federations, members, len(parties))
     layout = federations[0].server.side.require_layout()
     n_left_out = ratings.n_items - len(layout.items)
-    features = np.hstack((widened(settings.mask, content_features(ratings)), statistics))
+    features = np.hstack((expand(settings.mask, content_features(ratings)), statistics))
     found = (masks, features, layout, plan.variant, in_clear, members)
     return Trained(*found, *times, cost, n_left_out, False)
 
@@ -240,7 +240,7 @@ def server_plan(ratings: Ratings, settings: Settings) -> ServerPlan:
     """What the server of real parties knows; it computes with numpy alone."""
     settings = settled(settings, ratings)
     content, family = content_features(ratings), mask_plan(settings).family
-    seen = widened(settings.mask, content)
+    seen = expand(settings.mask, content)
     return ServerPlan(
         settings=settings,
         catalogue=Catalogue.of(ratings.item_ids, ratings.scale, content),

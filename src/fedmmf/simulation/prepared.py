@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 
 from fedmmf import rng
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.aggregation.costs import Cost, CostInput
+from fedmmf.aggregation.simulated import Group, Simulated
 from fedmmf.arrays import Array
 from fedmmf.attacks.self_audit import AttackAudit
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import Engine, engine_of
 from fedmmf.engines.contract import CrowdInput
-from fedmmf.interactions import widened
-from fedmmf.lists import UserLists
 from fedmmf.masks import FittedMasks, MaskPlan, fit_masks
+from fedmmf.masks.feature_maps import expand
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.masks.lines import lines_of
+from fedmmf.masks.population import Population
 from fedmmf.party.policy import Policy, Private
-from fedmmf.population import Population
 from fedmmf.server import Coordinator, ServerPlan
+from fedmmf.settings import Settings
 from fedmmf.simulation.costs import RoundSizes, cost_input, expected_cost
 from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.features import (
@@ -34,10 +37,7 @@ from fedmmf.simulation.features import (
     surveyed,
 )
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Form, design_of
-from fedmmf.sums import SUMS
-from fedmmf.sums.costs import Cost, CostInput
-from fedmmf.sums.simulated import Group, Simulated
+from fedmmf.solvers.contract import UpdateShape, design_of
 from fedmmf.wire import Catalogue, Layout
 
 Progress = Callable[[str, int, int], None]
@@ -50,9 +50,9 @@ def no_progress(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
-def lists_of(ratings: Ratings) -> UserLists:
+def lists_of(ratings: Ratings) -> RatedItems:
     """The rated items of each user."""
-    return UserLists(ratings.by_user, ratings.item_codes)
+    return RatedItems(ratings.by_user, ratings.item_codes)
 
 
 def choose_held_out(ratings: Ratings, settings: Settings) -> Array:
@@ -82,7 +82,7 @@ def mask_stream(seed: int, user_id: object) -> np.random.Generator:
 class Tested:
     """Held-out ratings, by the places of their items in the layout."""
 
-    lists: UserLists
+    lists: RatedItems
     values: Array  # (n,)
     mask: Array  # f_u(i) (n,)
 
@@ -123,12 +123,12 @@ class Prepared:
         return engine_of(self.settings)
 
     @cached_property
-    def lists(self) -> UserLists:
+    def lists(self) -> RatedItems:
         """The rated items of each user, of `training`."""
         return lists_of(self.training)
 
     @cached_property
-    def _summed(self) -> tuple[UserLists, Array]:
+    def _summed(self) -> tuple[RatedItems, Array]:
         return self.lists.within(self.layout.items, self.training.n_items)
 
     @cached_property
@@ -150,26 +150,26 @@ class Prepared:
     def crowd_input(self) -> CrowdInput:
         """What all users train on, by the places of items in the layout."""
         lists, is_summed = self._summed
-        form, masked = self.plan.form, self.masks.masked_ratings
+        update_shape, masked = self.plan.update_shape, self.masks.masked_ratings
         lines = np.zeros((lists.n_users, 0))
-        if form.n_design:
+        if update_shape.n_design:
             runner = self.engine.mask_runner()
             lines = lines_of(self.masks, self.features, self.design, runner)
         return CrowdInput(
             solver=self.settings.solver,
-            form=form,
-            design=self.design[self.layout.items, : form.n_columns],
+            update_shape=update_shape,
+            design=self.design[self.layout.items, : update_shape.n_columns],
             lists=lists,
             masked_ratings=masked if is_summed.all() else masked[is_summed],
-            profiles=self.profiles[:, : form.n_profile],
+            profiles=self.profiles[:, : update_shape.n_profile],
             lines=lines,
-            **self._ordered(form, is_summed),
+            **self._ordered(update_shape, is_summed),
             cohorts=[group.cohort for group in self.groups],
         )
 
-    def _ordered(self, form: Form, is_summed: Array) -> dict[str, Any]:
+    def _ordered(self, update_shape: UpdateShape, is_summed: Array) -> dict[str, Any]:
         """Levels and masks of the ratings that are summed, where ratings are ordered."""
-        if not form.n_levels:
+        if not update_shape.n_levels:
             return {}
         ratings = self.training.values[is_summed]
         masks = ratings - self.masks.masked_ratings[is_summed]
@@ -203,9 +203,9 @@ class Prepared:
             in_clear=self.in_clear,
             settings=self.settings,
             solver=SOLVERS[self.settings.solver],
-            form=self.plan.form,
+            update_shape=self.plan.update_shape,
         )
-        return SUMS[self.settings.sums].simulate(simulated)
+        return AGGREGATIONS[self.settings.sums].simulate(simulated)
 
     @property
     def n_left_out(self) -> int:
@@ -243,7 +243,7 @@ class Prepared:
         n_users = self.training.n_users
         per_user, n_clear = self.training.n_ratings / n_users, int(self.in_clear.sum())
         n_items, span = len(self.layout.items), self.ratings.scale.span
-        rounds = RoundSizes(self.plan.form, n_items, span)
+        rounds = RoundSizes(self.plan.update_shape, n_items, span)
         return cost_input(self.settings, rounds, n_users, per_user, n_clear)
 
     def cost(self) -> Cost:
@@ -258,7 +258,7 @@ def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progre
     has_held_out = bool(is_held_out.any())
     training = ratings.select(~is_held_out) if has_held_out else ratings
     content = content_features(ratings)
-    seen = features = widened(settings.mask, content)
+    seen = features = expand(settings.mask, content)
     if settings.item_statistics:
         features = np.hstack((seen, statistics_features(surveyed(training, settings))))
     layout = layout_of(census_of(training, content, settings), settings)

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmmf import checkpoint
+from fedmmf.aggregation.costs import Cost
 from fedmmf.arrays import Array
-from fedmmf.checkpoint import Held
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError, WireError
 from fedmmf.masks import FittedMasks
 from fedmmf.server import Coordinator
 from fedmmf.server import train as train_rounds
 from fedmmf.server.rounds import divergence
+from fedmmf.settings import Settings
 from fedmmf.simulation.crowd import SimulatedCrowd
 from fedmmf.simulation.features import settled
 from fedmmf.simulation.prepared import Prepared, Progress, no_progress, prepare
-from fedmmf.solvers.contract import Public, part_of
-from fedmmf.sums.costs import Cost
+from fedmmf.solvers.contract import Broadcast, part_of
+from fedmmf.storage import checkpoints
+from fedmmf.storage.checkpoints import Checkpoint
 from fedmmf.wire import Layout
 
 CHECKPOINT_SECONDS = 10.0  # between two files
@@ -34,7 +34,7 @@ HOLD_SECONDS = 0.5  # between two copies in memory: how much work an interrupt m
 class Member:
     """One run of an ensemble: what the server has, and, in one process, what the parties have."""
 
-    public: Public
+    public: Broadcast
     user_factors: Array  # (n_users, k)
     history: Array  # (rounds,) held-out RMSE
     best_round: int  # the last, where nothing was held out
@@ -68,14 +68,14 @@ def train(
     settings: Settings,
     *,
     progress: Progress = no_progress,
-    checkpoint_file: Path | Held | None = None,
+    checkpoint_file: Path | Checkpoint | None = None,
 ) -> Trained:
     """Fit masks and factors; continue from `checkpoint_file` where it exists.
 
     A path is deleted in the end; a `Held` is left to whoever made it.
     """
     began = time.perf_counter()
-    kept = Held(checkpoint_file) if isinstance(checkpoint_file, Path) else checkpoint_file
+    kept = Checkpoint(checkpoint_file) if isinstance(checkpoint_file, Path) else checkpoint_file
     settings = settled(settings, ratings)
     keeper = None if kept is None else _Keeper(kept, ratings, settings)
     run = prepare(ratings, settings, progress)
@@ -158,7 +158,7 @@ def members_from_arrays(arrays: dict[str, Array]) -> list[Member]:
     while f"member{len(members)}/sizes" in arrays:
         part = part_of(arrays, f"member{len(members)}/")
         rank, best_round = part["sizes"].tolist()
-        public = Public(rank, part["parameters"], part["item_rows"])
+        public = Broadcast(rank, part["parameters"], part["item_rows"])
         members.append(Member(public, part["user_factors"], part["history"], best_round))
     return members
 
@@ -171,7 +171,7 @@ def _is_sound(array: Array) -> bool:
 class _Keeper:
     """Keeps a run's state now and then, and finds its way back."""
 
-    def __init__(self, kept: Held, ratings: Ratings, settings: Settings) -> None:
+    def __init__(self, kept: Checkpoint, ratings: Ratings, settings: Settings) -> None:
         self._kept = kept
         self._meta = {
             "kind": "checkpoint",
@@ -181,7 +181,7 @@ class _Keeper:
         self._written, self._held = time.monotonic(), -math.inf
         self._found: dict[str, Array] = {}
         if kept.path is not None and kept.path.exists():
-            self._found, meta = checkpoint.load(kept.path, "checkpoint")
+            self._found, meta = checkpoints.load(kept.path, "checkpoint")
             if meta != self._meta:
                 raise CheckpointError(
                     f"{kept.path} belongs to a run with other settings or ratings; "

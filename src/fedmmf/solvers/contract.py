@@ -14,15 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import PublicationError
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
+from fedmmf.errors import BroadcastError
 
 MAX_NUMBER = 2.0**100  # largest entry of rows and factors: 2^27 such rows add up in float32
 MAX_TOTAL = 2.0**900  # largest total of a user, in float64
 
 
 @dataclass(frozen=True)
-class Form:
+class UpdateShape:
     """Sizes of what goes up and down.
 
     Attributes:
@@ -67,7 +67,7 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class UserData:
     """What the half of one user works on; it never leaves.
 
     Attributes:
@@ -98,7 +98,7 @@ class ItemSums:
 
 
 @dataclass(frozen=True, eq=False)
-class Public:
+class Broadcast:
     """What the server publishes in a round."""
 
     rank: int  # k, the length of a vector of factors, biases counted
@@ -110,9 +110,9 @@ class Public:
         """q_i, or their means. (n_items, k)."""
         return self.item_rows[:, : self.rank]
 
-    def take(self, items: Array) -> "Public":
+    def take(self, items: Array) -> "Broadcast":
         """The same for some items only."""
-        return Public(self.rank, self.parameters, self.item_rows[items])
+        return Broadcast(self.rank, self.parameters, self.item_rows[items])
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class SolverContext:
     """What the server's half starts from: public knowledge, and where random starts come from."""
 
     n_items: int
@@ -142,7 +142,7 @@ class PartyHalf(Protocol):
 
     user_factors: Array  # (n_own,)
 
-    def update(self, own: Own, reading: Any, t: int) -> tuple[Array, Array]:
+    def update(self, own: UserData, reading: Any, t: int) -> tuple[Array, Array]:
         """Take part in round t; return (rows, totals).
 
         Raises:
@@ -151,7 +151,7 @@ class PartyHalf(Protocol):
             WireError: the round is refused for what is public.
         """
 
-    def settle(self, own: Own, reading: Any) -> None:
+    def settle(self, own: UserData, reading: Any) -> None:
         """Find p_u for finished item factors, without a round.
 
         Raises:
@@ -168,13 +168,13 @@ class PartyHalf(Protocol):
 class ServerHalf(Protocol):
     """What lives on the server; holds the items."""
 
-    def public(self) -> Public:
+    def public(self) -> Broadcast:
         """What to publish for the coming round."""
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """Finish round t."""
 
-    def check(self, public: Public) -> None:
+    def check(self, public: Broadcast) -> None:
         """Raise `WireError` unless parties can compute with that."""
 
     def unknown(self, regressors: Array) -> Array:
@@ -227,41 +227,45 @@ class Solver(Protocol):
             n_levels: of the scale.
         """
 
-    def form(self, rank: int, variant: str) -> Form:
+    def update_shape(self, rank: int, variant: str) -> UpdateShape:
         """Sizes of what is sent; `WireError` where there is no such variant."""
 
     def bounds(self, span: float) -> Bounds:
         """Bounds that training does not reach on a scale of that span."""
 
-    def check(self, form: Form, public: Public) -> None:
+    def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
         """Raise `WireError` unless a party can compute with what was published."""
 
-    def reading(self, form: Form, public: Public, design: Array) -> Any:
-        """What parties work out of a publication, once for all their users.
+    def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> Any:
+        """What parties work out of a broadcast, once for all their users.
 
         Args:
-            form: of the run.
+            update_shape: of the run.
             public: what was published.
             design: of the same items. (n_items, m)
         """
 
-    def party(self, form: Form) -> PartyHalf:
+    def party(self, update_shape: UpdateShape) -> PartyHalf:
         """A party's half before its first round."""
 
-    def server(self, settings: Any, form: Form, ground: Ground) -> ServerHalf:
+    def server(
+        self, settings: Any, update_shape: UpdateShape, context: SolverContext
+    ) -> ServerHalf:
         """The server's half before the first round."""
 
-    def stranger(self, form: Form, public: Public) -> Array:
+    def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
         """P of somebody of whom nothing is known. (n_own,)."""
 
-    def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
+    def ratings_of(
+        self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
+    ) -> Array:
         """What q_i . p_u + f_u(i) says of ratings; as it is where items are only ranked. (n,)."""
 
 
-def require_published(holds: bool, rule: str) -> None:
-    """Refuse a publication that breaks a rule of its solver."""
+def require_valid_broadcast(holds: bool, rule: str) -> None:
+    """Refuse a broadcast that breaks a rule of its solver."""
     if not holds:
-        raise PublicationError(f"the server's numbers are out of range: {rule}")
+        raise BroadcastError(f"the server's numbers are out of range: {rule}")
 
 
 def require_small(arrays: Sequence[Array], most: float) -> None:
@@ -295,17 +299,17 @@ def part_of(state: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     }
 
 
-def whole_factors(form: Form, public: Public, design: Array) -> Array:
+def whole_factors(update_shape: UpdateShape, public: Broadcast, design: Array) -> Array:
     """q_i, and beside it what is known of the item, where masks belong to p_u. (n_items, n_own).
 
     Args:
-        form: of the run.
+        update_shape: of the run.
         public: what was published.
         design: of the same items. (n_items, m)
     """
-    if not form.n_joint:
+    if not update_shape.n_joint:
         return public.item_factors
-    known = design[:, : form.n_joint].astype(np.float32)
+    known = design[:, : update_shape.n_joint].astype(np.float32)
     return np.hstack((public.item_factors, known))
 
 

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
 from fedmmf.solvers.contract import (
     MAX_NUMBER,
     MAX_TOTAL,
     Bounds,
-    Form,
-    Ground,
+    Broadcast,
     ItemSums,
-    Own,
-    Public,
-    require_published,
+    SolverContext,
+    UpdateShape,
+    UserData,
     require_small,
+    require_valid_broadcast,
     unrated,
 )
 
@@ -31,7 +31,7 @@ STEPS = ("sum", "mean", "adam")
 DEFAULT_RATES = {"sum": 0.0005, "mean": 0.2, "adam": 0.02}
 ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-8
 N_PLAN = 6  # numbers of a plan
-LEAST_VARIANCE = 1e-6  # of an entry of p_u over users
+MIN_VARIANCE = 1e-6  # of an entry of p_u over users
 INITIAL_SPREAD = 0.1  # standard deviation of the item factors at the start
 
 
@@ -51,21 +51,21 @@ class SgdPlan:
         return np.concatenate((np.array(astuple(self), np.float64), users.mean, users.weight))
 
     @classmethod
-    def of(cls, public: Public) -> "SgdPlan":
+    def of(cls, public: Broadcast) -> "SgdPlan":
         """Read the numbers back."""
         step, *numbers = public.parameters[:N_PLAN].tolist()
         return cls(int(step), *numbers)
 
     @classmethod
-    def filled_in(cls, settings: Any, ground: Ground) -> "SgdPlan":
+    def filled_in(cls, settings: Any, context: SolverContext) -> "SgdPlan":
         """The settings' numbers, with what they leave to `auto`."""
         rate, regularization = settings.learning_rate, settings.regularization
         if rate == "auto":
             rate = DEFAULT_RATES[settings.step]
         if regularization == "auto":
-            regularization = auto_regularization(ground.span, ground.ratings_per_user)
+            regularization = auto_regularization(context.span, context.ratings_per_user)
         step = STEPS.index(settings.step)
-        numbers = (settings.user_prior, float(settings.biases), ground.ratings_per_user)
+        numbers = (settings.user_prior, float(settings.biases), context.ratings_per_user)
         return cls(step, rate, regularization, *numbers)
 
     def prior(self, rank: int) -> Array:
@@ -83,7 +83,7 @@ class AllUsers:
     weight: Array  # of the mean in the place of ratings, for somebody who joins late (k,)
 
     @classmethod
-    def of(cls, public: Public) -> "AllUsers":
+    def of(cls, public: Broadcast) -> "AllUsers":
         """Read the numbers back."""
         return cls(*np.split(public.parameters[N_PLAN:], 2))
 
@@ -91,7 +91,7 @@ class AllUsers:
     def of_totals(cls, totals: Array, span: float) -> "AllUsers":
         """Mean, and the noise of ratings, taken for a quarter of the scale, by variances."""
         mean, square = np.split(totals[1:] / totals[0], 2)
-        variance = np.maximum(square - mean * mean, LEAST_VARIANCE)
+        variance = np.maximum(square - mean * mean, MIN_VARIANCE)
         return cls(mean, (span / 4.0) ** 2 / variance)
 
     @staticmethod
@@ -192,7 +192,7 @@ def party_update(masked_ratings: Array, q: Array, p: Factors, plan: SgdPlan, t: 
     return np.float32(plan.regularization) * q - np.outer(error, p.value)
 
 
-def settled_factors(masked_ratings: Array, q: Array, plan: SgdPlan, users: AllUsers) -> Array:
+def solved_factors(masked_ratings: Array, q: Array, plan: SgdPlan, users: AllUsers) -> Array:
     """What ratings say of p_u, for fixed item factors and among all users.
 
     p = argmin sum (r - q.p)^2 + sum_f w_f (p_f - p0_f)^2, with p0 the mean of all users, and
@@ -230,7 +230,7 @@ class SgdParty:
     def user_factors(self, value: Array) -> None:
         self._p.value[:] = value
 
-    def update(self, own: Own, reading: Public, t: int) -> tuple[Array, Array]:
+    def update(self, own: UserData, reading: Broadcast, t: int) -> tuple[Array, Array]:
         """MaskedUpdate of Algorithm 1; the totals are for the mean of all p_u."""
         q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
         if len(own.items) == 0:
@@ -243,10 +243,10 @@ class SgdParty:
         self._p = moved
         return rows, totals
 
-    def settle(self, own: Own, reading: Public) -> None:
+    def settle(self, own: UserData, reading: Broadcast) -> None:
         """Find p_u for finished item factors."""
         q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
-        self.user_factors = settled_factors(own.masked_ratings, q, plan, AllUsers.of(reading))
+        self.user_factors = solved_factors(own.masked_ratings, q, plan, AllUsers.of(reading))
 
     def state(self) -> dict[str, Array]:
         """The factors and their moments."""
@@ -262,28 +262,28 @@ class SgdServer:
 
     Args:
         plan: the run's public plan.
-        ground: what it starts from.
+        context: what it starts from.
         rank: k.
     """
 
-    def __init__(self, plan: SgdPlan, ground: Ground, rank: int) -> None:
+    def __init__(self, plan: SgdPlan, context: SolverContext, rank: int) -> None:
         self._plan = plan
         start = np.zeros(rank, np.float32)
-        start[0] = ground.level
-        shape, spread = (ground.n_items, rank), np.float32(INITIAL_SPREAD)
-        noise = ground.stream.standard_normal(shape, np.float32) * spread
+        start[0] = context.level
+        shape, spread = (context.n_items, rank), np.float32(INITIAL_SPREAD)
+        noise = context.stream.standard_normal(shape, np.float32) * spread
         if plan.biases:
             start[1], noise[:, 1] = 1.0, 0.0
         self._q = Factors.starting_at(noise + start)
-        self._is_rated = np.zeros(ground.n_items, bool)  # in some round
-        self._span, weight = ground.span, plan.ratings_per_user * plan.regularization
+        self._is_rated = np.zeros(context.n_items, bool)  # in some round
+        self._span, weight = context.span, plan.ratings_per_user * plan.regularization
         mean = start_user_factors(1, rank)[0].astype(np.float64)
         self._users = AllUsers(mean, np.full(rank, max(weight, 1e-6)))
 
-    def public(self) -> Public:
+    def public(self) -> Broadcast:
         """The plan and the item factors, which stay as they are when the next round moves ours."""
         value = self._q.value.copy()
-        return Public(value.shape[1], self._plan.to_parameters(self._users), value)
+        return Broadcast(value.shape[1], self._plan.to_parameters(self._users), value)
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
@@ -298,9 +298,9 @@ class SgdServer:
         if self._is_rated.any():
             self._q.value[~self._is_rated] = self._q.value[self._is_rated].mean(axis=0)
 
-    def check(self, public: Public) -> None:
+    def check(self, public: Broadcast) -> None:
         """The plan's numbers are in range."""
-        SGD.check(SGD.form(public.rank, ""), public)
+        SGD.check(SGD.update_shape(public.rank, ""), public)
 
     def unknown(self, regressors: Array) -> Array:
         """An item of which nothing is known is taken for the mean of all. (n, k)."""
@@ -334,47 +334,55 @@ class Sgd:
         """There is but one."""
         return ""
 
-    def form(self, rank: int, variant: str) -> Form:
+    def update_shape(self, rank: int, variant: str) -> UpdateShape:
         """A gradient has the length of a vector of factors; so have mean and weight of all p_u."""
-        require_published(variant == "", f"sgd has no variant; got {variant[:40]!r}")
+        require_valid_broadcast(variant == "", f"sgd has no variant; got {variant[:40]!r}")
         sizes = {"n_parameters": N_PLAN + 2 * rank, "n_totals": 1 + 2 * rank}
-        return Form(rank, width=rank, published=rank, **sizes)
+        return UpdateShape(rank, width=rank, published=rank, **sizes)
 
     def bounds(self, span: float) -> Bounds:
         """Gradients are a few spans, squared errors some squares of it."""
         return Bounds(row=4.0 * span, total=2.0**10 * max(span, 1.0) ** 2)
 
-    def check(self, form: Form, public: Public) -> None:
+    def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
         """The plan's numbers are in range."""
         step, rate, regularization, _, biases, per_user = public.parameters[:N_PLAN].tolist()
-        require_published(step in range(len(STEPS)), f"the step is one of {STEPS}; got {step:g}")
-        require_published(0 < rate <= 1e6, f"the learning rate is in (0, 1e6]; got {rate:g}")
+        require_valid_broadcast(
+            step in range(len(STEPS)), f"the step is one of {STEPS}; got {step:g}"
+        )
+        require_valid_broadcast(0 < rate <= 1e6, f"the learning rate is in (0, 1e6]; got {rate:g}")
         is_weight = 0 <= regularization <= 1e6
-        require_published(is_weight, f"lambda is in [0, 1e6]; got {regularization:g}")
+        require_valid_broadcast(is_weight, f"lambda is in [0, 1e6]; got {regularization:g}")
         users = AllUsers.of(public)
         is_usual = bool((np.abs(users.mean) <= 1e6).all() and (users.weight > 0).all())
-        require_published(is_usual, "the mean of all users is within 1e6, and its weight positive")
-        require_published(0 <= per_user < 1e9, f"users have ratings; got {per_user:g} on average")
+        require_valid_broadcast(
+            is_usual, "the mean of all users is within 1e6, and its weight positive"
+        )
+        require_valid_broadcast(
+            0 <= per_user < 1e9, f"users have ratings; got {per_user:g} on average"
+        )
         is_switch = biases in (0, 1) and public.rank > biases
-        require_published(is_switch, f"biases are 0, or 1 with two factors; got {biases:g}")
+        require_valid_broadcast(is_switch, f"biases are 0, or 1 with two factors; got {biases:g}")
 
-    def reading(self, form: Form, public: Public, design: Array) -> Public:
+    def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> Broadcast:
         """Nothing has to be worked out."""
         return public
 
-    def party(self, form: Form) -> SgdParty:
+    def party(self, update_shape: UpdateShape) -> SgdParty:
         """A party's half before its first round."""
-        return SgdParty(form.rank)
+        return SgdParty(update_shape.rank)
 
-    def server(self, settings: Any, form: Form, ground: Ground) -> SgdServer:
+    def server(self, settings: Any, update_shape: UpdateShape, context: SolverContext) -> SgdServer:
         """The server's half before the first round."""
-        return SgdServer(SgdPlan.filled_in(settings, ground), ground, form.rank)
+        return SgdServer(SgdPlan.filled_in(settings, context), context, update_shape.rank)
 
-    def stranger(self, form: Form, public: Public) -> Array:
+    def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
         """The mean of all p_u. (k,)."""
         return np.asarray(AllUsers.of(public).mean, np.float32)
 
-    def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
+    def ratings_of(
+        self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
+    ) -> Array:
         """Clipped to the scale. (n,)."""
         return np.asarray(scale.clip(scores))
 

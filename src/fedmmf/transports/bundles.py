@@ -1,13 +1,13 @@
 """Many parties' messages in one: what a site with many parties is sent, and what it answers.
 
-A publication that several of them are to have is in a bundle once. A bundle is: the number of
-publications (uint32) and each after its length (uint32); the number of entries (uint32) and, for
-each, the party's name after its length (uint16), which publication comes before its message (uint32
+A broadcast that several of them are to have is in a bundle once. A bundle is: the number of
+broadcasts (uint32) and each after its length (uint32); the number of entries (uint32) and, for
+each, the party's name after its length (uint16), which broadcast comes before its message (uint32
 from 1; 0: none), and the message after its length (uint32). All numbers are little-endian.
 
 Whoever sends a bundle decides what is in it, so reading one takes no more memory than it has
-itself: entries that share a publication share its bytes, and a parcel is put together only when it
-is asked for. An answer has no publications, and names only parties that were asked.
+itself: entries that share a broadcast share its bytes, and a parcel is put together only when it
+is asked for. An answer has no broadcasts, and names only parties that were asked.
 """
 
 import struct
@@ -17,7 +17,7 @@ from fedmmf.errors import WireError
 from fedmmf.wire import split_parcel
 
 _NUMBER, _SHORT = struct.Struct("<I"), struct.Struct("<H")
-MOST_ENTRIES = 1024
+MAX_ENTRIES = 1024
 _SHOWN = 60  # characters of a name that an error repeats
 
 
@@ -28,7 +28,7 @@ def pack(messages: Mapping[str, bytes], names: Iterable[str] | None = None) -> b
         messages: by party; each is read once and not kept, as it may be made when it is read.
         names: whose parcels to pack; None: everybody's.
     """
-    places: dict[bytes, int] = {}  # of each publication, from 1
+    places: dict[bytes, int] = {}  # of each broadcast, from 1
     entries = []
     for name in messages if names is None else names:
         published, frame = split_parcel(messages[name])
@@ -44,18 +44,18 @@ def unpack(data: bytes) -> Mapping[str, bytes]:
         WireError: it is anything else.
     """
     reader = _Reader(data)
-    return _Parcels(_entries(reader, reader.publications()))
+    return _Parcels(_entries(reader, reader.broadcasts()))
 
 
 def unpack_answers(data: bytes, asked: Collection[str]) -> dict[str, bytes]:
     """Return the answers of parties that were asked.
 
     Raises:
-        WireError: it is no bundle, brings a publication, or names somebody who was not asked.
+        WireError: it is no bundle, brings a broadcast, or names somebody who was not asked.
     """
     reader = _Reader(data)
     if n_publications := reader.number(_NUMBER):
-        raise WireError(f"malformed answer: it may bring no publications; got {n_publications}")
+        raise WireError(f"malformed answer: it may bring no broadcasts; got {n_publications}")
     entries = _entries(reader, [memoryview(b"")], asked)
     return {name: bytes(frame) for name, (_, frame) in entries.items()}
 
@@ -65,7 +65,7 @@ _Entries = dict[str, tuple[memoryview, memoryview]]
 
 
 def _entries(
-    reader: "_Reader", publications: list[memoryview], asked: Collection[str] | None = None
+    reader: "_Reader", broadcasts: list[memoryview], asked: Collection[str] | None = None
 ) -> _Entries:
     """Read the entries of a bundle up to its end; None: anybody may be named."""
     entries: _Entries = {}
@@ -73,9 +73,9 @@ def _entries(
         name, place = _text(reader.sized(_SHORT)), reader.number(_NUMBER)
         if asked is not None and name not in asked:
             raise WireError(f"malformed answer: {shown(name)} was not asked")
-        if name in entries or place >= len(publications):
-            raise WireError("malformed bundle: a party twice, or a publication that is not there")
-        entries[name] = publications[place], reader.sized(_NUMBER)
+        if name in entries or place >= len(broadcasts):
+            raise WireError("malformed bundle: a party twice, or a broadcast that is not there")
+        entries[name] = broadcasts[place], reader.sized(_NUMBER)
     reader.end()
     return entries
 
@@ -128,21 +128,21 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data, self._at = memoryview(data), 0
 
-    def number(self, form: struct.Struct) -> int:
-        (value,) = form.unpack(self._take(form.size))
+    def number(self, update_shape: struct.Struct) -> int:
+        (value,) = update_shape.unpack(self._take(update_shape.size))
         return int(value)
 
     def count(self) -> int:
         n = self.number(_NUMBER)
-        if n > MOST_ENTRIES:
-            raise WireError(f"malformed bundle: it may have {MOST_ENTRIES} entries; got {n}")
+        if n > MAX_ENTRIES:
+            raise WireError(f"malformed bundle: it may have {MAX_ENTRIES} entries; got {n}")
         return n
 
-    def publications(self) -> list[memoryview]:
+    def broadcasts(self) -> list[memoryview]:
         return [memoryview(b""), *(self.sized(_NUMBER) for _ in range(self.count()))]
 
-    def sized(self, form: struct.Struct) -> memoryview:
-        return self._take(self.number(form))
+    def sized(self, update_shape: struct.Struct) -> memoryview:
+        return self._take(self.number(update_shape))
 
     def end(self) -> None:
         if left := len(self._data) - self._at:

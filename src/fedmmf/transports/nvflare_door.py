@@ -31,8 +31,8 @@ from fedmmf.transports.tls import GREETING, KNOCK, MAX_KNOCK_BYTES, common_name,
 _GREETING = 1 << 16  # bytes of a frame that is no data; NVFlare's own have some hundred
 _PIECE = 1 << 20  # bytes that are made room for before they came
 _HANDSHAKE = 5.0  # seconds
-_MOST_THREADS = 500  # of the process; each connection has one
-_MOST_NAME = 64  # characters of a name that somebody claims
+_MAX_THREADS = 500  # of the process; each connection has one
+_MAX_NAME = 64  # characters of a name that somebody claims
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +75,7 @@ def _note_claim(connection: Any, name: str | None, context: ssl.SSLContext) -> N
 
 def verify_request(self: Any, request: socket.socket, address: Any) -> bool:
     """Take no more connections than there may be threads."""
-    return active_count() < _MOST_THREADS
+    return active_count() < _MAX_THREADS
 
 
 def finish_request(self: Any, request: Any, address: Any) -> None:
@@ -122,7 +122,7 @@ def handle_error(self: Any, request: socket.socket, address: Any) -> None:
     error, claimed = sys.exc_info()[1], getattr(request, "claimed_name", None)
     reason = words_of(error) if isinstance(error, OSError) else f"{error}"
     if claimed:
-        reason = f"who calls itself {claimed[:_MOST_NAME]!r}: {reason}"
+        reason = f"who calls itself {claimed[:_MAX_NAME]!r}: {reason}"
     _log.warning("a connection from %s was refused: %.400s", address[0], reason)
     _doors.get(self.local_addr, Door()).refused(str(address[0]), reason)
 

@@ -1,7 +1,8 @@
 """Every message that crosses the boundary between a party and the server: typed, checked once.
 
 A party's ratings, its mask, its held-out ratings and p_u appear in no message. docs/wire.md
-specifies them all, byte by byte. Messages of one way to sum are in its own folder, in `sums`.
+specifies them all, byte by byte. Messages of one aggregation scheme are in its own package, in
+`aggregation`.
 """
 
 from fedmmf.wire.catalogue import Catalogue

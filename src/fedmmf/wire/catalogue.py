@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError
-from fedmmf.scale import RatingScale
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ short, long, out of range or not finite raises `WireError`, before anything else
 reading allocates a few times what arrived at most, whatever a count claims. Every message has one
 encoding. What does not fit a field is not written: `WireError` too, never a number that wrapped.
 
-A parcel is one message, with publications that it names before it: frame after frame.
+A parcel is one message, with broadcasts that it names before it: frame after frame.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ NO_NAME = bytes(NAME_BYTES)
 _HEADER = struct.Struct("<4sBBI")
 _COUNT = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size
-MOST_TEXT = 4096  # bytes of a text
-MOST_KEYS = 1 << 17  # of a cohort; as objects they take three times their bytes
-MOST_COLUMNS = 1 << 22  # of rows; moments of the largest rank have half as many
+MAX_TEXT = 4096  # bytes of a text
+MAX_KEYS = 1 << 17  # of a cohort; as objects they take three times their bytes
+MAX_COLUMNS = 1 << 22  # of rows; moments of the largest rank have half as many
 
 
 def require(holds: bool, rule: str) -> None:
@@ -82,16 +82,16 @@ class Field:
 
 
 def _number(code: str, words: str) -> Field:
-    form = struct.Struct(f"<{code}")
+    update_shape = struct.Struct(f"<{code}")
 
     def write(value: float) -> bytes:
         try:
-            return form.pack(value)
+            return update_shape.pack(value)
         except (struct.error, OverflowError):
             raise WireError(f"malformed message: {value!r} does not fit {words}") from None
 
     def read(reader: Reader) -> Any:
-        (value,) = form.unpack(reader.take(form.size))
+        (value,) = update_shape.unpack(reader.take(update_shape.size))
         require(code != "d" or math.isfinite(value), "all numbers must be finite")
         return value
 
@@ -109,13 +109,13 @@ def _write_text(text: str) -> bytes:
         data = text.encode()
     except UnicodeEncodeError:
         raise WireError("malformed message: a text is not UTF-8") from None
-    require(len(data) <= MOST_TEXT, f"a text has {MOST_TEXT} bytes at most; got {len(data)}")
+    require(len(data) <= MAX_TEXT, f"a text has {MAX_TEXT} bytes at most; got {len(data)}")
     return _counts(len(data)) + data
 
 
 def _read_text(reader: Reader) -> str:
     size = reader.count(1)
-    require(size <= MOST_TEXT, f"a text has {MOST_TEXT} bytes at most; got {size}")
+    require(size <= MAX_TEXT, f"a text has {MAX_TEXT} bytes at most; got {size}")
     try:
         return bytes(reader.take(size)).decode()
     except UnicodeDecodeError:
@@ -177,7 +177,7 @@ def _read_rows(reader: Reader) -> Array:
     (n,) = _COUNT.unpack(reader.take(_COUNT.size))
     width = reader.count(4 * n) if n else _COUNT.unpack(reader.take(_COUNT.size))[0]
     rows = _values(reader.take(4 * n * width), "<f4")
-    require(0 < width <= MOST_COLUMNS, f"rows have 1 to {MOST_COLUMNS} columns; got {width}")
+    require(0 < width <= MAX_COLUMNS, f"rows have 1 to {MAX_COLUMNS} columns; got {width}")
     return rows.reshape(n, width)
 
 
@@ -187,7 +187,7 @@ def _write_names(names: tuple[bytes, ...]) -> bytes:
 
 def _read_names(reader: Reader) -> tuple[bytes, ...]:
     n = reader.count(NAME_BYTES)
-    require(n <= MOST_KEYS, f"there are {MOST_KEYS} keys at most; got {n}")
+    require(n <= MAX_KEYS, f"there are {MAX_KEYS} keys at most; got {n}")
     return tuple(bytes(reader.take(NAME_BYTES)) for _ in range(n))
 
 
@@ -205,7 +205,7 @@ BYTE = _number("B", "uint8")
 WHOLE = _number("I", "uint32")
 REAL = _number("d", "float64, finite")
 SWITCH = Field("uint8, 0 or 1", lambda value: bytes([bool(value)]), _read_bool)
-TEXT = Field(f"uint32 length up to {MOST_TEXT}, then UTF-8", _write_text, _read_text)
+TEXT = Field(f"uint32 length up to {MAX_TEXT}, then UTF-8", _write_text, _read_text)
 BLOB = Field(
     "uint32 length, then bytes",
     lambda data: _counts(len(data)) + bytes(data),
@@ -219,7 +219,7 @@ REALS = _array("<f8", "uint32 count, then float64 each, finite")
 SINGLES = _array("<f4", "uint32 count, then float32 each, finite")
 ROWS = Field("uint32 rows, uint32 columns, then float32 each, finite", _write_rows, _read_rows)
 NAME = fixed(NAME_BYTES)
-KEYS = Field(f"uint32 count up to {MOST_KEYS}, then 32 bytes each", _write_names, _read_names)
+KEYS = Field(f"uint32 count up to {MAX_KEYS}, then 32 bytes each", _write_names, _read_names)
 
 _MessageType = TypeVar("_MessageType", bound="Message")
 
@@ -299,29 +299,29 @@ def read(
 
 
 def name_of(frame: bytes | memoryview) -> bytes:
-    """What a publication is called: the SHA-256 of its frame."""
+    """What a broadcast is called: the SHA-256 of its frame."""
     return hashlib.sha256(frame).digest()
 
 
-def parcel(message: Message, *publications: bytes) -> bytes:
-    """A message, with publications before it."""
-    return b"".join((*publications, message.encode()))
+def parcel(message: Message, *broadcasts: bytes) -> bytes:
+    """A message, with broadcasts before it."""
+    return b"".join((*broadcasts, message.encode()))
 
 
 def split_parcel(data: bytes, most: int = 1) -> tuple[list[bytes], bytes]:
-    """The publications of a parcel, so many at most, and its message."""
+    """The broadcasts of a parcel, so many at most, and its message."""
     rest, frames = memoryview(data), []
     while len(rest):
         before = rest
         _, _, rest = next_frame(before)
         frames.append(bytes(before[: len(before) - len(rest)]))
-        words = "one publication" if most == 1 else f"{most} publications"
+        words = "one broadcast" if most == 1 else f"{most} broadcasts"
         require(len(frames) <= most + 1, f"a parcel holds {words} and one message at most")
     require(bool(frames), f"needs at least {HEADER_BYTES} bytes; got 0")
     return frames[:-1], frames[-1]
 
 
 def named_parcel(data: bytes) -> tuple[dict[bytes, bytes], bytes]:
-    """The publications of a parcel by their names, and its message."""
-    publications, message = split_parcel(data)
-    return {name_of(frame): frame for frame in publications}, message
+    """The broadcasts of a parcel by their names, and its message."""
+    broadcasts, message = split_parcel(data)
+    return {name_of(frame): frame for frame in broadcasts}, message

@@ -1,8 +1,8 @@
-"""The messages that every federation uses; those of one way to sum are in `sums`.
+"""The messages that every federation uses; those of one aggregation scheme are in `aggregation`.
 
-What leaves a party is `Joined`, `Adopted`, `Refused`, `Wanted`, `Finished`, and what its way to sum
-makes of an `Update`. In the clear an update gives the masked ratings away: the gradients of `sgd`
-after two rounds (docs/errata.md, 23), those of `vb` as well.
+What leaves a party is `Joined`, `Adopted`, `Refused`, `Wanted`, `Finished`, and what its
+aggregation scheme makes of an `Update`. In the clear an update gives the masked ratings away:
+the gradients of `sgd` after two rounds (docs/errata.md, 23), those of `vb` as well.
 """
 
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.population import LARGEST_WEIGHT, LEAST_PULL, MOST_COLUMNS, MOST_PULL, Population
-from fedmmf.solvers.contract import Form, Public
+from fedmmf.masks.population import LARGEST_WEIGHT, MAX_COLUMNS, MAX_PULL, MIN_PULL, Population
+from fedmmf.solvers.contract import Broadcast, UpdateShape
 from fedmmf.wire.frames import (
     BLOB,
     COUNTS,
@@ -32,8 +32,8 @@ from fedmmf.wire.kinds import Kind
 
 RUN_BYTES = 16
 NO_PARTY = 0xFFFFFFFF  # what a refusal that blames nobody has for the number of a party
-MOST_WORDS = 1000  # characters of a reason that are worth keeping
-MOST_FACTORS = 2048
+MAX_WORDS = 1000  # characters of a reason that are worth keeping
+MAX_FACTORS = 2048
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Invitation(Message):
     rank: Annotated[int, WHOLE]  # k
     variant: Annotated[str, TEXT]  # of the solver: what is sent besides factors
     rounds: Annotated[int, WHOLE]  # at most
-    sums: Annotated[str, TEXT]  # name of the way to sum
+    sums: Annotated[str, TEXT]  # name of the aggregation scheme
     row_bound: Annotated[float, REAL]  # of one user's numbers, in fixed point
     total_bound: Annotated[float, REAL]
     columns: Annotated[int, WHOLE]  # of what users have in common: 1, and item features
@@ -58,10 +58,10 @@ class Invitation(Message):
 
     def check(self, known: Any) -> None:
         """Sizes are those of a training run."""
-        require(0 < self.rank <= MOST_FACTORS, f"k is in [1, {MOST_FACTORS}]; got {self.rank}")
+        require(0 < self.rank <= MAX_FACTORS, f"k is in [1, {MAX_FACTORS}]; got {self.rank}")
         require(self.rounds > 0, "there must be a round")
-        is_usual = 0 < self.columns <= MOST_COLUMNS
-        require(is_usual, f"columns are in [1, {MOST_COLUMNS}]; got {self.columns}")
+        is_usual = 0 < self.columns <= MAX_COLUMNS
+        require(is_usual, f"columns are in [1, {MAX_COLUMNS}]; got {self.columns}")
         bounds = (self.row_bound, self.total_bound)
         require(min(bounds) > 0, f"bounds are positive; got {bounds}")
 
@@ -93,12 +93,12 @@ class Refused(Message):
 
     def check(self, known: Any) -> None:
         """Short enough for a log."""
-        require(len(self.reason) <= MOST_WORDS, f"a reason has {MOST_WORDS} characters at most")
+        require(len(self.reason) <= MAX_WORDS, f"a reason has {MAX_WORDS} characters at most")
 
 
 @dataclass(frozen=True)
 class Wanted(Message):
-    """Party to server: it does not hold the publication of this name; send it along."""
+    """Party to server: it does not hold the broadcast of this name; send it along."""
 
     kind: ClassVar[int] = Kind.WANTED
     name: Annotated[bytes, NAME]
@@ -109,9 +109,9 @@ class Survey(Message):
     """Published before the first round: count raters, or add up ratings.
 
     Three things are asked for, in this order. *Counts*: the rows are ones, of the whole catalogue.
-    *Moments*: no rows, and the totals of `population`, what users have in common, over some items;
-    these are the items of the layout that follows. *Ratings*: the rows are the ratings of the
-    layout's items.
+    *Moments*: no rows, and the totals of `masks.population`, what users have in common, over some
+    items; these are the items of the layout that follows. *Ratings*: the rows are the ratings of
+    the layout's items.
     """
 
     kind: ClassVar[int] = Kind.SURVEY
@@ -157,8 +157,8 @@ class Layout(Message):
         require(len(self.line) > 0, "what users have in common has a level at least")
         is_tame = bool((np.abs(self.line) <= LARGEST_WEIGHT).all())
         require(is_tame, f"weights of a line are within {LARGEST_WEIGHT:g}")
-        is_usual = LEAST_PULL <= self.pull <= MOST_PULL
-        require(is_usual, f"a pull is in [{LEAST_PULL:g}, {MOST_PULL:g}]; got {self.pull:g}")
+        is_usual = MIN_PULL <= self.pull <= MAX_PULL
+        require(is_usual, f"a pull is in [{MIN_PULL:g}, {MAX_PULL:g}]; got {self.pull:g}")
         if known is not None:
             require_items(self.items, known.n_catalogue)
 
@@ -195,24 +195,27 @@ class Round(Message):
     item_rows: Annotated[Array, ROWS]
 
     @classmethod
-    def of(cls, public: Public, round_: int, best_round: int, is_last: bool) -> "Round":
+    def of(cls, public: Broadcast, round_: int, best_round: int, is_last: bool) -> "Round":
         """What the server publishes."""
         arrays = (public.parameters, public.item_rows)
         return cls(round_, best_round, is_last, public.rank, *arrays)
 
     @property
-    def public(self) -> Public:
+    def public(self) -> Broadcast:
         """The same for a solver."""
-        return Public(self.rank, self.parameters, self.item_rows)
+        return Broadcast(self.rank, self.parameters, self.item_rows)
 
     def check(self, known: "Expected | None") -> None:
         """The catalogue and the solver that were agreed on."""
         require(0 < self.rank <= self.item_rows.shape[1], "k must fit into the rows")
         require(0 <= self.best_round < self.round, "rounds count from 1, and the best one is over")
         if known is not None:
-            form, n_items = known.form, known.n_catalogue if self.is_last else known.n_items
+            update_shape, n_items = (
+                known.update_shape,
+                known.n_catalogue if self.is_last else known.n_items,
+            )
             sizes = (self.rank, *self.item_rows.shape, len(self.parameters))
-            wanted = (form.rank, n_items, form.published, form.n_parameters)
+            wanted = (update_shape.rank, n_items, update_shape.published, update_shape.n_parameters)
             require(sizes == wanted, f"(k, items, width, numbers) must be {wanted}; got {sizes}")
 
 
@@ -254,7 +257,7 @@ class Update(Message):
         if known is None:
             return
         shape = (self.rows.shape[1], len(self.totals))
-        wanted = (known.form.width, known.n_totals)
+        wanted = (known.update_shape.width, known.n_totals)
         require(shape == wanted, f"(width, totals) must be {wanted}; got {shape}")
         require_items(self.items, known.n_items)
 
@@ -283,7 +286,7 @@ class Expected:
 
     n_catalogue: int  # all items
     n_items: int  # those that are summed
-    form: Form  # of the solver, or of a survey
+    update_shape: UpdateShape  # of the solver, or of a survey
     n_totals: int  # of an update, those of held-out ratings among them
 
 

@@ -8,24 +8,24 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from fedmmf.aggregation.contract import AggregationScheme, bounds_of
+from fedmmf.aggregation.costs import Cost
+from fedmmf.aggregation.hiding import HidingServer
+from fedmmf.aggregation.party_side import PartySide
+from fedmmf.aggregation.secure.simulated import groups
+from fedmmf.aggregation.vector import codec_of
 from fedmmf.attacks import Attack
 from fedmmf.attacks.view import levels_of
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.registry import DatasetInfo, MadeSet
+from fedmmf.data.scales import RatingScale
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines.contract import CrowdUpdate
 from fedmmf.engines.reference import ReferenceCrowd, ReferenceEngine
 from fedmmf.errors import WireError
-from fedmmf.lists import UserLists
 from fedmmf.masks import MaskFamily
-from fedmmf.scale import RatingScale
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.solvers.sgd import Sgd, SgdPlan, SgdServer
-from fedmmf.sums.contract import Way, bounds_of
-from fedmmf.sums.costs import Cost
-from fedmmf.sums.hiding import HidingServer
-from fedmmf.sums.party_side import PartySide
-from fedmmf.sums.secure.simulated import groups
-from fedmmf.sums.vector import codec_of
 from fedmmf.wire import Ask, Message, Survey, name_of
 from fedmmf.wire.frames import BLOB, HEADER_BYTES, NAME_BYTES, fixed
 
@@ -48,8 +48,8 @@ MEDIAN = MaskFamily(
 
 # A solver: sgd whose server remembers the way it came (Polyak 1964).
 class HeavyBallServer(SgdServer):
-    def __init__(self, plan, ground, rank):
-        super().__init__(plan, ground, rank)
+    def __init__(self, plan, context, rank):
+        super().__init__(plan, context, rank)
         self._before = self._q.value.copy()
 
     def advance(self, sums, t):
@@ -70,8 +70,8 @@ class HeavyBallServer(SgdServer):
 class HeavyBall(Sgd):
     name = "heavy-ball"
 
-    def server(self, settings, form, ground):
-        return HeavyBallServer(SgdPlan.filled_in(settings, ground), ground, form.rank)
+    def server(self, settings, update_shape, context):
+        return HeavyBallServer(SgdPlan.filled_in(settings, context), context, update_shape.rank)
 
 
 # An engine: numpy, over two halves of the users.
@@ -83,8 +83,8 @@ class HalvesCrowd:
         for part in self._parts:
             indptr = lists.indptr[part.start : part.stop + 1]
             mine = slice(int(indptr[0]), int(indptr[-1]))
-            own = UserLists(indptr - indptr[0], lists.items[mine])
-            ordered = mine if given.form.n_levels else slice(0, 0)
+            own = RatedItems(indptr - indptr[0], lists.items[mine])
+            ordered = mine if given.update_shape.n_levels else slice(0, 0)
             half = replace(
                 given,
                 lists=own,
@@ -96,7 +96,7 @@ class HalvesCrowd:
                 cohorts=tuple(_only(cohort, part) for cohort in given.cohorts),
             )
             self._crowds.append(ReferenceCrowd(half))
-        self._rank = given.form.rank
+        self._rank = given.update_shape.rank
 
     @property
     def user_factors(self):
@@ -141,7 +141,8 @@ class Halves(ReferenceEngine):
         return HalvesCrowd(given)
 
 
-# A way to sum: an enclave beside the server opens sealed vectors and gives out their sum alone.
+# An aggregation scheme: an enclave beside the server opens sealed vectors, and gives out their sum
+# alone.
 # What too few users rated is in no layout.
 @dataclass(frozen=True)
 class SealedVector(Message):
@@ -150,8 +151,8 @@ class SealedVector(Message):
     box: Annotated[bytes, BLOB]
 
 
-def _codec(desk, sizes, work, n_users):
-    bounds = bounds_of(desk.catalogue, desk.solver, isinstance(work, Survey))
+def _codec(context, sizes, work, n_users):
+    bounds = bounds_of(context.catalogue, context.solver, isinstance(work, Survey))
     return codec_of(sizes, bounds, n_users, "2^64")
 
 
@@ -166,27 +167,27 @@ class EnclaveParty(PartySide):
         if not self._secret:
             raise WireError("the enclave's key is needed first")
         key, n_users = self._secret[:32], int.from_bytes(self._secret[32:], "little")
-        work = self.desk.work(message.about)
-        codec = _codec(self.desk, self.desk.sizes(work), work, n_users)
-        part = self.desk.contribute(work, codec, None, n_parties=1)
+        work = self.context.work(message.about)
+        codec = _codec(self.context, self.context.sizes(work), work, n_users)
+        part = self.context.contribute(work, codec, None, n_parties=1)
         nonce = name_of(message.about + codec.vector(part).tobytes())[:12]
         box = AESGCM(key).encrypt(nonce, codec.vector(part).tobytes(), message.about)
         return SealedVector(nonce, box)
 
 
 class EnclaveServer(HidingServer):
-    def __init__(self, desk):
-        super().__init__(desk)
+    def __init__(self, context):
+        super().__init__(context)
         self._key = AESGCM.generate_key(256)
 
     def handout(self):
-        return self._key + self.desk.n_users.to_bytes(4, "little")
+        return self._key + self.context.n_users.to_bytes(4, "little")
 
     def sum(self, stage, work):
         frame = work.encode()
-        codec = _codec(self.desk, self.expected(work), work, self.desk.n_users)
-        questions = dict.fromkeys(self.desk.roster.joined, Ask(name_of(frame)))
-        replies = self.desk.roster.ask(stage, questions, SealedVector, publication=frame)
+        codec = _codec(self.context, self.expected(work), work, self.context.n_users)
+        questions = dict.fromkeys(self.context.roster.joined, Ask(name_of(frame)))
+        replies = self.context.roster.ask(stage, questions, SealedVector, broadcast=frame)
         total, self.survivors = np.zeros(codec.length, np.int64), []
         for name, reply in replies.items():
             try:
@@ -194,7 +195,7 @@ class EnclaveServer(HidingServer):
                 total += np.frombuffer(text, np.int64)
                 self.survivors.append(name)
             except (InvalidTag, ValueError):
-                self.desk.roster.refuse(name, "its box cannot be opened")
+                self.context.roster.refuse(name, "its box cannot be opened")
         if len(self.survivors) < 3:
             raise BelowThresholdError("enclave", len(self.survivors), 3)
         counts_raters = isinstance(work, Survey) and not work.with_ratings
@@ -207,7 +208,7 @@ def enclave_cost(given):
     return Cost(up, given.round_bytes + HEADER_BYTES + NAME_BYTES, how="by arithmetic")
 
 
-ENCLAVE = Way(
+ENCLAVE = AggregationScheme(
     "enclave", True, EnclaveParty, EnclaveServer, groups, enclave_cost,
     lambda settings: ("An enclave opens every update and gives out the sum.",),
 )  # fmt: skip

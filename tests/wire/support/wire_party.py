@@ -54,8 +54,8 @@ class Body:
         return taken
 
     def numbers(self, code, count):
-        form = f"<{count}{code}"
-        return struct.unpack(form, self.take(struct.calcsize(form)))
+        update_shape = f"<{count}{code}"
+        return struct.unpack(update_shape, self.take(struct.calcsize(update_shape)))
 
     def one(self, code):
         return self.numbers(code, 1)[0]
@@ -381,9 +381,9 @@ class PageParty:
     def answer(self, data):
         name = sha256(data).digest()
         if name not in self.answers:
-            *publications, message = frames(data)
-            for publication in publications:
-                self.published[sha256(publication).digest()] = publication
+            *broadcasts, message = frames(data)
+            for broadcast in broadcasts:
+                self.published[sha256(broadcast).digest()] = broadcast
             self.answers[name] = self.reply(message[5], message[10:])
         return self.answers[name]
 
@@ -460,11 +460,11 @@ class PageParty:
         said = self.rounds[number + 1].share(following) if following else b""
         return self.rounds[number].reveal(current) if current else b"", said
 
-    def vector(self, publication):
-        n_users, given, is_survey = self.setup.n_users, Body(publication[10:]), False
+    def vector(self, broadcast):
+        n_users, given, is_survey = self.setup.n_users, Body(broadcast[10:]), False
         items = self.layout if self.setup.layout in self.sizes and any(self.setup.layout) else None
         items, bounds = range(self.n_items) if items is None else items, self.bounds
-        if publication[5] == SURVEY:
+        if broadcast[5] == SURVEY:
             is_survey, bounds = True, (1.0, 65536.0)
             found, totals = self.describe(given.one("B"), given.many("i"))
             items = () if self.setup.is_of_moments else items

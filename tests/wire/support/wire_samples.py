@@ -10,15 +10,15 @@ from hypothesis.extra import numpy as hnp
 
 import fedmmf
 from fedmmf import wire
-from fedmmf.solvers.contract import Form
-from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
-from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.aggregation.adaptive.messages import Collect, Collected
+from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.solvers.contract import UpdateShape
 from fedmmf.wire.frames import COUNTS, ITEMS, REALS, ROWS, SINGLES
 from fedmmf.wire.messages import Expected
 
 for _path in sorted((Path(fedmmf.__file__).parent / "sums").glob("*/messages.py")):
-    import_module(f"fedmmf.sums.{_path.parent.name}.messages")
+    import_module(f"fedmmf.aggregation.{_path.parent.name}.messages")
 
 MESSAGES = sorted(
     (cls for cls in wire.Message.__subclasses__() if cls.__module__.startswith("fedmmf.")),
@@ -142,15 +142,15 @@ def known_for(message):
     """What the receiver of a random message would check it against."""
     if isinstance(message, wire.Round):
         (n_items, published), n_numbers = message.item_rows.shape, len(message.parameters)
-        form = Form(message.rank, 1, published, n_numbers, 0)
+        update_shape = UpdateShape(message.rank, 1, published, n_numbers, 0)
         others = N_ITEMS + n_items  # the last round has all items, the others those of the layout
         sizes = (n_items, others) if message.is_last else (others, n_items)
-        return Expected(*sizes, form, 0)
+        return Expected(*sizes, update_shape, 0)
     width, n_totals = 1, 0
     if isinstance(message, wire.Update):
         width, n_totals = message.rows.shape[1], len(message.totals)
     n_catalogue = N_ITEMS if isinstance(message, wire.Layout) else 2 * N_ITEMS
-    return Expected(n_catalogue, N_ITEMS, Form(1, width, 1, 0, n_totals), n_totals)
+    return Expected(n_catalogue, N_ITEMS, UpdateShape(1, width, 1, 0, n_totals), n_totals)
 
 
 def same(one, other):

@@ -21,20 +21,20 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from wire_samples import to_json
 
 from fedmmf import wire
-from fedmmf.lists import UserLists
+from fedmmf.aggregation.adaptive.messages import Collect, Collected
+from fedmmf.aggregation.homomorphic.channel import seal
+from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey
+from fedmmf.aggregation.secure.agreed import graph_of
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.aggregation.secure.server import SecureServer
+from fedmmf.aggregation.server_side import ServerContext
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.data.scales import RatingScale
 from fedmmf.masks.fitting import MaskPlan
 from fedmmf.party import Expectation, Party, PartyData, Policy
-from fedmmf.scale import RatingScale
 from fedmmf.secagg import SessionClient, public_identity
 from fedmmf.server.roster import Roster
 from fedmmf.solvers import SOLVERS
-from fedmmf.sums.adaptive.messages import Collect, Collected
-from fedmmf.sums.homomorphic.channel import seal
-from fedmmf.sums.homomorphic.messages import Ciphertexts, HomomorphicKey
-from fedmmf.sums.secure.agreed import graph_of
-from fedmmf.sums.secure.messages import SecureAgreed, SecureSetup, SecureTrip
-from fedmmf.sums.secure.server import SecureServer
-from fedmmf.sums.server_side import ServerDesk
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty, Recorded
 
@@ -308,7 +308,7 @@ def deterministic(streams):
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch("os.urandom", Stream("server")))
-        stack.enter_context(mock.patch("fedmmf.sums.secure.party.SessionClient", client))
+        stack.enter_context(mock.patch("fedmmf.aggregation.secure.party.SessionClient", client))
         yield
 
 
@@ -316,7 +316,7 @@ def party_of(name, names, *, signed):
     mine = RATINGS[name]
     held_out = np.array([isinstance(rating, list) for rating in mine.values()])
     ratings = np.array([np.ravel(rating)[0] for rating in mine.values()], np.float64)
-    lists = UserLists.of_one(np.array(list(mine), np.int64))
+    lists = RatedItems.of_one(np.array(list(mine), np.int64))
     catalogue = catalogue_of(ITEMS)
     data = PartyData(catalogue, features_of(len(ITEMS)), lists, ratings, held_out)
     policy = Policy(survey_ratings=True)
@@ -337,7 +337,7 @@ def identity_of(name):
 def desk_of(roster, *, signed):
     settings = SimpleNamespace(signed=signed, min_raters=MIN_RATERS, batch=1, smallest_cohort=3)
     catalogue = catalogue_of(ITEMS)
-    return ServerDesk(
+    return ServerContext(
         roster, catalogue, invitation(catalogue, "secure"), settings, np.zeros((4, 0))
     )
 

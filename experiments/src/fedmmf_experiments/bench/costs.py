@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedmmf.aggregation.secure import cost
 from fedmmf.arrays import Array
 from fedmmf.secagg import RING32, RING64, SessionSize
-from fedmmf.sums.secure import cost
 from fedmmf_experiments.bench.measuring import Progress, quiet
 from fedmmf_experiments.bench.sessions import SessionCost, measure
 

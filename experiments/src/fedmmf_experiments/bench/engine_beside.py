@@ -5,8 +5,8 @@ import time
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation.prepared import Prepared, lists_of, prepare
 from fedmmf.simulation.training import Member, Trained
 from fedmmf.simulation.training import train as trained_by
@@ -59,4 +59,6 @@ def trained_beside(train: Ratings, settings: Settings, case: EngineCase) -> dict
 def run_of(member: Member, found: Trained, case: EngineCase) -> tuple[Array, Array]:
     """q_i of the items that are summed, with what is known of them, and p_u."""
     q = member.public.item_factors[found.layout.items]
-    return np.hstack((q, case.given.design[:, : case.given.form.n_joint])), member.user_factors
+    return np.hstack(
+        (q, case.given.design[:, : case.given.update_shape.n_joint])
+    ), member.user_factors

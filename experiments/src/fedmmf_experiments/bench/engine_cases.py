@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.errors import DataError
-from fedmmf.lists import UserLists
-from fedmmf.solvers.contract import Ground, part_of
-from fedmmf.solvers.vb.form import VbForm, write_variant
+from fedmmf.solvers.contract import SolverContext, part_of
 from fedmmf.solvers.vb.server import VbServer
+from fedmmf.solvers.vb.shapes import VbShape, write_variant
 
 if TYPE_CHECKING:
     import torch
@@ -105,28 +105,30 @@ def synthetic(
 ) -> EngineCase:
     """Ratings of a shape, without features and masks."""
     indptr, items, masked = (tensor.cpu().numpy() for tensor in made(shape, device))
-    form = VbForm.of(factors + 1, write_variant(implicit))
+    update_shape = VbShape.of(factors + 1, write_variant(implicit))
     nothing = np.zeros((shape.n_items, 0))
-    lists, empty = UserLists(indptr, items), np.zeros((shape.n_users, 0))
-    given = CrowdInput("vb", form, nothing, lists, masked, empty, empty)
+    lists, empty = RatedItems(indptr, items), np.zeros((shape.n_users, 0))
+    given = CrowdInput("vb", update_shape, nothing, lists, masked, empty, empty)
     per_user = shape.n_ratings / shape.n_users
     stream = np.random.default_rng(0)
-    ground = Ground(shape.n_items, 4.0, 1.0, 0.0, per_user, nothing, nothing, stream)
+    context = SolverContext(shape.n_items, 4.0, 1.0, 0.0, per_user, nothing, nothing, stream)
     counts = lists.counts(shape.n_items)
-    return EngineCase("synthetic", given, [VbServer(form, ground)], counts, rounds)
+    return EngineCase("synthetic", given, [VbServer(update_shape, context)], counts, rounds)
 
 
 def to_file(path: Path, case: EngineCase) -> None:
     """Write a case; its servers start where they are."""
     given, (cohort,) = case.given, case.given.cohorts
-    ground, unrated = case.halves[0].ground, case.halves[0].unrated
+    context, unrated = case.halves[0].context, case.halves[0].unrated
     arrays = {
-        "sizes": np.array((ground.n_items, case.rounds)),
-        "numbers": np.array((ground.span, ground.lowest, ground.level, ground.ratings_per_user)),
-        "regressors": ground.regressors,
-        "server_design": ground.design,
+        "sizes": np.array((context.n_items, case.rounds)),
+        "numbers": np.array(
+            (context.span, context.lowest, context.level, context.ratings_per_user)
+        ),
+        "regressors": context.regressors,
+        "server_design": context.design,
         "unrated": unrated,
-        "form": np.array((str(given.form.rank), _variant(given.form))),
+        "form": np.array((str(given.update_shape.rank), _variant(given.update_shape))),
         "design": given.design,
         "indptr": given.lists.indptr,
         "items": given.lists.items,
@@ -156,37 +158,44 @@ def from_file(path: Path) -> EngineCase:
             f"{path} must be a case that fedmmf bench engines --pack wrote; it cannot be read "
             f"({error}). Pack it again"
         ) from None
-    form = VbForm.of(int(rank), variant)
+    update_shape = VbShape.of(int(rank), variant)
     n_items, rounds = found["sizes"].tolist()
     left_out = found["left_out"] if found["left_out"].size else None
     bound, scale, total_bound, total_scale = found["cohort"].tolist()
     cohort = Cohort(None, left_out, bound, scale, np.inf, total_bound, total_scale)
-    lists = UserLists(found["indptr"], found["items"])
+    lists = RatedItems(found["indptr"], found["items"])
     known = (found["profiles"], found["lines"])
     given = CrowdInput(
-        "vb", form, found["design"], lists, found["masked"], *known, cohorts=(cohort,)
+        "vb", update_shape, found["design"], lists, found["masked"], *known, cohorts=(cohort,)
     )
     span, lowest, level, per_user = found["numbers"].tolist()
     columns = (found["regressors"], found["server_design"])
     stream = np.random.default_rng(0)
-    ground = Ground(n_items, span, lowest, level, per_user, *columns, stream)
-    halves = list(_halves(form, ground, found))
+    context = SolverContext(n_items, span, lowest, level, per_user, *columns, stream)
+    halves = list(_halves(update_shape, context, found))
     tested = TestedPairs(**part_of(found, "tested/")) if "tested/users" in found else None
     return EngineCase(path.stem, given, halves, found["n_raters"], rounds, tested)
 
 
-def _halves(form: VbForm, ground: Ground, found: dict[str, Array]) -> Iterator[VbServer]:
+def _halves(
+    update_shape: VbShape, context: SolverContext, found: dict[str, Array]
+) -> Iterator[VbServer]:
     number = 0
     while f"half{number}/mean" in found:
-        half = VbServer(form, ground, tuple(found["unrated"].tolist()))
+        half = VbServer(update_shape, context, tuple(found["unrated"].tolist()))
         half.restore(part_of(found, f"half{number}/"))
         yield half
         number += 1
 
 
-def _variant(form: Any) -> str:
-    sizes = (form.n_profile, form.n_design, form.n_levels, form.n_joint)
-    return write_variant(form.implicit, *sizes)
+def _variant(update_shape: Any) -> str:
+    sizes = (
+        update_shape.n_profile,
+        update_shape.n_design,
+        update_shape.n_levels,
+        update_shape.n_joint,
+    )
+    return write_variant(update_shape.implicit, *sizes)
 
 
 Run = tuple[Array, Array]  # q_i and what is known of items, p_u (n_items, n_own), (n_users, n_own)
@@ -194,7 +203,7 @@ Run = tuple[Array, Array]  # q_i and what is known of items, p_u (n_items, n_own
 
 def scored(case: EngineCase, tested: TestedPairs, runs: list[Run]) -> tuple[str, float]:
     """What the mean of some runs is worth: an RMSE, or, where items are ranked, an nDCG."""
-    if case.given.form.n_design:
+    if case.given.update_shape.n_design:
         return "ndcg_at_10", ndcg_at_10(case, tested, runs)
     pairs = [np.einsum("nk,nk->n", q[tested.items], p[tested.users]) for q, p in runs]
     predicted = np.clip(np.mean(pairs, axis=0) + tested.mask, *tested.scale)

@@ -23,8 +23,8 @@ from fedmmf.engines.torch.device import found
 from fedmmf.engines.torch.vb_fused import width_of
 from fedmmf.engines.torch.vb_rounds import VbRounds
 from fedmmf.errors import FedMMFError
-from fedmmf.solvers.vb.form import VbForm
 from fedmmf.solvers.vb.party import starting_user
+from fedmmf.solvers.vb.shapes import VbShape
 from fedmmf_experiments.bench.engine_cases import (
     BILLION,
     ML_32M,
@@ -115,8 +115,8 @@ def _seconds(act: Callable[[], Any], device: torch.device, repeats: int = REPEAT
 
 def _rounds(case: EngineCase, device: torch.device, number: int = 0) -> VbRounds:
     """A run from its start."""
-    form, n_users = case.given.form, case.given.lists.n_users
-    start = np.tile(starting_user(cast(VbForm, form)), (n_users, 1))
+    update_shape, n_users = case.given.update_shape, case.given.lists.n_users
+    start = np.tile(starting_user(cast(VbShape, update_shape)), (n_users, 1))
     parties = {"value": start, "looks": np.zeros(n_users, np.int64)}
     return VbRounds.of(case.given, device, 1).begin(case.halves[number], case.n_raters, parties)
 
@@ -169,7 +169,7 @@ def whole(case: EngineCase, device: torch.device, card: CardFacts) -> EngineRow:
 
 def _trained(case: EngineCase, device: torch.device) -> list[Run]:
     """Train all runs, and copy what they found to the host."""
-    known, runs = case.given.design[:, : case.given.form.n_joint], []
+    known, runs = case.given.design[:, : case.given.update_shape.n_joint], []
     for number in range(len(case.halves)):
         rounds = _rounds(case, device, number)
         for t in range(1, case.rounds + 1):
@@ -190,7 +190,7 @@ def _row(
     return EngineRow(
         case=case.name,
         ratings=len(case.given.lists.items),
-        factors=case.given.form.rank - 1,
+        factors=case.given.update_shape.rank - 1,
         sums=sums,
         rounds=rounds,
         seconds=seconds,
@@ -209,11 +209,11 @@ def limit_of(case: EngineCase, card: CardFacts) -> tuple[float, str]:
     Memory: items and ratings are read twice, places once, a row of each rating written and read.
     Arithmetic: products of tiles by tensor cores, inverses by the other units.
     """
-    n, form = len(case.given.lists.items), case.given.form
-    width, stride = width_of(form.n_own), -(-form.rank // 8) * 8
+    n, update_shape = len(case.given.lists.items), case.given.update_shape
+    width, stride = width_of(update_shape.n_own), -(-update_shape.rank // 8) * 8
     moved = n * (2 * 8 + 4 + 2 * 4 * stride) + case.given.lists.n_users * 2 * 12 * width
     products = 10.0 * n * width**2
-    inverses = 2.0 * case.given.lists.n_users * form.n_own**3
+    inverses = 2.0 * case.given.lists.n_users * update_shape.n_own**3
     memory = moved / card.copied_gb_per_s / 1e9
     arithmetic = products / card.float16_tflops / 1e12 + inverses / card.float32_tflops / 1e12
     return (memory, "memory") if memory >= arithmetic else (arithmetic, "arithmetic")

@@ -6,8 +6,8 @@ reproduce efficiency`.
 
 from dataclasses import dataclass
 
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, prepare
 from fedmmf_experiments.bench.measuring import Progress, quiet, timed
 

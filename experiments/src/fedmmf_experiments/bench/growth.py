@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedmmf.config import Settings
 from fedmmf.data import Ratings, load
 from fedmmf.data.synthetic import synthetic
+from fedmmf.settings import Settings
 from fedmmf_experiments.bench.measuring import (
     Progress,
     in_own_process,

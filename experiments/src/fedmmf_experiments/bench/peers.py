@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf import evaluation
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.engines.kernels import threads
 from fedmmf.errors import SettingsError
+from fedmmf.model import evaluation
 
 Predictor = Callable[[Ratings], Array]  # ratings of the pairs, as predicted (n,)
 Fit = Callable[[], Predictor]

@@ -17,12 +17,12 @@ import numpy as np
 
 from fedmmf import __version__
 from fedmmf.arrays import Array
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
-from fedmmf.evaluation import ListTally, cut_offs, surprise
-from fedmmf.lists import best_first
+from fedmmf.data.rated_items import top_n
 from fedmmf.model import FedMMF
 from fedmmf.model.accuracy import relevant_rating
+from fedmmf.model.evaluation import ListTally, cut_offs, surprise
+from fedmmf.settings import Settings
 from fedmmf_experiments.bench.measuring import median
 from fedmmf_experiments.bench.rankers import RANKERS, Ranker, Scores
 from fedmmf_experiments.bench.ranking_peers import installed_rankers
@@ -194,7 +194,7 @@ def judged(scores: Scores, train: Ratings, test: Ratings, least: float) -> dict[
         for user, row in zip(some, scores(some), strict=True):
             row = np.array(row, np.float32)
             row[train.item_codes[slice(*train.by_user[user : user + 2])]] = -np.inf
-            best, own = best_first(row, LONGEST), relevant[int(user)]
+            best, own = top_n(row, LONGEST), relevant[int(user)]
             tally.add(best, np.isin(best, own), len(own))
     return {f"{name}_at_{n}": round(value, 4) for (name, n), value in tally.means().items()}
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.config import Settings
 from fedmmf.data import load
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.ray.cluster import WORKERS
 from fedmmf.engines.ray.engine import RAY
+from fedmmf.settings import Settings
 from fedmmf.simulation import Trained, train
 from fedmmf_experiments.bench.measuring import Progress, in_own_process, median, quiet, timed
 

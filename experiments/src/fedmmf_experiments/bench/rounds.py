@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedmmf.config import Settings
 from fedmmf.data import Ratings, load
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf_experiments.bench.measuring import (
     Progress,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmmf.aggregation.secure.agreed import graph_of
 from fedmmf.arrays import Array
 from fedmmf.secagg import (
     SessionClient,
@@ -18,7 +19,6 @@ from fedmmf.secagg import (
     least_threshold,
     public_identity,
 )
-from fedmmf.sums.secure.agreed import graph_of
 
 
 @dataclass(frozen=True)

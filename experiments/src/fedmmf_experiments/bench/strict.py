@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedmmf.config import Settings
 from fedmmf.data import Ratings, load
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf_experiments.bench.measuring import Progress, median, quiet, timed
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.config import Settings
 from fedmmf.data import Ratings, load
 from fedmmf.engines.kernels import threads
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
 from fedmmf_experiments.bench.measuring import Progress, in_own_process, median, quiet, timed
 from fedmmf_experiments.bench.peers import PEERS, Fit, Fitted, Predictor, Tool, measure, require

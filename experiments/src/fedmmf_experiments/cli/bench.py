@@ -21,10 +21,10 @@ from fedmmf.cli.output import (
     table,
 )
 from fedmmf.cli.tables import plain
-from fedmmf.components import names_for
-from fedmmf.config import Settings
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
+from fedmmf.settings import Settings
+from fedmmf.settings.groups import names_for
 from fedmmf_experiments.bench import federation as bench_federation
 from fedmmf_experiments.bench import growth as bench_growth
 from fedmmf_experiments.bench import imports as bench_imports

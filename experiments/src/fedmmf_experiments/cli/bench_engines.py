@@ -11,11 +11,11 @@ from fedmmf.cli.files import confirm
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import Columns, print_json, print_markdown, progress_bar, results
 from fedmmf.cli.output import shown as maybe
-from fedmmf.config import Settings
 from fedmmf.data import load
-from fedmmf.engines.torch.device import explained, found
+from fedmmf.engines.torch.device import explain_errors, found
 from fedmmf.errors import SettingsError
-from fedmmf.whole import OWNER_ONLY, replacing
+from fedmmf.settings import Settings
+from fedmmf.storage.atomic import OWNER_ONLY, writing
 
 EXAMPLE = "Example: fedmmf bench engines --data ml-1m --json"
 FIVE_RUNS = Settings(solver="vb", ensemble=5)
@@ -64,7 +64,7 @@ def engines(
     from fedmmf_experiments.bench import engines as bench
     from fedmmf_experiments.bench.engine_beside import case_of, trained_beside
 
-    with explained(), progress_bar("engines") as progress:
+    with explain_errors(), progress_bar("engines") as progress:
         progress("shapes", 0, 2)
         card = bench.card_of(device)
         rows = bench.synthetic_rows(device, card, is_quick=quick)
@@ -97,6 +97,6 @@ def _pack(data: str, settings: Settings, path: Path) -> None:
     from fedmmf_experiments.bench.engine_cases import to_file
 
     train, test = load(data).split(0.1, seed=settings.seed)
-    with replacing(path, OWNER_ONLY) as file:
+    with writing(path, OWNER_ONLY) as file:
         to_file(file, case_of(train, test, settings))
     confirm(path, is_private=True)

@@ -155,7 +155,7 @@ def session(
 ) -> None:
     """CPU time of a round of secure sums, unsigned and signed, on the graph that parties agree on.
 
-    As is: ML-100K, 20 factors. The publication's bytes are not counted.
+    As is: ML-100K, 20 factors. The broadcast's bytes are not counted.
     """
     with progress_bar("session") as progress:
         found = bench_sessions.both(parties, length, progress)

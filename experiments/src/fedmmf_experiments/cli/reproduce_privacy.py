@@ -18,8 +18,8 @@ from fedmmf.cli.output import (
     results,
     table,
 )
-from fedmmf.config import Settings
 from fedmmf.data import load
+from fedmmf.settings import Settings
 from fedmmf_experiments.paper import (
     attack_figures,
     dp_curve,
@@ -76,14 +76,14 @@ def efficiency(
     out: FolderOption = Path("efficiency"),
     json: JsonOption = False,
 ) -> None:
-    """Seconds and bytes per round of every way to sum, among real parties."""
+    """Seconds and bytes per round of every aggregation scheme, among real parties."""
     with progress_bar(data) as progress:
         report = experiment.run(
             load(data),
             settings,
             sorted(threshold_j),
             rounds,
-            lambda done, of: progress("ways to sum", done, of),
+            lambda done, of: progress("aggregation schemes", done, of),
         )
     experiment.write(report, out)
     if json:

@@ -13,9 +13,9 @@ from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, table
 from fedmmf.cli.tables import plain
-from fedmmf.components import names_for
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
+from fedmmf.settings.groups import names_for
 from fedmmf_experiments.paper.factorial import (
     MASKS,
     SOLVERS,

@@ -20,8 +20,8 @@ from fedmmf.attacks.ranking import random_hit_ratio, ranking
 from fedmmf.attacks.recovery import EDGES, proportions, recovery
 from fedmmf.attacks.view import Exposed
 from fedmmf.audit import expose
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 

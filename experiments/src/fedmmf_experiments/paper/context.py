@@ -15,7 +15,7 @@ import numpy as np
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
 from fedmmf.simulation.features import content_features, scaled_features
 from fedmmf.solvers.sgd import STEPS, Factors, SgdPlan, descend
 from fedmmf_experiments.paper.shared_models import (

@@ -1,8 +1,8 @@
 """RMSE against epsilon, with and without a mask: the paper's future work, masks under DP.
 
-Every user's update is clipped and noisy (`sums.dp`); epsilon covers a user's whole participation in
-one training. The mask stays in its party and costs nothing, and what is left to learn from noisy
-sums is smaller.
+Every user's update is clipped and noisy (`aggregation.dp`); epsilon covers a user's whole
+participation in one training. The mask stays in its party and costs nothing, and what is left to
+learn from noisy sums is smaller.
 
 Each model's few hyperparameters are chosen per epsilon on a part of the training ratings. That
 choice is not in epsilon: whoever tunes on private data has to account for it as well.
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 
 NAMES = {

@@ -10,8 +10,8 @@ from typing import Literal
 
 from scipy import optimize, special
 
-from fedmmf.sums.dp import accounting
-from fedmmf.sums.dp.guarantee import Guarantee
+from fedmmf.aggregation.dp import accounting
+from fedmmf.aggregation.dp.guarantee import Guarantee
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The efficiency experiment that the paper promises (section 4.3) and gives no number for.
 
-Seconds and bytes of a party and of the server per round, for every way to sum, among real parties;
-and the share of secure users against threshold_j, which decides what adaptive sharing saves.
+Seconds and bytes of a party and of the server per round, for every aggregation scheme, among real
+parties; and the share of secure users against threshold_j, which decides what adaptive sharing
+saves.
 """
 
 from collections.abc import Callable
@@ -12,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.config import Settings
+from fedmmf.aggregation.costs import Cost, CostInput
+from fedmmf.aggregation.homomorphic import cost as homomorphic
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation import LocalFederation, Prepared, prepare
-from fedmmf.sums.costs import Cost, CostInput
-from fedmmf.sums.homomorphic import cost as homomorphic
 from fedmmf.transports.wrappers import Counted, Metered
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 
@@ -30,7 +31,7 @@ SCHEMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class WayCost(Cost):
-    """What a round costs with one way to sum: all of a party's and of the server's work."""
+    """What a round costs with one aggregation scheme: all of a party's and of the server's work."""
 
     way: str
     share_in_clear: float  # of the parties
@@ -63,7 +64,7 @@ def run(
     rounds: int,
     progress: Callable[[int, int], None],
 ) -> Efficiency:
-    """Every way to sum, and the share of secure users by mask; `progress` is told (done, of)."""
+    """Run every scheme, and find the share of secure users by mask; `progress` gets (done, of)."""
     asked = _ways(settings, thresholds)
     n_steps = len(asked) + len(SCHEMES) + 1
     ways: list[WayCost] = []

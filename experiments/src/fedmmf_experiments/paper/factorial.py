@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedmmf import __version__
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
+from fedmmf.settings import Settings
 from fedmmf_experiments.paired import PairedDifference, paired_difference
 from fedmmf_experiments.paper.splitting import Part, Splitting
 from fedmmf_experiments.result_cache import ResultCache

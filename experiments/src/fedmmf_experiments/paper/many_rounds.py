@@ -25,8 +25,8 @@ from fedmmf.attacks.disaggregation import RoundSums, item_scores, residuals_of_r
 from fedmmf.attacks.membership import CohortView, area_under_curve, item_matrix, popularity_area
 from fedmmf.audit.cohorts import FirstRound
 from fedmmf.audit.dropouts import DropOuts, sums_of_rounds
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 from fedmmf_experiments.paper.gains import Gain, paired_gain
@@ -36,7 +36,7 @@ SIZES = (12, 50, 200)  # and everybody
 ROUNDS = (30, 100, 200)
 BATCHES = (1, 5, 20)
 AWAY = 0.05
-MOST_COHORTS = 6
+MAX_COHORTS = 6
 WEIGHT = 0.5  # of what the sums say of ratings; fixed beforehand, and so tuned on nobody
 
 
@@ -108,7 +108,7 @@ def run(
     rows: list[RoundsRow] = []
     for number, (size, batch) in enumerate(product(every, BATCHES)):
         progress(number, len(every) * len(BATCHES))
-        cohorts = draw_cohorts(ratings.n_users, size, settings.seed)[:MOST_COHORTS]
+        cohorts = draw_cohorts(ratings.n_users, size, settings.seed)[:MAX_COHORTS]
         trained = [_train(first, users, batch, max(rounds)) for users in cohorts]
         rows += [_row(first, trained, batch, n) for n in sorted(rounds)]
     return ManyRounds(ratings.name, settings.mask, AWAY, rows, settings.model_dump())

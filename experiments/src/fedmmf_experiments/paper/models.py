@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedmmf import evaluation
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
 from fedmmf.errors import UnknownNameError
-from fedmmf.model import FedMMF
+from fedmmf.model import FedMMF, evaluation
+from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.simulation.prepared import lists_of
 from fedmmf_experiments.paper.context import ContextPlan, train_context

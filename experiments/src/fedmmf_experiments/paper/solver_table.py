@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf import evaluation
 from fedmmf.data import Ratings, load
-from fedmmf.model import FedMMF
+from fedmmf.model import FedMMF, evaluation
 from fedmmf.model.learned import Learned
 from fedmmf_experiments.paper.splitting import Part, Splitting
 

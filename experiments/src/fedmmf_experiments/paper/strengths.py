@@ -21,8 +21,8 @@ from fedmmf.attacks.contract import prior_share
 from fedmmf.attacks.view import Exposed
 from fedmmf.audit import expose
 from fedmmf.audit.verdicts import RECOVERED, recovery_verdict
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
 from fedmmf_experiments.paper.bending import bent_shares
 from fedmmf_experiments.paper.drawing import new_figure, write_results

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from fedmmf import rng
+from fedmmf.aggregation.rare_items import are_rare
 from fedmmf.arrays import Array
 from fedmmf.attacks import ATTACKS, Attack, AttackResult
 from fedmmf.attacks.calibrated import SummedView, calibrate, trusting
 from fedmmf.attacks.membership import CohortView, item_matrix
 from fedmmf.audit.cohorts import FirstRound, weighed
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf.sums.rare import are_rare
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 from fedmmf_experiments.paper.gains import Gain, paired_gain
 

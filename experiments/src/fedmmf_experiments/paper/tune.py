@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf import evaluation, rng
+from fedmmf import rng
 from fedmmf.data import Ratings
 from fedmmf.errors import DivergenceError
 from fedmmf.masks import FAMILIES
+from fedmmf.model import evaluation
 from fedmmf.simulation import train as train_run
 from fedmmf_experiments.paper.context import train_context
 from fedmmf_experiments.paper.models import Row, context_plan, local_models, settings_of

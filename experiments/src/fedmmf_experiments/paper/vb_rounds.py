@@ -16,8 +16,8 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks import ATTACKS, AttackResult
 from fedmmf.audit.vb_rounds import VbCohort
-from fedmmf.config import Settings
 from fedmmf.data import Ratings
+from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
 from fedmmf_experiments.paper.strict_sums import (
     StrictSums,

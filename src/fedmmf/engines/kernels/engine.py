@@ -14,7 +14,9 @@ from fedmmf.engines.kernels.vb import VbCrowd
 from fedmmf.engines.reference import ReferenceCrowd
 
 _CROWDS: dict[str, Callable[[CrowdInput], Crowd]] = {"sgd": SgdCrowd, "vb": VbCrowd}
-_ONE_COHORT = ("vb",)  # kernels for one way to sum, without a clip, which their solvers never have
+_ONE_COHORT = (
+    "vb",
+)  # kernels for one aggregation scheme, without a clip, which their solvers never have
 
 
 # Not all of fastmath: scores of hostile factors need not be finite, and are looked at.

@@ -6,9 +6,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CrowdInput
 from fedmmf.engines.kernels import threads
-from fedmmf.lists import UserLists
 
 
 class Raters:
@@ -49,7 +49,7 @@ class Raters:
 class RatingOrders:
     """Who rated what: ordered by user, and, as `raters`, by item."""
 
-    def __init__(self, lists: UserLists, n_items: int) -> None:
+    def __init__(self, lists: RatedItems, n_items: int) -> None:
         self.by_user = threads.frozen(lists.indptr, np.int64)
         self.items = threads.frozen(lists.items, np.int32)
         self.n_users = lists.n_users
@@ -60,7 +60,7 @@ class RatingOrders:
 
 
 # Sorting ten million ratings takes seconds, and the runs of an ensemble share their lists.
-_ORDERS: WeakKeyDictionary[UserLists, dict[int, RatingOrders]] = WeakKeyDictionary()
+_ORDERS: WeakKeyDictionary[RatedItems, dict[int, RatingOrders]] = WeakKeyDictionary()
 
 
 def orders_of(given: CrowdInput) -> RatingOrders:

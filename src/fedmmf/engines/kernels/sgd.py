@@ -19,7 +19,7 @@ from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, limit_in_fl
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.orders import Raters, RatingOrders, orders_of
 from fedmmf.solvers import sgd
-from fedmmf.solvers.contract import MAX_NUMBER, Public
+from fedmmf.solvers.contract import MAX_NUMBER, Broadcast
 
 _FLOAT32 = 2.0**126  # below the largest float32, with a bit to spare for a sum of two
 _TAME = 1.0 - 2.0**-20  # of a bound, which float32 then rounds to no more than the bound
@@ -314,7 +314,7 @@ class SgdCrowd:
             (cohort, self._orders.raters.of_cohort(cohort)) for cohort in given.cohorts
         ]
         self._errors = np.zeros(len(given.masked_ratings), np.float32)
-        start = sgd.start_user_factors(self._orders.n_users, given.form.rank)
+        start = sgd.start_user_factors(self._orders.n_users, given.update_shape.rank)
         self._p = sgd.Factors.starting_at(start)
 
     @property
@@ -326,12 +326,12 @@ class SgdCrowd:
     def user_factors(self, value: Array) -> None:
         self._p.value[:] = value
 
-    def update(self, public: Public, t: int) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
         """Both passes of round t; the totals are for the mean of all p_u."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
             return self._updated(public, t)
 
-    def _updated(self, public: Public, t: int) -> CrowdUpdate:
+    def _updated(self, public: Broadcast, t: int) -> CrowdUpdate:
         plan, q = sgd.SgdPlan.of(public), threads.frozen(public.item_factors, np.float32)
         about = _Pulled(q, np.float32(plan.regularization))
         reaches = self._move(about, plan, t)
@@ -387,14 +387,14 @@ class SgdCrowd:
         totals = sgd.AllUsers.totals_of(self._p.value[is_summed])
         return np.asarray(cohort.totals_in_steps(totals).sum(axis=0), np.float64)
 
-    def settle(self, public: Public, users: Array) -> None:
+    def settle(self, public: Broadcast, users: Array) -> None:
         """Let some users find p_u for finished item factors."""
         plan, orders, known = sgd.SgdPlan.of(public), self._orders, sgd.AllUsers.of(public)
         for user in users:
             mine = slice(orders.by_user[user], orders.by_user[user + 1])
             q = public.item_factors[orders.items[mine]]
             with np.errstate(all="ignore"), suppress(OverflowError):
-                self._p.value[user] = sgd.settled_factors(self._masked[mine], q, plan, known)
+                self._p.value[user] = sgd.solved_factors(self._masked[mine], q, plan, known)
 
     def _sum(self, cohort: Cohort, raters: Raters, about: "_Pulled", largest: float) -> Array:
         """The second pass, over one cohort; no entry of a row is above `largest`. (n_items, k)."""

@@ -17,11 +17,11 @@ from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, limit_in_float32
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.vb_pass import user_pass
-from fedmmf.solvers.contract import Public
-from fedmmf.solvers.vb.form import VbForm
+from fedmmf.solvers.contract import Broadcast
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 from fedmmf.solvers.vb.party import SETTLING, looked, starting_user
 from fedmmf.solvers.vb.reading import VbReading
+from fedmmf.solvers.vb.shapes import VbShape
 
 FLOAT_PARTS = 8  # tables of floating-point sums
 
@@ -30,16 +30,19 @@ class VbCrowd:
     """The party's half of every user, who are all summed in one way."""
 
     def __init__(self, given: CrowdInput) -> None:
-        if not isinstance(given.form, VbForm):
+        if not isinstance(given.update_shape, VbShape):
             raise TypeError("vb has forms of its own")
-        self._given, self._form, n_users = given, given.form, given.lists.n_users
+        self._given, self._update_shape, n_users = given, given.update_shape, given.lists.n_users
         (self._cohort,) = given.cohorts
         self._by_user = threads.frozen(given.lists.indptr, np.int64)
         self._items = threads.frozen(given.lists.items, np.int32)
         self._masked = threads.frozen(given.masked_ratings, np.float32)
         self._levels = threads.frozen(given.levels, np.int32)
         self._mask = threads.frozen(given.mask, np.float32)
-        self._p, self._n_looks = np.tile(starting_user(given.form), (n_users, 1)), 0
+        self._p, self._n_membership_rounds = (
+            np.tile(starting_user(given.update_shape), (n_users, 1)),
+            0,
+        )
 
     @property
     def user_factors(self) -> Array:
@@ -50,38 +53,38 @@ class VbCrowd:
     def user_factors(self, value: Array) -> None:
         self._p[:] = value
 
-    def update(self, public: Public, t: int) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
         """Posteriors, and the sums of what everybody sends."""
         is_fixed, n_items = self._cohort.is_fixed, self._given.n_items
         n_parts = threads.n_threads() if is_fixed else FLOAT_PARTS
-        sums = _Sums(threads.ranges(self._by_user, n_parts), n_items, self._form)
-        is_ordered = self._form.n_levels > 0 and t > BEGINS_AFTER
+        sums = _Sums(threads.ranges(self._by_user, n_parts), n_items, self._update_shape)
+        is_ordered = self._update_shape.n_levels > 0 and t > BEGINS_AFTER
         n_overflowed = self._pass(public, t, sums, is_ordered=is_ordered)
         rows = sums.rows.astype(np.int64 if is_fixed else np.float32)
         return CrowdUpdate([rows], [sums.totals.sum(axis=0)], n_overflowed)
 
-    def settle(self, public: Public, users: Array) -> None:
+    def settle(self, public: Broadcast, users: Array) -> None:
         """Let some users find p_u for finished item factors: the same posterior."""
         before = self._p.copy()
-        sums = _Sums([(0, len(before))], 1, self._form)
+        sums = _Sums([(0, len(before))], 1, self._update_shape)
         self._pass(public, 0, sums, is_ordered=False)
-        for _ in range(SETTLING * bool(self._form.n_levels)):
+        for _ in range(SETTLING * bool(self._update_shape.n_levels)):
             self._pass(public, 0, sums, is_ordered=True)
         is_other = np.ones(len(before), bool)
         is_other[users] = False
         stays = is_other | ~np.isfinite(self._p).all(axis=1)
         self._p[stays] = before[stays]
 
-    def _pass(self, public: Public, t: int, sums: "_Sums", *, is_ordered: bool) -> int:
+    def _pass(self, public: Broadcast, t: int, sums: "_Sums", *, is_ordered: bool) -> int:
         """All users, part by part; how many overflowed. In round 0 nothing moves but p."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
             return self._passed(public, t, sums, is_ordered=is_ordered)
 
-    def _passed(self, public: Public, t: int, sums: "_Sums", *, is_ordered: bool) -> int:
+    def _passed(self, public: Broadcast, t: int, sums: "_Sums", *, is_ordered: bool) -> int:
         cohort, given = self._cohort, self._given
-        reading = VbReading.of(self._form, public, given.design)
+        reading = VbReading.of(self._update_shape, public, given.design)
         if t:
-            self._n_looks = looked(self._n_looks, reading)
+            self._n_membership_rounds = looked(self._n_membership_rounds, reading)
         arguments: tuple[Any, ...] = (
             self._by_user,
             self._items,
@@ -91,7 +94,7 @@ class VbCrowd:
             *self._of_users(reading),
             *_cohort_arrays(cohort, len(self._p), given.n_items),
             t > 0,
-            reading.is_look,
+            reading.is_membership_round,
             self._levels if is_ordered else self._levels[:0],
             self._mask if is_ordered else self._mask[:0],
             threads.frozen(reading.cuts, np.float64),
@@ -109,8 +112,10 @@ class VbCrowd:
     def _of_users(self, reading: VbReading) -> tuple[Array, ...]:
         """Profiles as they are and as they count, lines, and p."""
         given = self._given
-        known = given.profiles if given.profiles.size else np.zeros((1, self._form.n_profile))
-        shape = (len(self._p), self._form.n_profile)
+        known = (
+            given.profiles if given.profiles.size else np.zeros((1, self._update_shape.n_profile))
+        )
+        shape = (len(self._p), self._update_shape.n_profile)
         profiles = threads.frozen(np.broadcast_to(known, shape), np.float64)
         has_any = profiles.any(axis=1, keepdims=True)
         shown = threads.frozen(np.where(has_any, profiles, reading.profile_mean), np.float64)
@@ -118,22 +123,25 @@ class VbCrowd:
 
     def state(self) -> dict[str, Array]:
         """The means, and how often others looked at who rated what."""
-        looks = np.full(len(self._p), self._n_looks)
+        looks = np.full(len(self._p), self._n_membership_rounds)
         return {"value": self._p.copy(), "looks": looks}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-        self._p, self._n_looks = state["value"].copy(), int(state["looks"].max(initial=0))
+        self._p, self._n_membership_rounds = (
+            state["value"].copy(),
+            int(state["looks"].max(initial=0)),
+        )
 
 
 class _Sums:
     """Sums of the users of each part, apart from those of the others."""
 
-    def __init__(self, parts: list[tuple[int, int]], n_items: int, form: VbForm) -> None:
+    def __init__(self, parts: list[tuple[int, int]], n_items: int, update_shape: VbShape) -> None:
         self.parts = parts
         self._places = {begin: place for place, (begin, _) in enumerate(parts)}
-        self._tables = [np.zeros((n_items, form.width)) for _ in parts]
-        self.totals = np.zeros((len(parts), form.n_totals))
+        self._tables = [np.zeros((n_items, update_shape.width)) for _ in parts]
+        self.totals = np.zeros((len(parts), update_shape.n_totals))
 
     def of(self, begin: int) -> tuple[Array, Array]:
         """Where the part that begins there adds its rows and totals."""
@@ -151,7 +159,7 @@ class _Sums:
 
 def _tables_of(reading: VbReading, given: CrowdInput) -> tuple[Any, ...]:
     """What a pass reads of the items, and the numbers that are the same for everybody."""
-    k, m, unrated = reading.form.n_own, reading.form.n_design, reading.unrated
+    k, m, unrated = reading.update_shape.n_own, reading.update_shape.n_design, reading.unrated
     moment, line, gram = (
         (np.zeros((k, k)), np.zeros((k, m)), np.zeros((m, m)))
         if unrated is None

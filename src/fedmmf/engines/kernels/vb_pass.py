@@ -11,7 +11,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL
-from fedmmf.solvers.vb.ordinal import FAR, LEAST_SHARE
+from fedmmf.solvers.vb.ordinal import FAR, MIN_SHARE
 
 # numpy's inverse raises at a pivot of zero, and numba then never frees what the kernel holds. There
 # is one only where the matrix is within about n 2^-53 of a singular one.
@@ -149,7 +149,7 @@ def _fill_latent(
                 low, at_low, below = min(max(x, -FAR), FAR), slope, share
             if cut == levels[j]:
                 high, at_high, above = min(max(x, -FAR), FAR), slope, share
-        share = max(above - below, LEAST_SHARE)
+        share = max(above - below, MIN_SHARE)
         shift = (at_low - at_high) / share
         variance = 1.0 + (low * at_low - high * at_high) / share - shift * shift
         total += tau * min(max(variance, 0.0), 1.0)
@@ -229,14 +229,14 @@ def _error(
 
 
 @_jit
-def _fill_rows(ratings: Array, here: Array, mean: Array, is_look: bool, e: Array) -> bool:
+def _fill_rows(ratings: Array, here: Array, mean: Array, tells_p: bool, e: Array) -> bool:
     """Turn E[p p^T] E[q_i] in `e` into a user's rows; whether all are small enough."""
     is_small = True
     for j in range(len(ratings)):
         r = np.float32(ratings[j] - here[j])
         for f in range(e.shape[1]):
             gradient = r * np.float32(mean[f]) - e[j, f]
-            e[j, f] = np.float32(mean[f]) if is_look else gradient
+            e[j, f] = np.float32(mean[f]) if tells_p else gradient
             is_small &= abs(e[j, f]) <= MAX_NUMBER
     return is_small
 
@@ -373,7 +373,7 @@ def user_pass(
     total_bound: float,
     total_scale: float,
     with_rows: bool,
-    is_look: bool,
+    is_membership_round: bool,
     levels: Array,  # of ordered ratings; empty where they are taken as numbers
     mask: Array,
     cuts: Array,
@@ -429,7 +429,7 @@ def user_pass(
             continue
         numbers[1] = _error(squares, mean, covariance, first, second, moment)
         np.dot(q, ((1 - weight) * moment[:, :k]).astype(np.float32), e)
-        is_sound &= _fill_rows(ratings, here, mean, is_look, e)
+        is_sound &= _fill_rows(ratings, here, mean, is_membership_round, e)
         at = _fill_totals(totals, numbers, mean[:k], moment, prior, n)
         at = _fill_users(totals, at, known, mean[:k], profiles[u])
         at = _fill_all(totals, at, mean[:k], moment, line)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.ray.cluster import Cluster, lost
-from fedmmf.lists import UserLists
-from fedmmf.solvers.contract import Public
+from fedmmf.solvers.contract import Broadcast
 
 _NUMBERS = count()  # of the crowds of this process
 
@@ -37,12 +37,12 @@ class Block:
         mine = slice(int(indptr[0]), int(indptr[-1]))
         return replace(
             whole,
-            lists=UserLists(indptr - indptr[0], whole.lists.items[mine]),
+            lists=RatedItems(indptr - indptr[0], whole.lists.items[mine]),
             masked_ratings=whole.masked_ratings[mine],
             profiles=whole.profiles[self.begin : self.end],
             lines=whole.lines[self.begin : self.end],
-            levels=whole.levels[mine] if whole.form.n_levels else whole.levels,
-            mask=whole.mask[mine] if whole.form.n_levels else whole.mask,
+            levels=whole.levels[mine] if whole.update_shape.n_levels else whole.levels,
+            mask=whole.mask[mine] if whole.update_shape.n_levels else whole.mask,
             cohorts=[self._cohort(cohort) for cohort in whole.cohorts],
         )
 
@@ -115,7 +115,7 @@ class RayCrowd:
             )
         )
 
-    def update(self, public: Public, t: int) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
         """Every block's update, added up in the order of the blocks."""
         self._factors, shared = None, self._cluster.put(public)
         found = self._ask(lambda block: self._call(block, "update", shared, t))
@@ -123,7 +123,7 @@ class RayCrowd:
         totals = [sum(parts) for parts in zip(*(part.totals for part in found), strict=True)]
         return CrowdUpdate(rows, totals, sum(part.n_overflowed for part in found))
 
-    def settle(self, public: Public, users: Array) -> None:
+    def settle(self, public: Broadcast, users: Array) -> None:
         """Let some users find p_u for finished item factors."""
         self._factors, shared = None, self._cluster.put(public)
         self._ask(lambda block: self._call(block, "settle", shared, block.codes(users)))

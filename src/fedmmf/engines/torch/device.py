@@ -61,7 +61,7 @@ def _complaint(torch: Any) -> str:
 
 
 @contextmanager
-def explained(n_pieces: int | None = None) -> Iterator[None]:
+def explain_errors(n_pieces: int | None = None) -> Iterator[None]:
     """Say what to do where the device's memory is too small.
 
     Args:

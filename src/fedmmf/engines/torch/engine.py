@@ -45,7 +45,7 @@ class TorchEngine:
         self, given: CrowdInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
     ) -> Rounds | None:
         """Rounds of `vb`, without a way back to the host."""
-        if given.solver != "vb" or not _is_simple(given) or given.form.n_levels:
+        if given.solver != "vb" or not _is_simple(given) or given.update_shape.n_levels:
             return None
         from fedmmf.engines.torch.vb_rounds import VbRounds
 
@@ -68,7 +68,7 @@ class TorchEngine:
 
 
 def _is_simple(given: CrowdInput) -> bool:
-    """One way to sum, without a clip, which `vb` never has."""
+    """One aggregation scheme, without a clip, which `vb` never has."""
     return len(given.cohorts) == 1 and bool(np.isinf(given.cohorts[0].clip))
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fedmmf.arrays import Array
-from fedmmf.engines.torch.device import explained
-from fedmmf.lists import UserLists
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.engines.torch.device import explain_errors
 from fedmmf.masks.models import (
     MaskFamily,
     fit_lr,
@@ -193,11 +193,11 @@ class TorchRunner:
             self._progress(len(indptr) - 1)
             return
         lengths = np.diff(indptr)
-        with explained():
+        with explain_errors():
             trainer = _Trainer(family, tuple(given), theta.shape[1], self._device)
         self._progress(int(np.count_nonzero(lengths == 0)))
         for users in _batches(lengths, trainer.entries_of):
-            with explained():
+            with explain_errors():
                 batch = trainer.batch(indptr, users)
                 rows = torch.tensor(chosen[users], device=self._device)
                 predicted = torch.zeros_like(batch.y)
@@ -217,7 +217,7 @@ class TorchRunner:
         design = _design(features, theta.shape[1], self._device)
         masks = torch.tensor(theta, dtype=torch.float64, device=self._device)
         done = 0
-        for some in UserLists(indptr, items).blocks(ENTRIES // max(theta.shape[1], 1)):
+        for some in RatedItems(indptr, items).blocks(ENTRIES // max(theta.shape[1], 1)):
             codes = torch.tensor(items[some.entries], device=self._device).long()
             users = torch.tensor(done + some.users, device=self._device)
             out[some.entries] = (design[codes] * masks[users]).sum(dim=1).cpu().numpy()

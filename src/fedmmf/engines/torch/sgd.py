@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
-from fedmmf.engines.torch.device import explained
-from fedmmf.lists import UserLists
+from fedmmf.engines.torch.device import explain_errors
 from fedmmf.solvers import sgd
-from fedmmf.solvers.contract import MAX_NUMBER, Public
+from fedmmf.solvers.contract import MAX_NUMBER, Broadcast
 
 BLOCK = 1 << 22  # ratings that are worked on at once; a block has some rows of factors for each
 CHUNK = 256  # ratings that are added in turn; long segments would keep a card waiting
@@ -105,7 +105,7 @@ class TorchRaters:
 class TorchOrders:
     """Who rated what: ordered by user, and, as `raters`, by item."""
 
-    def __init__(self, lists: UserLists, n_items: int, device: torch.device) -> None:
+    def __init__(self, lists: RatedItems, n_items: int, device: torch.device) -> None:
         self.by_user = Segments(lists.indptr, device)
         self.items = torch.tensor(lists.items, dtype=torch.int32, device=device)  # (n,)
         lengths = torch.tensor(lists.lengths, dtype=torch.int64, device=device)
@@ -116,7 +116,7 @@ class TorchOrders:
 
 
 # Sorting takes a while, and the runs of an ensemble share their lists.
-_ORDERS: WeakKeyDictionary[UserLists, dict[object, TorchOrders]] = WeakKeyDictionary()
+_ORDERS: WeakKeyDictionary[RatedItems, dict[object, TorchOrders]] = WeakKeyDictionary()
 
 
 def orders_of(given: CrowdInput, device: torch.device) -> TorchOrders:
@@ -265,7 +265,7 @@ class TorchSgdCrowd:
             for cohort in given.cohorts
         ]
         self._p: dict[str, torch.Tensor] = {}
-        start = sgd.start_user_factors(given.lists.n_users, given.form.rank)
+        start = sgd.start_user_factors(given.lists.n_users, given.update_shape.rank)
         self.restore(sgd.Factors.starting_at(start).state())
 
     def _tensor(self, values: Array) -> torch.Tensor:
@@ -288,12 +288,12 @@ class TorchSgdCrowd:
     def user_factors(self, value: Array) -> None:
         self._p["value"] = self._tensor(value)
 
-    def update(self, public: Public, t: int) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
         """Both passes of round t; the totals are for the mean of all p_u."""
-        with explained(), np.errstate(all="ignore"):  # each user's numbers are checked
+        with explain_errors(), np.errstate(all="ignore"):  # each user's numbers are checked
             return self._updated(public, t)
 
-    def _updated(self, public: Public, t: int) -> CrowdUpdate:
+    def _updated(self, public: Broadcast, t: int) -> CrowdUpdate:
         plan, q = sgd.SgdPlan.of(public), self._tensor(public.item_factors)
         moved = self._moved(q, plan, t)
         errors = torch.empty_like(self._masked)
@@ -364,7 +364,7 @@ class TorchSgdCrowd:
         sums = everybody.sums(totals_of, 1 + 2 * p.shape[1], torch.float64)
         return np.asarray(sums[0].cpu().numpy())
 
-    def settle(self, public: Public, users: Array) -> None:
+    def settle(self, public: Broadcast, users: Array) -> None:
         """Let some users find p_u for finished item factors, one after the other."""
         plan, known = sgd.SgdPlan.of(public), sgd.AllUsers.of(public)
         found = self.user_factors
@@ -372,7 +372,7 @@ class TorchSgdCrowd:
             mine = self._lists.of(user)
             q = public.item_factors[self._lists.items[mine]]
             with np.errstate(all="ignore"), suppress(OverflowError):
-                found[user] = sgd.settled_factors(self._ratings[mine], q, plan, known)
+                found[user] = sgd.solved_factors(self._ratings[mine], q, plan, known)
         self.user_factors = found
 
     def state(self) -> dict[str, Array]:

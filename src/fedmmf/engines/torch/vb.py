@@ -13,16 +13,16 @@ import torch
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import CrowdInput, CrowdUpdate
-from fedmmf.engines.torch.device import explained
+from fedmmf.engines.torch.device import explain_errors
 from fedmmf.engines.torch.vb_job import SomeUsers, VbJob
 from fedmmf.engines.torch.vb_plain import Plain
 from fedmmf.engines.torch.vb_ratings import ordered, unrated_here
 from fedmmf.engines.torch.vb_totals import totals_of
-from fedmmf.solvers.contract import Public
-from fedmmf.solvers.vb.form import VbForm
+from fedmmf.solvers.contract import Broadcast
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 from fedmmf.solvers.vb.party import SETTLING, looked, starting_user
 from fedmmf.solvers.vb.reading import Unrated, VbReading
+from fedmmf.solvers.vb.shapes import VbShape
 
 _SHARED: WeakKeyDictionary[CrowdInput, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -52,15 +52,19 @@ class TorchVbCrowd:
         n_pieces: int = 1,
         kernels: Callable[[CrowdInput, torch.device], Any] | None = None,
     ) -> None:
-        if not isinstance(given.form, VbForm):
+        if not isinstance(given.update_shape, VbShape):
             raise TypeError("vb has forms of its own")
         # Not all that was given: what is shared lives as long as that does.
-        self._form, self._device, self._host_design = given.form, device, given.design
+        self._update_shape, self._device, self._host_design = (
+            given.update_shape,
+            device,
+            given.design,
+        )
         (self.cohort,) = given.cohorts
         self.design = self.placed(given.design)
         self._kernels, self._pieces = self._shared(given, n_pieces, kernels or _kernels_for)
-        start = np.tile(starting_user(given.form), (given.lists.n_users, 1))
-        self._p, self._n_looks = torch.as_tensor(start, device=device), 0
+        start = np.tile(starting_user(given.update_shape), (given.lists.n_users, 1))
+        self._p, self._n_membership_rounds = torch.as_tensor(start, device=device), 0
         left_out = self.cohort.left_out
         self._left_out = None if left_out is None else self.placed(left_out)
         self._here: dict[tuple[Any, ...], Any] = {}  # ratings where unrated items count, as told
@@ -72,7 +76,7 @@ class TorchVbCrowd:
         known, about = _SHARED.setdefault(given, {}), (self._device, n_pieces, kernels)
         if about not in known:
             made = kernels(given, self._device)
-            with explained(n_pieces):
+            with explain_errors(n_pieces):
                 known[about] = made, list(self._made_pieces(given, n_pieces, made))
         return known[about]
 
@@ -101,21 +105,21 @@ class TorchVbCrowd:
     def user_factors(self, value: Array) -> None:
         self._p[...] = self.placed(np.asarray(value, np.float32))
 
-    def update(self, public: Public, t: int) -> CrowdUpdate:
+    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
         """Posteriors, and the sums of what everybody sends."""
         rows, totals, n_overflowed = self.sums(self._reading(public), t)
         return CrowdUpdate([rows.cpu().numpy()], [totals.cpu().numpy()], int(n_overflowed))
 
-    def _reading(self, public: Public) -> Any:
+    def _reading(self, public: Broadcast) -> Any:
         with np.errstate(all="ignore"):  # each user's numbers are checked
-            reading = VbReading.of(self._form, public, self._host_design)
+            reading = VbReading.of(self._update_shape, public, self._host_design)
         return moved(reading, self._device)
 
     def sums(self, reading: VbReading, t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rows and totals of round t, and how many users overflowed; all on the device."""
-        self._n_looks = looked(self._n_looks, reading)
-        is_ordered = self._form.n_levels > 0 and t > BEGINS_AFTER
-        with explained(len(self._pieces)):
+        self._n_membership_rounds = looked(self._n_membership_rounds, reading)
+        is_ordered = self._update_shape.n_levels > 0 and t > BEGINS_AFTER
+        with explain_errors(len(self._pieces)):
             found = [self._pass(piece, reading, is_ordered) for piece in self._in_turn()]
         rows, totals, n_overflowed = found[0]
         for more_rows, more_totals, n_more in found[1:]:
@@ -143,8 +147,8 @@ class TorchVbCrowd:
         """What a pass is given, and what ordered ratings add to the totals."""
         middle, p = reading.user_middle[None], self._p[users.first : users.first + users.n_users]
         job = VbJob(users, reading, users.masked, None, middle, None, self.cohort, p)
-        if self._form.n_profile:
-            known = job.profiles @ reading.user_weights[self._form.n_seen :]
+        if self._update_shape.n_profile:
+            known = job.profiles @ reading.user_weights[self._update_shape.n_seen :]
             job = replace(job, base=middle + known)
         if reading.unrated is not None:
             ratings, extra = self._unrated(users, reading.unrated)
@@ -164,12 +168,12 @@ class TorchVbCrowd:
             self._here = {about: found} if len(self._pieces) == 1 else {}
         return found
 
-    def settle(self, public: Public, users: Array) -> None:
+    def settle(self, public: Broadcast, users: Array) -> None:
         """Let some users find p_u for finished item factors: the same posterior."""
         reading = self._reading(public)
         before, chosen = self._p.clone(), self.placed(users).long()
-        with explained(len(self._pieces)):
-            for turn in range(1 + SETTLING * bool(self._form.n_levels)):
+        with explain_errors(len(self._pieces)):
+            for turn in range(1 + SETTLING * bool(self._update_shape.n_levels)):
                 for piece in self._in_turn():
                     job, _ = self._job(piece.users, reading, is_ordered=turn > 0)
                     self._kernels.run(replace(job, with_rows=False), piece.order)
@@ -201,13 +205,13 @@ class TorchVbCrowd:
 
     def state(self) -> dict[str, Array]:
         """The means, and how often others looked at who rated what."""
-        looks = np.full(len(self._p), self._n_looks)
+        looks = np.full(len(self._p), self._n_membership_rounds)
         return {"value": self.user_factors, "looks": looks}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
         self.user_factors = state["value"]
-        self._n_looks = int(state["looks"].max(initial=0))
+        self._n_membership_rounds = int(state["looks"].max(initial=0))
 
 
 def _kernels_for(given: CrowdInput, device: torch.device) -> Any:
@@ -227,8 +231,10 @@ def _cut(given: CrowdInput, n_pieces: int) -> Iterator[SomeUsers]:
     cuts = np.unique(np.concatenate(([0], np.searchsorted(indptr, targets), [n_users])))
     members = given.cohorts[0].members
     members = np.ones(n_users, bool) if members is None else members
-    profiles = given.profiles if given.profiles.size else np.zeros((1, given.form.n_profile))
-    profiles = np.broadcast_to(profiles, (n_users, given.form.n_profile))
+    profiles = (
+        given.profiles if given.profiles.size else np.zeros((1, given.update_shape.n_profile))
+    )
+    profiles = np.broadcast_to(profiles, (n_users, given.update_shape.n_profile))
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         entries, some = slice(indptr[first], indptr[last]), slice(first, last)
         yield SomeUsers(

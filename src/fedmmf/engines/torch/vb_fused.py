@@ -143,7 +143,7 @@ class Fused:
     @classmethod
     def of(cls, given: CrowdInput, device: torch.device) -> "Fused":
         """For what users train on."""
-        return cls(programs_on(device, given.form.n_own))
+        return cls(programs_on(device, given.update_shape.n_own))
 
     def order(self, users: SomeUsers, n_items: int) -> Order:
         """Where things are."""
@@ -172,7 +172,7 @@ class Fused:
 
     def _rows(self, job: VbJob) -> torch.Tensor:
         """Room for a row of each rating. (n, stride)."""
-        stride = -(-job.reading.form.rank // 8) * 8  # whole sectors of 32 bytes
+        stride = -(-job.reading.update_shape.rank // 8) * 8  # whole sectors of 32 bytes
         n = len(job.users.items) * stride if job.with_rows else 0
         if self._buffer.numel() < n or self._buffer.device != job.ratings.device:
             self._buffer = torch.empty(0)  # the old one goes first
@@ -193,13 +193,19 @@ def _limits(cohort: Cohort) -> tuple[float, float, float]:
 class _FusedPass:
     def __init__(self, job: VbJob, order: Order, rows: torch.Tensor) -> None:
         self._job, self._order, self._rows = job, order, rows
-        form, device = job.reading.form, job.ratings.device
-        self._k, self._n, self._width = form.rank, form.n_own, width_of(form.n_own)
+        update_shape, device = job.reading.update_shape, job.ratings.device
+        self._k, self._n, self._width = (
+            update_shape.rank,
+            update_shape.n_own,
+            width_of(update_shape.n_own),
+        )
         self._unit = unit_of(job.reading.mean[:, : self._k])
         self._told = in_units(job.reading, self._unit)
         # Gradients have the unit of ratings; rows of a look are p_u, which has none.
-        self._row_unit = torch.ones_like(self._unit) if job.reading.is_look else self._unit
-        seen = torch.zeros((job.users.n_users, form.n_seen), device=device)
+        self._row_unit = (
+            torch.ones_like(self._unit) if job.reading.is_membership_round else self._unit
+        )
+        seen = torch.zeros((job.users.n_users, update_shape.n_seen), device=device)
         self._known = torch.hstack((seen, job.profiles.float()))
         is_small = are_small(self._known, MAX_FACTOR) & are_small(job.lines, MAX_FACTOR)
         self._overflowed = (~is_small).int()  # (n_users,) to which the kernels add
@@ -252,7 +258,7 @@ class _FusedPass:
             torch.stack((tau, weight, self._unit, steps, 1.0 / self._unit)).float(),
             vectors,
             _square(told.spread.basis, width),
-            _square(told.user_weights[: told.form.n_seen], width),
+            _square(told.user_weights[: told.update_shape.n_seen], width),
             _square(crowd, width),
         )
 
@@ -284,7 +290,7 @@ class _FusedPass:
     @cached_property
     def _options(self) -> dict[str, Any]:
         """Everything that kernels are compiled for."""
-        job, form = self._job, self._job.reading.form
+        job, update_shape = self._job, self._job.reading.update_shape
         return {
             "n": self._n,
             "k": self._k,
@@ -293,11 +299,11 @@ class _FusedPass:
             "S": self._rows.shape[1],
             "BN": BLOCK,
             "SIZE": self._sums.shape[1],
-            "SEEN": form.n_seen > 0,
+            "SEEN": update_shape.n_seen > 0,
             "RANKS": job.reading.unrated is not None,
             "EXTRA": job.extra is not None,
             "FIXED": job.cohort.is_fixed,
-            "LOOK": job.reading.is_look,
+            "LOOK": job.reading.is_membership_round,
             "ROWS": job.with_rows,
             "HEAVY": HEAVY,
             "WIDE": 2 * self._width * len(job.reading.mean) >= 2**31,

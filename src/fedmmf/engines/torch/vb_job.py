@@ -123,13 +123,13 @@ def unrated_lines(users: SomeUsers, unrated: Unrated) -> torch.Tensor:
 
 def in_units(reading: Any, unit: torch.Tensor) -> Any:
     """What was published, as if ratings were divided by `unit`; p_u stays, masks are divided."""
-    k, unrated = reading.form.rank, reading.unrated
+    k, unrated = reading.update_shape.rank, reading.unrated
     wide = torch.ones_like(reading.user_precision)
     wide[k:] = unit  # weights of known columns are in ratings' units, p_u has none
     mean = reading.mean.clone()
     mean[:, :k] /= unit
     weights = reading.user_weights.clone()
-    weights[: reading.form.n_seen] *= unit
+    weights[: reading.update_shape.n_seen] *= unit
     if unrated is not None:
         sums = {"moment": unrated.moment / unit**2, "line": unrated.line / unit}
         unrated = replace(unrated, **sums)

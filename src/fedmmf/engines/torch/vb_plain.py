@@ -62,24 +62,24 @@ class _PlainPass:
     """Works through a job in batches."""
 
     def __init__(self, job: VbJob) -> None:
-        self._job, self._k = job, job.reading.form.rank
-        form, device = job.reading.form, job.ratings.device
+        self._job, self._k = job, job.reading.update_shape.rank
+        update_shape, device = job.reading.update_shape, job.ratings.device
         like = {"dtype": torch.float64, "device": device}
         self._steps = StepRounding(job.cohort.total_bound, job.cohort.total_scale)
         self._known = torch.hstack(
-            (torch.zeros((job.users.n_users, form.n_seen), **like), job.profiles)
+            (torch.zeros((job.users.n_users, update_shape.n_seen), **like), job.profiles)
         )
         kind = torch.int64 if job.cohort.is_fixed else torch.float64
         self._rows = torch.zeros((len(job.reading.mean), self._k), dtype=kind, device=device)
         self._moments = torch.zeros((2, self._k, self._k), **like)
-        self._vectors = torch.zeros((2, form.n_own), **like)  # of means, of deviations
+        self._vectors = torch.zeros((2, update_shape.n_own), **like)  # of means, of deviations
         self._error = torch.zeros((), **like)
         # What is known of users and their lines are multiplied by p_u, for the totals.
         self._is_sound = are_small(job.lines, MAX_NUMBER)  # (n_users,)
 
     def run(self) -> Outcome:
         """All users."""
-        for batch in _batches(self._job.users, self._job.reading.form.n_own):
+        for batch in _batches(self._job.users, self._job.reading.update_shape.n_own):
             self._one(batch)
         rows = self._rows if self._job.cohort.is_fixed else self._rows.float()
         (moment, crowd), (mean, deviation) = self._moments, self._vectors
@@ -121,7 +121,7 @@ class _PlainPass:
 
     def _prior(self, batch: _Batch, q: torch.Tensor) -> torch.Tensor:
         """Prior means of p_u; what is known is kept. (b, n_own)."""
-        job, some, n_seen = self._job, batch.users, self._job.reading.form.n_seen
+        job, some, n_seen = self._job, batch.users, self._job.reading.update_shape.n_seen
         seen = known_seen(job, q.sum(1), some)
         self._known[some, :n_seen] = seen
         base = job.base if len(job.base) == 1 else job.base[some]
@@ -149,7 +149,7 @@ class _PlainPass:
     ) -> torch.Tensor:
         """Rows of all ratings of a batch. (b, l, k)."""
         k = self._k
-        if self._job.reading.is_look:
+        if self._job.reading.is_membership_round:
             return mean[:, None, :k].expand(-1, ratings.shape[1], -1)
         left = (1 - self._job.weight) * (q @ moment[:, :, :k])
         return ratings[..., None] * mean[:, None, :k] - left

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from fedmmf.engines.torch.vb_job import SomeUsers, unrated_lines
-from fedmmf.solvers.vb.ordinal import FAR, LEAST_SHARE
+from fedmmf.solvers.vb.ordinal import FAR, MIN_SHARE
 from fedmmf.solvers.vb.reading import Unrated
 
 BLOCK = 1 << 24  # numbers that are gathered at once
@@ -39,7 +39,7 @@ def ordered(
     edges = torch.cat((cuts.new_full((1,), -math.inf), cuts, cuts.new_full((1,), math.inf)))
     low = ((edges[levels] - expected) / spread).clip(-FAR, FAR)
     high = ((edges[levels + 1] - expected) / spread).clip(-FAR, FAR)
-    share = (torch.special.ndtr(high) - torch.special.ndtr(low)).clip(min=LEAST_SHARE)
+    share = (torch.special.ndtr(high) - torch.special.ndtr(low)).clip(min=MIN_SHARE)
     shift = (_density(low) - _density(high)) / share
     variance = 1.0 + (low * _density(low) - high * _density(high)) / share - shift.square()
     told = expected + spread * shift - users.mask.double()

@@ -65,8 +65,8 @@ class VbRounds:
     def one_round(self, t: int) -> None:
         """Round t, of which nothing is waited for."""
         server = self._begun()
-        if not self._is_recorded or not self._is_warm or server.is_look:
-            self._is_warm |= not server.is_look
+        if not self._is_recorded or not self._is_warm or server.is_membership_round:
+            self._is_warm |= not server.is_membership_round
             self._round(t)
             return
         if self._graph is None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from fedmmf.engines.torch.vb_job import Outcome, VbJob
-from fedmmf.solvers.vb.form import pack
+from fedmmf.solvers.vb.shapes import pack
 
 BLOCK = 1 << 24  # numbers that are rounded at once
 
@@ -61,7 +61,7 @@ def totals_of(
         levels: what ordered ratings add. (n_users, 3 (n_levels - 1))
         outer: sums products of two vectors of some users.
     """
-    form, cohort, k = job.reading.form, job.cohort, job.reading.form.rank
+    update_shape, cohort, k = job.reading.update_shape, job.cohort, job.reading.update_shape.rank
     steps = StepRounding(cohort.total_bound, cohort.total_scale)
     parts = _constant(job) | ({} if levels is None else {"levels": levels})
     counted = job.users.is_counted & found.is_sound  # (n_users,)
@@ -85,9 +85,9 @@ def totals_of(
     if job.reading.unrated is not None:
         summed["all_moment"] = pack(found.crowd)
         summed["all_line"] = outer(job, job.p[:, :k], job.lines, counted).ravel()
-    whole = torch.zeros(form.n_totals, dtype=torch.float64, device=counted.device)
+    whole = torch.zeros(update_shape.n_totals, dtype=torch.float64, device=counted.device)
     for name, values in summed.items():
-        whole[form.blocks["totals"].place(name)] = values.double()
+        whole[update_shape.blocks["totals"].place(name)] = values.double()
     return whole
 
 
@@ -98,7 +98,7 @@ def _constant(job: VbJob) -> dict[str, torch.Tensor]:
     if unrated is not None:
         weight = (1 - unrated.weight) * lengths + unrated.weight * len(job.reading.mean)
     parts = {"weight": weight, "n_users": torch.ones_like(lengths), "n_ratings": lengths}
-    if job.reading.form.n_profile:
+    if job.reading.update_shape.n_profile:
         has_any = users.profiles.any(1, keepdim=True).double()
         parts |= {"n_profiled": has_any, "profile_sum": users.profiles}
     return parts
@@ -106,5 +106,8 @@ def _constant(job: VbJob) -> dict[str, torch.Tensor]:
 
 def known_seen(job: VbJob, seen: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
     """What rated items say of some users: a share of the sum of E[q]. (n, n_seen)."""
-    form, share = job.reading.form, 1.0 / job.users.lengths[some].clip(min=1).double()
-    return (share if form.ranks else share.sqrt())[:, None] * seen[:, : form.n_seen]
+    update_shape, share = (
+        job.reading.update_shape,
+        1.0 / job.users.lengths[some].clip(min=1).double(),
+    )
+    return (share if update_shape.ranks else share.sqrt())[:, None] * seen[:, : update_shape.n_seen]

@@ -11,7 +11,7 @@ from fedmmf.federation.page import words
 
 WIDTH, HEIGHT = 400, 216  # lengths are in units of the view box
 LEFT, RIGHT, TOP, BOTTOM = 56, 380, 30, 170
-MOST_DOTS = 40  # beyond it they would touch each other
+MAX_DOTS = 40  # beyond it they would touch each other
 
 Known = list[tuple[int, float]]  # number of an attempt, and its error
 
@@ -34,7 +34,7 @@ def line(errors: Sequence[float | None]) -> str:
     _draw_axes(drawing, x_ticks, y_ticks)
     places = [(number, _x(number, x_ticks), _y(error, y_ticks)) for number, error in points]
     _add(drawing, "path", d=_path(places), class_="curve")
-    for place in places if len(places) <= MOST_DOTS else places[-1:]:
+    for place in places if len(places) <= MAX_DOTS else places[-1:]:
         _add(drawing, "circle", cx=place[1], cy=place[2], r=3.0, class_="mark")
     _label_last(drawing, places[-1], points[-1][1])
     return ET.tostring(drawing, encoding="unicode")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SLOWEST = 10.0  # seconds in which a request must have come, or an answer gone
 LARGEST_BODY = 64_000
-MOST_UNREAD = 1 << 20  # bytes of a refused body that are taken in, so that its sender reads why
+MAX_UNREAD = 1 << 20  # bytes of a refused body that are taken in, so that its sender reads why
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -158,7 +158,7 @@ class PageHandler(BaseHTTPRequestHandler):
         """Closing on bytes that were not read would take back the answer."""
         with suppress(HttpRefusal, OSError):
             self.connection.shutdown(socket.SHUT_WR)
-            self.rfile.read(min(self._announced(), MOST_UNREAD))
+            self.rfile.read(min(self._announced(), MAX_UNREAD))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library has to say, without the words of the request in it."""

@@ -15,11 +15,11 @@ from urllib.parse import quote
 from fedmmf.errors import SettingsError
 from fedmmf.federation.page.access import Guard
 from fedmmf.federation.page.answers import Action, PageAnswers
-from fedmmf.federation.page.events import MOST_LISTENERS
+from fedmmf.federation.page.events import MAX_LISTENERS
 from fedmmf.federation.page.handling import PageHandler
 from fedmmf.federation.status import Board
 
-MOST_CONNECTIONS = MOST_LISTENERS + 32
+MAX_CONNECTIONS = MAX_LISTENERS + 32
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 HERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - all addresses
 
@@ -122,8 +122,8 @@ class PageServer(ThreadingHTTPServer):
         self, address: tuple[str, int], board: Board, guard: Guard, answers: PageAnswers
     ) -> None:
         self.board, self.guard, self.answers = board, guard, answers
-        self.listeners, self.stopping = BoundedSemaphore(MOST_LISTENERS), Event()
-        self._places = BoundedSemaphore(MOST_CONNECTIONS)
+        self.listeners, self.stopping = BoundedSemaphore(MAX_LISTENERS), Event()
+        self._places = BoundedSemaphore(MAX_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, PageHandler)
 

@@ -35,14 +35,14 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.interactions import MOST_JOINT
-from fedmmf.scale import RatingScale
-from fedmmf.solvers.contract import Bounds, Form, Ground, Public
-from fedmmf.solvers.vb.form import VbForm, total_bound, write_variant
+from fedmmf.data.scales import RatingScale
+from fedmmf.masks.feature_maps import MAX_JOINT
+from fedmmf.solvers.contract import Bounds, Broadcast, SolverContext, UpdateShape
 from fedmmf.solvers.vb.ordinal import expected_rating
 from fedmmf.solvers.vb.party import VbParty
-from fedmmf.solvers.vb.reading import VbReading, check_publication
+from fedmmf.solvers.vb.reading import VbReading, check_broadcast
 from fedmmf.solvers.vb.server import VbServer
+from fedmmf.solvers.vb.shapes import VbShape, total_bound, write_variant
 from fedmmf.solvers.vb.start import value_of_unrated, weight_of_unrated
 
 
@@ -65,58 +65,60 @@ class Vb:
             profile=n_profile if settings.profile_prior else 0,
             design=n_columns if settings.objective == "ranking" else 0,
             levels=n_levels if settings.likelihood == "ordinal" else 0,
-            joint=n_columns if settings.has_joint_mask and n_columns <= MOST_JOINT else 0,
+            joint=n_columns if settings.has_joint_mask and n_columns <= MAX_JOINT else 0,
         )
 
-    def form(self, rank: int, variant: str) -> VbForm:
+    def update_shape(self, rank: int, variant: str) -> VbShape:
         """Sizes of what is sent."""
-        return VbForm.of(rank, variant)
+        return VbShape.of(rank, variant)
 
     def bounds(self, span: float) -> Bounds:
         """Gradients are some spans; totals are a user's ratings times squares of it."""
         return Bounds(row=8.0 * max(span, 1.0), total=total_bound(span))
 
-    def check(self, form: Form, public: Public) -> None:
+    def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
         """Variances and precisions are positive, and so are the matrices."""
-        check_publication(_vb(form), public)
+        check_broadcast(_vb(update_shape), public)
 
-    def reading(self, form: Form, public: Public, design: Array) -> VbReading:
-        """The publication in parts, and what all users need of it."""
-        return VbReading.of(_vb(form), public, design)
+    def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> VbReading:
+        """The broadcast in parts, and what all users need of it."""
+        return VbReading.of(_vb(update_shape), public, design)
 
-    def party(self, form: Form) -> VbParty:
+    def party(self, update_shape: UpdateShape) -> VbParty:
         """A party's half before its first round."""
-        return VbParty(_vb(form))
+        return VbParty(_vb(update_shape))
 
-    def server(self, settings: Any, form: Form, ground: Ground) -> VbServer:
+    def server(self, settings: Any, update_shape: UpdateShape, context: SolverContext) -> VbServer:
         """The server's half before the first round; without the item prior, a common mean."""
-        columns = ground.regressors.shape[1] if settings.item_prior else 0
-        ground = replace(ground, regressors=ground.regressors[:, :columns])
+        columns = context.regressors.shape[1] if settings.item_prior else 0
+        context = replace(context, regressors=context.regressors[:, :columns])
         unrated: tuple[float, ...] = ()
-        if _vb(form).ranks:
-            unrated = (weight_of_unrated(settings, ground), value_of_unrated(settings, ground))
-        return VbServer(_vb(form), ground, unrated)
+        if _vb(update_shape).ranks:
+            unrated = (weight_of_unrated(settings, context), value_of_unrated(settings, context))
+        return VbServer(_vb(update_shape), context, unrated)
 
-    def stranger(self, form: Form, public: Public) -> Array:
+    def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
         """The mean of all p_u, and of masks that belong to them. (n_own,)."""
-        numbers = _vb(form).blocks["parameters"].split(public.parameters)
+        numbers = _vb(update_shape).blocks["parameters"].split(public.parameters)
         mean = np.concatenate((numbers["mean_user"], numbers["joint_mean"]))
         return mean.astype(np.float32)
 
-    def ratings_of(self, form: Form, public: Public, scores: Array, scale: RatingScale) -> Array:
+    def ratings_of(
+        self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
+    ) -> Array:
         """Clipped, or the mean of ordered levels; scores that only rank stay as they are. (n,)."""
-        if form.n_design:
+        if update_shape.n_design:
             return scores
-        if not form.n_levels:
+        if not update_shape.n_levels:
             return np.asarray(scale.clip(scores))
-        numbers = _vb(form).blocks["parameters"].split(public.parameters)
+        numbers = _vb(update_shape).blocks["parameters"].split(public.parameters)
         return expected_rating(scores, numbers["cuts"], float(numbers["tau"][0]), scale)
 
 
-def _vb(form: Form) -> VbForm:
-    if not isinstance(form, VbForm):
-        raise TypeError(f"vb has forms of its own; got {type(form).__name__}")
-    return form
+def _vb(update_shape: UpdateShape) -> VbShape:
+    if not isinstance(update_shape, VbShape):
+        raise TypeError(f"vb has forms of its own; got {type(update_shape).__name__}")
+    return update_shape
 
 
 VB = Vb()

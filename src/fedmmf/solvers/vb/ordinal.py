@@ -12,11 +12,11 @@ import math
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.scale import RatingScale
+from fedmmf.data.scales import RatingScale
 
 BEGINS_AFTER = 8  # rounds: cut points fitted to random factors lead nowhere
 FAR = 8.0  # standard deviations; what lies beyond has no weight
-LEAST_SHARE = 1e-12  # of a level, below which it is not divided by
+MIN_SHARE = 1e-12  # of a level, below which it is not divided by
 NARROWEST = 0.01  # of the mean gap: what is left of a level that nobody gives
 _GRID = np.linspace(-FAR, FAR, 8001)
 _CDF = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in _GRID])
@@ -44,7 +44,7 @@ def latent(levels: Array, expected: Array, cuts: Array, tau: float) -> tuple[Arr
     edges = np.concatenate(([-np.inf], cuts, [np.inf]))
     low = np.clip((edges[levels] - expected) / spread, -FAR, FAR)
     high = np.clip((edges[levels + 1] - expected) / spread, -FAR, FAR)
-    share = np.maximum(cdf(high) - cdf(low), LEAST_SHARE)
+    share = np.maximum(cdf(high) - cdf(low), MIN_SHARE)
     at_low, at_high = density(low), density(high)
     shift = (at_low - at_high) / share
     variance = 1.0 + (low * at_low - high * at_high) / share - shift * shift
@@ -73,7 +73,7 @@ def moved_cuts(cuts: Array, totals: Array) -> Array:
     gaps = np.diff(cuts)
     mean = float(gaps.mean()) if len(gaps) else 2.0
     room, end = 0.245 * np.maximum(gaps - NARROWEST * mean, 0.0), [0.245 * mean]  # up to the next
-    step = np.where(slope > 0, (given - expected) / np.maximum(slope, LEAST_SHARE), 0.0)
+    step = np.where(slope > 0, (given - expected) / np.maximum(slope, MIN_SHARE), 0.0)
     down, up = np.concatenate((end, room)), np.concatenate((room, end))
     return np.asarray(cuts + np.clip(step, -down, up))
 

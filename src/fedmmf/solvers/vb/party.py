@@ -7,19 +7,21 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
-from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL, Own, require_small
+from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL, UserData, require_small
 from fedmmf.solvers.vb import ordinal
-from fedmmf.solvers.vb.form import VbForm, pack
 from fedmmf.solvers.vb.reading import Unrated, VbReading, prior_mean
+from fedmmf.solvers.vb.shapes import VbShape, pack
 
 SETTLING = 5  # turns of p_u and of what is latent, where no rounds do it
-MOST_LOOKS = 2  # rounds of a run that a party tells p_u in, inside a sum
+MAX_MEMBERSHIP_ROUNDS = 2  # rounds of a run that a party tells p_u in, inside a sum
 PINNED = 1e6  # prior precision of the coordinate that is always 1
 
 
-def starting_user(form: VbForm) -> Array:
+def starting_user(update_shape: VbShape) -> Array:
     """Before the first round. (n_own,) float32."""
-    return np.concatenate((prior_mean(form.rank), np.zeros(form.n_joint))).astype(np.float32)
+    return np.concatenate((prior_mean(update_shape.rank), np.zeros(update_shape.n_joint))).astype(
+        np.float32
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,7 @@ class Evidence:
     weight: float  # of all summands together
 
 
-def evidence(own: Own, reading: VbReading) -> Evidence:
+def evidence(own: UserData, reading: VbReading) -> Evidence:
     """Of the rated items and, where they count, of all others."""
     mean, ratings = reading.mean[own.items], np.asarray(own.masked_ratings, np.float64)
     covariance = reading.spread.matrix(reading.shrinkage[own.items].sum(axis=0))
@@ -48,7 +50,7 @@ def evidence(own: Own, reading: VbReading) -> Evidence:
     return rated if reading.unrated is None else _with_unrated(rated, own, mean, reading.unrated)
 
 
-def _with_unrated(rated: Evidence, own: Own, mean: Array, unrated: Unrated) -> Evidence:
+def _with_unrated(rated: Evidence, own: UserData, mean: Array, unrated: Unrated) -> Evidence:
     """All items count as unrated, and the rated ones by what they weigh more."""
     w, line, n_items = unrated.weight, _unrated_line(own, unrated), len(unrated.design)
     here = unrated.design[own.items] @ line  # (n,) masked ratings, were these items unrated
@@ -60,7 +62,7 @@ def _with_unrated(rated: Evidence, own: Own, mean: Array, unrated: Unrated) -> E
     )
 
 
-def _unrated_line(own: Own, unrated: Unrated) -> Array:
+def _unrated_line(own: UserData, unrated: Unrated) -> Array:
     """r_m - f_u(i), the masked rating of an unrated item, as weights of the design. (m,)."""
     line = -np.asarray(own.line, np.float64)
     line[0] += unrated.value
@@ -78,29 +80,31 @@ class Ordered:
 class VbParty:
     """Posterior of p_u."""
 
-    def __init__(self, form: VbForm) -> None:
-        self._form = form
-        self.user_factors = starting_user(form)
-        self._n_looks = 0
+    def __init__(self, update_shape: VbShape) -> None:
+        self._update_shape = update_shape
+        self.user_factors = starting_user(update_shape)
+        self._n_membership_rounds = 0
 
-    def update(self, own: Own, reading: VbReading, t: int) -> tuple[Array, Array]:
+    def update(self, own: UserData, reading: VbReading, t: int) -> tuple[Array, Array]:
         """Posterior; per rated item the gradient of the bound in E[q_i], and totals.
 
         Where the round looks at who rated what, the rows are p_u itself.
         """
-        self._n_looks = looked(self._n_looks, reading)
+        self._n_membership_rounds = looked(self._n_membership_rounds, reading)
         if len(own.items) == 0:
-            return np.zeros((0, self._form.width), np.float32), np.zeros(self._form.n_totals)
+            return np.zeros((0, self._update_shape.width), np.float32), np.zeros(
+                self._update_shape.n_totals
+            )
         own, ordered = self._in_order(own, reading, self.user_factors, t)
         found = evidence(own, reading)
         found = replace(found, squares=found.squares + ordered.variance)
         mean, covariance, known = self._posterior(own, reading, found)
         moment = covariance + np.outer(mean, mean)
-        rows = np.tile(mean[: self._form.rank], (len(own.items), 1))
-        if not reading.is_look:
+        rows = np.tile(mean[: self._update_shape.rank], (len(own.items), 1))
+        if not reading.is_membership_round:
             rows = _gradients(own, reading, mean, moment)
         totals = self._totals(own, reading, (mean, moment, known), found)
-        totals[self._form.blocks["totals"].place("levels")] = ordered.totals
+        totals[self._update_shape.blocks["totals"].place("levels")] = ordered.totals
         rows, moved = rows.astype(np.float32), mean.astype(np.float32)
         require_small([rows, moved], MAX_NUMBER)
         require_small([totals], MAX_TOTAL)
@@ -108,10 +112,10 @@ class VbParty:
         return rows, totals
 
     def _in_order(
-        self, own: Own, reading: VbReading, factors: Array, t: int
-    ) -> tuple[Own, "Ordered"]:
+        self, own: UserData, reading: VbReading, factors: Array, t: int
+    ) -> tuple[UserData, "Ordered"]:
         """What is latent in the place of ordered ratings, by where p_u is, in round t."""
-        n_totals = 3 * max(self._form.n_levels - 1, 0)
+        n_totals = 3 * max(self._update_shape.n_levels - 1, 0)
         if not n_totals or t <= ordinal.BEGINS_AFTER:
             return own, Ordered(0.0, np.zeros(n_totals))
         expected = reading.mean[own.items] @ factors + own.mask
@@ -121,18 +125,18 @@ class VbParty:
         ordered = Ordered(float(variance.sum()), ordinal.level_totals(*about).ravel())
         return replace(own, masked_ratings=masked), ordered
 
-    def settle(self, own: Own, reading: VbReading) -> None:
+    def settle(self, own: UserData, reading: VbReading) -> None:
         """Find p_u for finished item factors: the same posterior.
 
         Of ordered ratings, where p_u and what is latent depend on each other, by turns.
         """
         factors = self._settled(own, reading)
-        for _ in range(SETTLING * bool(self._form.n_levels)):
+        for _ in range(SETTLING * bool(self._update_shape.n_levels)):
             told, _ = self._in_order(own, reading, factors, ordinal.BEGINS_AFTER + 1)
             factors = self._settled(told, reading)
         self.user_factors = factors
 
-    def _settled(self, own: Own, reading: VbReading) -> Array:
+    def _settled(self, own: UserData, reading: VbReading) -> Array:
         """The posterior mean. (n_own,) float32."""
         mean, *_ = self._posterior(own, reading, evidence(own, reading))
         factors = mean.astype(np.float32)
@@ -140,7 +144,7 @@ class VbParty:
         return factors
 
     def _posterior(
-        self, own: Own, reading: VbReading, found: Evidence
+        self, own: UserData, reading: VbReading, found: Evidence
     ) -> tuple[Array, Array, Array]:
         """Mean and covariance of p_u, and what its prior knows. (n_own,), (n_own, n_own), (e,)."""
         precision, known = reading.user_precision, self._known(own, reading)
@@ -152,25 +156,25 @@ class VbParty:
         mean = covariance @ (precision * prior + found.first / reading.tau)
         return mean, covariance, known
 
-    def _known(self, own: Own, reading: VbReading) -> Array:
+    def _known(self, own: UserData, reading: VbReading) -> Array:
         """What is known of the user: a share of the sum of E[q_j], a profile. (e,).
 
         Whoever has no profile is taken for the mean one.
         """
         profile = own.profile if own.profile.any() else reading.profile_mean
         seen = reading.mean[own.items].sum(axis=0) * self._share(len(own.items))
-        return np.concatenate((seen[: self._form.n_seen], profile))
+        return np.concatenate((seen[: self._update_shape.n_seen], profile))
 
     def _share(self, n: int) -> float:
         """n^-1/2, so that more items say more; 1/n where unrated items say how many there are."""
         share = 1.0 / max(n, 1)
-        return float(share if self._form.ranks else np.sqrt(share))
+        return float(share if self._update_shape.ranks else np.sqrt(share))
 
     def _totals(
-        self, own: Own, reading: VbReading, about: tuple[Array, Array, Array], found: Evidence
+        self, own: UserData, reading: VbReading, about: tuple[Array, Array, Array], found: Evidence
     ) -> Array:
         """What the hyperparameters are learned from. (n_totals,)."""
-        (mean, moment, known), k = about, self._form.rank
+        (mean, moment, known), k = about, self._update_shape.rank
         prior = reading.user_middle + known @ reading.user_weights
         error = found.squares - 2 * mean @ found.first + np.sum(moment * found.second)
         deviation = np.diag(moment) - 2 * mean * prior + prior * prior
@@ -193,15 +197,15 @@ class VbParty:
         if reading.unrated is not None:
             line = _unrated_line(own, reading.unrated)
             parts |= {"all_moment": learned, "all_line": np.outer(mean, line).ravel()}
-        return self._form.blocks["totals"].join(**parts)
+        return self._update_shape.blocks["totals"].join(**parts)
 
     def state(self) -> dict[str, Array]:
         """The mean, and how often others looked at who rated what."""
-        return {"value": self.user_factors.copy(), "looks": np.array(self._n_looks)}
+        return {"value": self.user_factors.copy(), "looks": np.array(self._n_membership_rounds)}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Continue from a state."""
-        self.user_factors, self._n_looks = state["value"].copy(), int(state["looks"])
+        self.user_factors, self._n_membership_rounds = state["value"].copy(), int(state["looks"])
 
 
 def looked(n_before: int, reading: VbReading) -> int:
@@ -210,14 +214,19 @@ def looked(n_before: int, reading: VbReading) -> int:
     p_u is the same for all items that somebody rated, so that sums of many such rounds give away
     who rated what (docs/limitations.md): a party takes part in few of them.
     """
-    if reading.is_look and n_before >= MOST_LOOKS:
-        raise WireError(f"{MOST_LOOKS} rounds at most may look at who rated what")
-    return n_before + reading.is_look
+    if reading.is_membership_round and n_before >= MAX_MEMBERSHIP_ROUNDS:
+        raise WireError(f"{MAX_MEMBERSHIP_ROUNDS} rounds at most may look at who rated what")
+    return n_before + reading.is_membership_round
 
 
-def _gradients(own: Own, reading: VbReading, mean: Array, moment: Array) -> Array:
+def _gradients(own: UserData, reading: VbReading, mean: Array, moment: Array) -> Array:
     """Of the bound in E[q_i], for each rated item. (n, k)."""
-    q, ratings, weight, k = reading.mean[own.items], own.masked_ratings, 1.0, reading.form.rank
+    q, ratings, weight, k = (
+        reading.mean[own.items],
+        own.masked_ratings,
+        1.0,
+        reading.update_shape.rank,
+    )
     if reading.unrated is not None:
         weight = 1 - reading.unrated.weight
         here = reading.unrated.design[own.items] @ _unrated_line(own, reading.unrated)

@@ -1,4 +1,4 @@
-"""What a party works out of a publication, once for all its users."""
+"""What a party works out of a broadcast, once for all its users."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array, doubles, space
-from fedmmf.solvers.contract import Public, require_published
-from fedmmf.solvers.vb.form import VbForm, unpack
+from fedmmf.solvers.contract import Broadcast, require_valid_broadcast
+from fedmmf.solvers.vb.shapes import VbShape, unpack
 
-LEAST, MOST = 1e-30, 1e30  # variances and precisions that a party computes with
+MIN_PRECISION, MAX_PRECISION = 1e-30, 1e30  # variances and precisions that a party computes with
 
 
 def prior_mean(k: int) -> Array:
@@ -91,13 +91,13 @@ class Unrated:
 
 @dataclass(frozen=True, eq=False)
 class VbReading:
-    """A publication in parts.
+    """A broadcast in parts.
 
     Where masks belong to p_u, so do their weights: of k + j entries of p_u, the last j are the
     weights of the columns of the design, which stand beside E[q_i] and are known.
     """
 
-    form: VbForm
+    update_shape: VbShape
     tau: Array  # ()
     user_precision: Array  # a (k + j,)
     user_middle: Array  # prior mean of p_u of whom nothing is known (k + j,)
@@ -106,50 +106,50 @@ class VbReading:
     n_raters: Array  # (n_items,)
     user_weights: Array  # of what is known of a user, in the prior mean of p_u (e, k + j)
     profile_mean: Array  # of all who have one; those without are taken for it (d,)
-    is_look: bool  # rows are to be p_u instead of gradients
+    is_membership_round: bool  # rows are to be p_u instead of gradients
     cuts: Array  # between the levels of ordered ratings (n_levels - 1 or 0,)
     unrated: Unrated | None
 
     @classmethod
-    def of(cls, form: VbForm, public: Public, design: Array) -> "VbReading":
-        """Take a publication apart."""
-        numbers = form.blocks["parameters"].split(public.parameters)
-        columns = form.blocks["published"].split(public.item_rows.astype(np.float64))
-        matrices = (unpack(numbers[name], form.rank) for name in ("curvature", "base"))
+    def of(cls, update_shape: VbShape, public: Broadcast, design: Array) -> "VbReading":
+        """Take a broadcast apart."""
+        numbers = update_shape.blocks["parameters"].split(public.parameters)
+        columns = update_shape.blocks["published"].split(public.item_rows.astype(np.float64))
+        matrices = (unpack(numbers[name], update_shape.rank) for name in ("curvature", "base"))
         numbers["tau"] = numbers["tau"][0]
         rows = (columns["mean"], columns["n_raters"][:, 0])
-        return cls.made(form, numbers, rows, design, Spread.of(*matrices))
+        return cls.made(update_shape, numbers, rows, design, Spread.of(*matrices))
 
     @classmethod
     def made(
         cls,
-        form: VbForm,
+        update_shape: VbShape,
         numbers: Mapping[str, Array],
         rows: tuple[Array, Array],
         design: Array,
         spread: Spread,
     ) -> "VbReading":
-        """From the parts of a publication, where their arrays are.
+        """From the parts of a broadcast, where their arrays are.
 
         Args:
-            form: of the run.
+            update_shape: of the run.
             numbers: parameters by name.
             rows: E[q_i] and numbers of raters. (n_items, k), (n_items,)
             design: of the same items. (n_items, m)
             spread: of these items.
         """
         (mean, n_raters), xp = rows, space(rows[0])
-        spread = spread.beside(form.n_joint)
-        weights = numbers["user_weights"].reshape(-1, form.rank)
-        if form.n_joint:
-            known = xp.asarray(design[:, : form.n_joint], dtype=mean.dtype)
+        spread = spread.beside(update_shape.n_joint)
+        weights = numbers["user_weights"].reshape(-1, update_shape.rank)
+        if update_shape.n_joint:
+            known = xp.asarray(design[:, : update_shape.n_joint], dtype=mean.dtype)
             mean = xp.hstack((mean, known))
             none = xp.zeros_like(weights[:, :1] * numbers["joint_mean"])
             weights = xp.hstack((weights, none))
         middle = xp.zeros_like(numbers["mean_user"])
         middle[:1] = 1.0  # not [0]: torch would copy a number from the host
         return cls(
-            form=form,
+            update_shape=update_shape,
             tau=numbers["tau"],
             user_precision=xp.hstack((numbers["user_precision"], numbers["joint_precision"])),
             user_middle=xp.hstack((middle, numbers["joint_mean"])),
@@ -158,7 +158,7 @@ class VbReading:
             n_raters=n_raters,
             user_weights=weights,
             profile_mean=numbers["profile_mean"],
-            is_look=bool(numbers["look"].any()),
+            is_membership_round=bool(numbers["look"].any()),
             cuts=numbers["cuts"],
             unrated=Unrated.of(numbers["unrated"].tolist(), mean, n_raters, spread, design),
         )
@@ -169,24 +169,24 @@ class VbReading:
         return self.spread.shrinkage(self.n_raters)
 
 
-def check_publication(form: VbForm, public: Public) -> None:
+def check_broadcast(update_shape: VbShape, public: Broadcast) -> None:
     """Refuse numbers that a party cannot compute with."""
-    parts = form.blocks["parameters"].split(public.parameters)
+    parts = update_shape.blocks["parameters"].split(public.parameters)
     names = ("tau", "user_precision", "item_precision", "joint_precision")
     positive = np.concatenate([parts[name] for name in names])
-    is_usual = bool(((positive > LEAST) & (positive < MOST)).all())
-    require_published(is_usual, "tau and precisions are in (1e-30, 1e30)")
+    is_usual = bool(((positive > MIN_PRECISION) & (positive < MAX_PRECISION)).all())
+    require_valid_broadcast(is_usual, "tau and precisions are in (1e-30, 1e30)")
     for name, least in (("curvature", -1e-6), ("base", 1e-30)):
-        matrix = unpack(parts[name], form.rank)
+        matrix = unpack(parts[name], update_shape.rank)
         values = np.linalg.eigvalsh(matrix)
         usual = bool(values[0] > least * max(1.0, values[-1]) and values[-1] < 1e30)
-        require_published(usual, f"the {name} is positive")
-    n_raters = form.blocks["published"].split(public.item_rows)["n_raters"]
-    require_published(bool((n_raters >= 0).all()), "numbers of raters are not negative")
+        require_valid_broadcast(usual, f"the {name} is positive")
+    n_raters = update_shape.blocks["published"].split(public.item_rows)["n_raters"]
+    require_valid_broadcast(bool((n_raters >= 0).all()), "numbers of raters are not negative")
     is_switch = bool(np.isin(parts["look"], (0.0, 1.0)).all())
-    require_published(is_switch, "a round looks at who rated what, or it does not")
+    require_valid_broadcast(is_switch, "a round looks at who rated what, or it does not")
     is_ordered = bool((np.diff(parts["cuts"]) > 0).all())
-    require_published(is_ordered, "cut points increase")
+    require_valid_broadcast(is_ordered, "cut points increase")
     weight = parts["unrated"][:1]
     is_share = bool(((weight > 0) & (weight < 1)).all())
-    require_published(is_share, "an unrated item weighs less than a rated one")
+    require_valid_broadcast(is_share, "an unrated item weighs less than a rated one")

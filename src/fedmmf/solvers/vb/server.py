@@ -7,18 +7,25 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array, doubles, singles, space
-from fedmmf.solvers.contract import Ground, ItemSums, Public
-from fedmmf.solvers.vb.form import VbForm, pack, total_bound, unpack
+from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts
 from fedmmf.solvers.vb.party import PINNED
-from fedmmf.solvers.vb.reading import LEAST, MOST, Spread, VbReading, check_publication, prior_mean
+from fedmmf.solvers.vb.reading import (
+    MAX_PRECISION,
+    MIN_PRECISION,
+    Spread,
+    VbReading,
+    check_broadcast,
+    prior_mean,
+)
+from fedmmf.solvers.vb.shapes import VbShape, pack, total_bound, unpack
 from fedmmf.solvers.vb.start import Items, start, start_share
 
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards zero
-LOOK_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
-LOOKS = (5, 13)  # after so many rounds, one looks at who rated what
-MOST_SPANS = 8.0  # of the scale, of an entry of E[q_i] around its start
+MEMBERSHIP_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
+MEMBERSHIP_ROUNDS = (5, 13)  # after so many rounds, one looks at who rated what
+MAX_SPANS = 8.0  # of the scale, of an entry of E[q_i] around its start
 FEW_FACTORS, FEW_COLUMNS = 32, 64  # of matrices that a card turns over at once
 STEP = 0.85  # of the way to where the shared curvature says that a mean should go
 MAX_IMBALANCE = 2.0**8  # of user and item precisions, each in units of its start
@@ -28,8 +35,8 @@ class VbServer:
     """Posteriors of q_i, updated by gradients and one curvature for all.
 
     Args:
-        form: of the run.
-        ground: what it starts from; its regressors give the prior mean of the item factors.
+        update_shape: of the run.
+        context: what it starts from; its regressors give the prior mean of the item factors.
         unrated: weight and value of unrated items; empty where they do not count.
         placed: puts an array where the server computes; numpy, unless an engine has a device.
         linalg: `inv`, `solve`, `cholesky` and `eigh` for what is there.
@@ -40,28 +47,28 @@ class VbServer:
 
     def __init__(
         self,
-        form: VbForm,
-        ground: Ground,
+        update_shape: VbShape,
+        context: SolverContext,
         unrated: tuple[float, ...] = (),
         placed: Callable[[Array], Array] = np.asarray,
         linalg: Any = np.linalg,
     ) -> None:
-        self._form, self.ground, self.unrated = form, ground, np.array(unrated)
+        self._update_shape, self.context, self.unrated = update_shape, context, np.array(unrated)
         self._placed, self._linalg = placed, linalg
-        self._most = MOST_SPANS * max(ground.span, 1.0)
-        ones = np.ones(ground.n_items)
-        self._regressors = placed(np.column_stack((ones, ground.regressors)))  # (n_items, 1 + d)
+        self._most = MAX_SPANS * max(context.span, 1.0)
+        ones = np.ones(context.n_items)
+        self._regressors = placed(np.column_stack((ones, context.regressors)))  # (n_items, 1 + d)
         self._design, self._middle = (
-            placed(ground.design),
-            placed(ground.level * prior_mean(form.rank)),
+            placed(context.design),
+            placed(context.level * prior_mean(update_shape.rank)),
         )
-        self._item_unit = start_share(ground, unrated) * ground.span / 4
-        first = start(form, ground, self._item_unit)
+        self._item_unit = start_share(context, unrated) * context.span / 4
+        first = start(update_shape, context, self._item_unit)
         self.restore({part.name: getattr(first, part.name) for part in fields(Items)})
 
     def on(self, placed: Callable[[Array], Array], linalg: Any) -> "VbServer":
         """The same server with its arrays elsewhere."""
-        other = VbServer(self._form, self.ground, tuple(self.unrated), placed, linalg)
+        other = VbServer(self._update_shape, self.context, tuple(self.unrated), placed, linalg)
         other.restore(self.state())
         return other
 
@@ -69,16 +76,16 @@ class VbServer:
         """Whether few factors and few columns leave small matrices alone, and nothing to sort."""
         n_known = self._regressors.shape[1] + self._now.raters.shape[1]
         n_columns = max(n_known, len(self._now.user_weights))
-        is_few = self._form.rank <= FEW_FACTORS and n_columns <= FEW_COLUMNS
-        return is_few and not self._form.n_levels
+        is_few = self._update_shape.rank <= FEW_FACTORS and n_columns <= FEW_COLUMNS
+        return is_few and not self._update_shape.n_levels
 
-    def public(self) -> Public:
+    def public(self) -> Broadcast:
         """Means, what the priors need, and the hyperparameters."""
-        now, blocks = self._now, self._form.blocks
+        now, blocks = self._now, self._update_shape.blocks
         columns = {"mean": now.mean, "n_raters": now.n_raters[:, np.newaxis]}
         parameters = blocks["parameters"].join((), **self._parameters)
         rows = blocks["published"].join((len(now.mean),), **columns).astype(np.float32)
-        return Public(self._form.rank, parameters, rows)
+        return Broadcast(self._update_shape.rank, parameters, rows)
 
     @property
     def _parameters(self) -> dict[str, Array]:
@@ -92,7 +99,7 @@ class VbServer:
             "base": pack(now.base),
             "user_weights": now.user_weights.ravel(),
             "profile_mean": now.profile_mean,
-            "look": np.asarray(float(self.is_look)),
+            "look": np.asarray(float(self.is_membership_round)),
             "unrated": self.unrated,
             "cuts": now.cuts,
             "joint_mean": now.joint_mean,
@@ -100,34 +107,38 @@ class VbServer:
         }
 
     def reading(self, design: Array) -> VbReading:
-        """What parties would work out of the publication, where the server's arrays are.
+        """What parties would work out of the broadcast, where the server's arrays are.
 
         Args:
             design: of the items that are summed, likewise. (n_items, m)
         """
         rows = (singles(self._now.mean), self._now.n_raters)
-        return VbReading.made(self._form, self._parameters, rows, design, self._spread)
+        return VbReading.made(self._update_shape, self._parameters, rows, design, self._spread)
 
     @property
-    def is_look(self) -> bool:
+    def is_membership_round(self) -> bool:
         """Whether the coming round looks at who rated what."""
-        return self._form.looks and int(self._now.n_done) in LOOKS
+        return self._update_shape.looks and int(self._now.n_done) in MEMBERSHIP_ROUNDS
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """A step of every q_i from the parties' sums, then the hyperparameters."""
-        totals = self._form.blocks["totals"].split(doubles(sums.totals))
-        rows, n_raters, is_look = doubles(sums.rows), doubles(sums.n_raters), self.is_look
+        totals = self._update_shape.blocks["totals"].split(doubles(sums.totals))
+        rows, n_raters, is_membership_round = (
+            doubles(sums.rows),
+            doubles(sums.n_raters),
+            self.is_membership_round,
+        )
         self._now = replace(self._now, n_raters=n_raters, n_done=self._now.n_done + 1)
-        if is_look and not totals["n_users"][0]:
+        if is_membership_round and not totals["n_users"][0]:
             return  # everybody has been looked at as often as may be, in rounds that were lost
         # Raters who are counted and did not take part are taken for the mean of those who did.
         share = (n_raters.sum() / totals["n_ratings"].clip(1.0)).clip(1.0, 4.0)  # (1,)
-        if is_look:
+        if is_membership_round:
             self._now = replace(self._now, raters=_standardised(share * rows, n_raters))
         else:
             self._move_items(rows, totals, share)
         self._learn_users(totals)
-        if self._form.n_levels and t > BEGINS_AFTER:
+        if self._update_shape.n_levels and t > BEGINS_AFTER:
             moved = moved_cuts(self._now.cuts, totals["levels"].reshape(3, -1))
             self._now = replace(self._now, cuts=moved)
         self._learn_items()
@@ -143,9 +154,9 @@ class VbServer:
 
     def is_like(self, other: "VbServer") -> bool:
         """Whether another server differs by where it is alone."""
-        mine, theirs = self.ground, other.ground
-        same = (self._form, mine.n_items, mine.span, mine.level) == (
-            other._form,
+        mine, theirs = self.context, other.context
+        same = (self._update_shape, mine.n_items, mine.span, mine.level) == (
+            other._update_shape,
             theirs.n_items,
             theirs.span,
             theirs.level,
@@ -160,7 +171,7 @@ class VbServer:
         now, xp = self._now, space(self._now.mean)
         parts = (now.user_precision, now.item_precision, now.joint_precision)
         numbers = xp.hstack((now.tau.reshape(1), *parts))
-        usual: Array = ((numbers > LEAST) & (numbers < MOST)).all()
+        usual: Array = ((numbers > MIN_PRECISION) & (numbers < MAX_PRECISION)).all()
         return usual
 
     def take(self, other: "VbServer") -> None:
@@ -180,13 +191,13 @@ class VbServer:
 
     def _move_items(self, gradient: Array, totals: dict[str, Array], share: Array) -> None:
         """E[q_i] <- E[q_i] + s T_i (sum g / tau - c (E[q_i] - prior_i)), T_i = (n_i A + B)^-1."""
-        now, k, tau, xp = self._now, self._form.rank, self._now.tau, space(gradient)
+        now, k, tau, xp = self._now, self._update_shape.rank, self._now.tau, space(gradient)
         rounding = xp.diag(k * self._rounding(totals) * xp.ones_like(now.item_precision))
         curvature = (unpack(totals["moment"], k) + rounding) / totals["n_ratings"] / tau
         base = xp.diag(now.item_precision)
-        if self._form.ranks:
+        if self._update_shape.ranks:
             weight, crowd = float(self.unrated[0]), unpack(totals["all_moment"], k) + rounding
-            line = totals["all_line"].reshape(k, self._form.n_design)
+            line = totals["all_line"].reshape(k, self._update_shape.n_design)
             gradient = gradient + weight * (self._design @ line.T - now.mean @ crowd)
             curvature, base = (1 - weight) * curvature, base + weight * share * crowd / tau
         slope = share * gradient / tau - now.item_precision * (now.mean - now.prior)
@@ -207,11 +218,16 @@ class VbServer:
         of such sums is off by k of it at most in any direction (Gershgorin 1931), which added to
         its diagonal keeps it positive definite.
         """
-        return totals["n_users"] ** 2 * (total_bound(self.ground.span) * 2.0**-53)
+        return totals["n_users"] ** 2 * (total_bound(self.context.span) * 2.0**-53)
 
     def _learn_users(self, totals: dict[str, Array]) -> None:
         """Maximise the bound in tau and a; weights of users' prior by ridge regression."""
-        now, n_users, form, xp = self._now, totals["n_users"], self._form, space(self._now.mean)
+        now, n_users, update_shape, xp = (
+            self._now,
+            totals["n_users"],
+            self._update_shape,
+            space(self._now.mean),
+        )
         rounding = self._rounding(totals)
         precision = n_users / xp.maximum(totals["deviation"], rounding)
         precision[:1] = PINNED
@@ -221,20 +237,22 @@ class VbServer:
         if len(now.user_weights):
             gram = unpack(totals["user_gram"], len(now.user_weights))
             ridge = xp.full_like(gram[0], USER_RIDGE)
-            if form.n_seen:
-                ridge[: form.n_seen] *= xp.diag(gram)[: form.n_seen].mean() / n_users
+            if update_shape.n_seen:
+                ridge[: update_shape.n_seen] *= (
+                    xp.diag(gram)[: update_shape.n_seen].mean() / n_users
+                )
             moments = totals["user_moments"].reshape(now.user_weights.shape)
             normal = gram + xp.diag(ridge + len(ridge) * rounding)
             self._linalg.cholesky(normal)  # raises where no users add up to it
             weights = self._linalg.solve(normal, moments)
             self._now = replace(self._now, user_weights=weights)
-        if form.n_joint:
+        if update_shape.n_joint:
             # Bounds that people do not reach: a bad party's totals lead no further.
-            most, least = self._most, 1e-6 * max(self.ground.span, 1.0) ** 2
+            most, least = self._most, 1e-6 * max(self.context.span, 1.0) ** 2
             mean = (totals["joint_sum"] / n_users).clip(-most, most)
             spread = (totals["joint_deviation"] / n_users).clip(least, most**2)
             self._now = replace(self._now, joint_mean=mean, joint_precision=1.0 / spread)
-        if form.n_profile:
+        if update_shape.n_profile:
             mean = totals["profile_sum"] / totals["n_profiled"].clip(1.0)
             self._now = replace(self._now, profile_mean=mean)
 
@@ -244,7 +262,7 @@ class VbServer:
         known = doubles(now.n_raters > 0)[:, np.newaxis]  # (n_items, 1) weights: 1 if rated
         x = xp.hstack((self._regressors, now.raters))
         ridge = xp.full_like(x[0], PRIOR_RIDGE)
-        ridge[:1], ridge[self._regressors.shape[1] :] = 0.0, LOOK_RIDGE
+        ridge[:1], ridge[self._regressors.shape[1] :] = 0.0, MEMBERSHIP_RIDGE
         normal = x.T @ (known * x) + xp.diag(ridge)
         weights = self._linalg.solve(normal, x.T @ (known * now.mean))  # W^T
         prior = x @ weights
@@ -265,7 +283,7 @@ class VbServer:
             ratio < 1 / MAX_IMBALANCE, 2.0, 1.0
         )
         s[:1] = 1.0  # the coordinate of p_u that is always 1
-        both, n_seen = s[:, np.newaxis] * s, self._form.n_seen
+        both, n_seen = s[:, np.newaxis] * s, self._update_shape.n_seen
         weights = now.user_weights / s  # (e, k); the first rows multiply item factors
         weights[:n_seen] = weights[:n_seen] / s[:n_seen, np.newaxis]
         self._now = replace(
@@ -282,16 +300,16 @@ class VbServer:
         )
         self._spread = replace(self._spread, basis=self._spread.basis * s[:, np.newaxis])
 
-    def check(self, public: Public) -> None:
+    def check(self, public: Broadcast) -> None:
         """Variances and precisions are positive, and so are the matrices."""
-        check_publication(self._form, public)
+        check_broadcast(self._update_shape, public)
 
     def unknown(self, regressors: Array) -> Array:
         """What the prior says of items without ratings. (n, published)."""
         ones = np.ones(len(regressors))
         x = np.column_stack((ones, regressors))[:, : self._regressors.shape[1]]
         mean = x @ self._now.item_weights[: x.shape[1]]
-        return self._form.blocks["published"].join((len(x),), mean=mean).astype(np.float32)
+        return self._update_shape.blocks["published"].join((len(x),), mean=mean).astype(np.float32)
 
     def state(self) -> dict[str, Array]:
         """All of it."""

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import Ground
-from fedmmf.solvers.vb.form import VbForm
+from fedmmf.solvers.contract import SolverContext
 from fedmmf.solvers.vb.ordinal import starting_cuts
 from fedmmf.solvers.vb.party import PINNED
 from fedmmf.solvers.vb.reading import prior_mean
+from fedmmf.solvers.vb.shapes import VbShape
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
 USUAL_UNRATED = 7.0  # how often unrated items outweigh rated ones, as `weight_of_unrated` aims at
 # Of a whole mask, in quarters of the scale, at the start; its columns share it. With more room for
 # each, many columns fit noise before their precisions are learned.
-JOINT_SPREAD, FEWEST_SHARES = 0.4, 16
+JOINT_SPREAD, MIN_SHARES = 0.4, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Items:
     n_done: Array  # rounds ()
 
 
-def start_share(ground: Ground, unrated: tuple[float, ...]) -> float:
+def start_share(context: SolverContext, unrated: tuple[float, ...]) -> float:
     """What item factors start with of a quarter of the scale: all, unless hardly anything is rated.
 
     Where unrated items weigh far more than rated ones, q_i . p_u is near 0 for nearly all pairs.
@@ -53,19 +53,19 @@ def start_share(ground: Ground, unrated: tuple[float, ...]) -> float:
     """
     if not unrated:
         return 1.0
-    rated = min(ground.ratings_per_user / ground.n_items, 1.0)
+    rated = min(context.ratings_per_user / context.n_items, 1.0)
     outweighs = unrated[0] * (1.0 - rated) / max(rated, 1e-9)
     return float(np.sqrt(min(1.0, round(USUAL_UNRATED / max(outweighs, 1e-9), 9))))
 
 
-def start(form: VbForm, ground: Ground, own: float) -> Items:
+def start(update_shape: VbShape, context: SolverContext, own: float) -> Items:
     """Random means and first hyperparameters; `own` is the unit of item factors."""
-    k, n_items, unit = form.rank, ground.n_items, ground.span / 4
-    mean = ITEM_SPREAD * own * ground.stream.standard_normal((n_items, k))
-    mean[:, 0] += ground.level
-    n_looked = k if form.looks else 0
-    weights = np.zeros((1 + ground.regressors.shape[1] + n_looked, k))
-    weights[0, 0] = ground.level
+    k, n_items, unit = update_shape.rank, context.n_items, context.span / 4
+    mean = ITEM_SPREAD * own * context.stream.standard_normal((n_items, k))
+    mean[:, 0] += context.level
+    n_looked = k if update_shape.looks else 0
+    weights = np.zeros((1 + context.regressors.shape[1] + n_looked, k))
+    weights[0, 0] = context.level
     user_precision = np.ones(k)
     user_precision[0] = PINNED
     return Items(
@@ -80,20 +80,22 @@ def start(form: VbForm, ground: Ground, own: float) -> Items:
         mean_user=prior_mean(k),
         curvature=np.zeros((k, k)),
         base=np.eye(k) / (ITEM_VARIANCE * own**2),
-        user_weights=np.zeros((form.n_seen + form.n_profile, k)),
-        profile_mean=np.zeros(form.n_profile),
-        cuts=starting_cuts(ground.lowest, ground.span, form.n_levels),
-        joint_mean=np.zeros(form.n_joint),
-        joint_precision=np.full(form.n_joint, _joint_shares(form) / (JOINT_SPREAD * unit) ** 2),
+        user_weights=np.zeros((update_shape.n_seen + update_shape.n_profile, k)),
+        profile_mean=np.zeros(update_shape.n_profile),
+        cuts=starting_cuts(context.lowest, context.span, update_shape.n_levels),
+        joint_mean=np.zeros(update_shape.n_joint),
+        joint_precision=np.full(
+            update_shape.n_joint, _joint_shares(update_shape) / (JOINT_SPREAD * unit) ** 2
+        ),
         n_done=np.asarray(0),
     )
 
 
-def _joint_shares(form: VbForm) -> int:
-    return max(form.n_joint, FEWEST_SHARES)
+def _joint_shares(update_shape: VbShape) -> int:
+    return max(update_shape.n_joint, MIN_SHARES)
 
 
-def weight_of_unrated(settings: Any, ground: Ground) -> float:
+def weight_of_unrated(settings: Any, context: SolverContext) -> float:
     """What an unrated item weighs beside a rated one: all of them together seven times as much.
 
     Found while looking at test results on splits of ML-100K, ML-1M and LastFM; very sparse data
@@ -101,10 +103,10 @@ def weight_of_unrated(settings: Any, ground: Ground) -> float:
     """
     if settings.unrated_weight != "auto":
         return float(settings.unrated_weight)
-    rated = ground.ratings_per_user / ground.n_items
+    rated = context.ratings_per_user / context.n_items
     return float(np.clip(USUAL_UNRATED * rated / max(1.0 - rated, 1e-9), 0.27, 0.55))
 
 
-def value_of_unrated(settings: Any, ground: Ground) -> float:
+def value_of_unrated(settings: Any, context: SolverContext) -> float:
     """The rating that an unrated item counts as: the lowest there is, unless asked for."""
-    return ground.lowest if settings.unrated_value == "auto" else float(settings.unrated_value)
+    return context.lowest if settings.unrated_value == "auto" else float(settings.unrated_value)

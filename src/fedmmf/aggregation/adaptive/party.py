@@ -1,0 +1,41 @@
+"""A party's side of adaptive sums: in the clear or in sums, as it has chosen."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedmmf.aggregation.adaptive.messages import Collect, Collected
+from fedmmf.aggregation.party_side import PartyContext, PartySide
+from fedmmf.aggregation.plain.party import PlainParty
+from fedmmf.aggregation.secure.party import SecureParty
+from fedmmf.errors import WireError
+from fedmmf.wire import Ask, Message
+
+
+class AdaptiveParty(PartySide):
+    """Both other sides: sums until it has chosen, and what it has chosen from then on."""
+
+    def __init__(self, context: PartyContext) -> None:
+        super().__init__(context)
+        self._plain, self._secure = PlainParty(context), SecureParty(context)
+        self.answers = (*self._plain.answers, *self._secure.answers, Collect)
+
+    def answer(self, message: Any) -> Message:
+        """As the side does that knows the message; or hand over masked ratings."""
+        if isinstance(message, Ask):
+            return self._plain.answer(message)
+        if not isinstance(message, Collect):
+            return self._secure.answer(message)
+        if self.context.layout is None or not self.context.in_clear:
+            raise WireError("this party does not hand over masked ratings; its policy says so")
+        return Collected(*self.context.collect())
+
+    def state(self) -> dict[str, Any]:
+        """Also of both sides."""
+        sides = {"plain": self._plain.state(), "secure": self._secure.state()}
+        return {"own": super().state(), **sides}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Be as before, with both sides."""
+        super().restore(state["own"])
+        self._plain.restore(state["plain"])
+        self._secure.restore(state["secure"])

@@ -1,0 +1,44 @@
+"""Adaptive sums, worked out."""
+
+import numpy as np
+
+from fedmmf.aggregation.costs import Cost, CostInput
+from fedmmf.aggregation.plain.simulated import cost as plain_cost
+from fedmmf.aggregation.secure.cost import cost_among
+from fedmmf.aggregation.secure.simulated import hidden_group, is_crowd, require_crowd
+from fedmmf.aggregation.simulated import Group, Simulated
+from fedmmf.engines.contract import Cohort
+from fedmmf.secagg import MINIMUM_COHORT
+
+NOTHING = Cost(0.0, 0.0)
+
+
+def groups(crowd: Simulated) -> list[Group]:
+    """Those in the clear, and those who are summed, if they are enough to hide one of them."""
+    in_clear, found = crowd.in_clear, []
+    if in_clear.any():
+        counts = crowd.lists.counts(crowd.n_items, in_clear)
+        cohort = Cohort(members=in_clear)
+        collected = crowd.settings.collect_masked
+        found.append(Group(cohort, in_clear, counts, is_collected=collected, is_clear=True))
+    if is_crowd(crowd, ~in_clear):
+        found.append(hidden_group(crowd, ~in_clear))
+    if not found:
+        require_crowd(crowd, np.zeros_like(in_clear))
+    return found
+
+
+def cost(given: CostInput) -> Cost:
+    """The mean over both groups; masked ratings that are collected once count as nothing."""
+    n_summed, settings = given.n_users - given.n_clear, given.settings
+    clear = NOTHING if settings.collect_masked else plain_cost(given)
+    is_enough = n_summed >= MINIMUM_COHORT
+    summed = cost_among(given, n_summed) if is_enough else NOTHING
+    share = given.n_clear / given.n_users
+    return Cost(
+        share * clear.up_bytes + (1 - share) * summed.up_bytes,
+        share * clear.down_bytes + (1 - share) * summed.down_bytes,
+        (1 - share) * summed.party_s,
+        summed.server_s,
+        summed.how,
+    )

@@ -1,0 +1,160 @@
+"""What an aggregation scheme is: two sides that meet only in messages, and their simulation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.errors import WireError
+from fedmmf.masks.population import MAX_COLUMNS, TOTAL_BOUND, Population, n_totals
+from fedmmf.solvers.contract import Bounds, Solver, UpdateShape
+from fedmmf.wire import Catalogue, Layout, Round, Survey
+from fedmmf.wire.messages import Expected
+
+if TYPE_CHECKING:
+    from fedmmf.aggregation.costs import Cost, CostInput
+    from fedmmf.aggregation.party_side import PartyContext, PartySide
+    from fedmmf.aggregation.server_side import ServerContext, ServerSide
+    from fedmmf.aggregation.simulated import Group, Simulated
+
+CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that sums withstand
+_SPARE = 100  # rounds, besides as many again as were asked for, that lost ones are made again with
+HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
+Work = Survey | Round
+"""What is summed: a broadcast."""
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What a survey says about everybody."""
+
+    n_raters: Array  # (n_items,) of the whole catalogue
+    population: Population  # what users have in common
+
+    @classmethod
+    def unknown(cls, catalogue: Catalogue) -> "Census":
+        """Where nobody may ask."""
+        nobody = np.zeros(catalogue.n_items, np.int64)
+        return cls(nobody, Population.unknown(catalogue.scale))
+
+
+def last_number(settings: Any) -> int:
+    """The highest number that a round may have: each attempt takes one, and numbers only go up.
+
+    With a privacy budget there is nothing to spare: an attempt costs what a round costs.
+    """
+    wanted = int(settings.max_rounds)
+    return wanted if settings.aggregation == "dp" else 2 * wanted + _SPARE
+
+
+def lost_share(batch: int) -> float:
+    """Share of the parties that a round loses where each drop-out takes its batch with it."""
+    return round(1 - (1 - DROPOUT) ** batch, 9)  # as near as a share of some parties has to be
+
+
+def columns_of(settings: Any, n_features: int) -> int:
+    """Of what users have in common, where masks see so many features.
+
+    A constant where surveys are in the clear: moments of ratings and features would give ratings
+    away. And where masks decide what leaves, or nobody may ask: it is the scale's middle there.
+    """
+    is_told = settings.sharing == "strict" and settings.aggregation != "dp"
+    return 1 + n_features if is_told and n_features < MAX_COLUMNS else 1
+
+
+def survey_sizes(n_catalogue: int, n_rows: int, n_columns: int = 0) -> Expected:
+    """Sizes of the answers to a survey.
+
+    Args:
+        n_catalogue: all items.
+        n_rows: all items where raters are counted, those of the layout where ratings are summed.
+        n_columns: of moments, which have no rows; 0: there are no totals.
+    """
+    size = n_totals(n_columns) if n_columns else 0
+    update_shape = UpdateShape(rank=1, width=1, published=1, n_parameters=0, n_totals=size)
+    return Expected(n_catalogue, n_rows, update_shape, size)
+
+
+def round_sizes(n_catalogue: int, layout: Layout, update_shape: UpdateShape) -> Expected:
+    """Sizes of what is published in a round, and of the answers to it."""
+    return Expected(
+        n_catalogue, len(layout.items), update_shape, HELD_OUT_TOTALS + update_shape.n_totals
+    )
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Sizes that both sides of a run know, from which those of every sum in it follow."""
+
+    n_catalogue: int
+    columns: int  # of what users have in common
+    update_shape: UpdateShape  # of the solver
+
+    def known(self, layout: Layout | None) -> Expected:
+        """Return the sizes that broadcasts are checked against, before and after the layout."""
+        if layout is None:
+            return survey_sizes(self.n_catalogue, self.n_catalogue)
+        return round_sizes(self.n_catalogue, layout, self.update_shape)
+
+    def of(self, asks: str, layout: Layout | None) -> Expected:
+        """Return the sizes of answers; `asks` is counts, moments, ratings or updates.
+
+        Raises:
+            WireError: ratings or updates are asked for, and there is no layout.
+        """
+        if asks == "counts":
+            return survey_sizes(self.n_catalogue, self.n_catalogue)
+        if asks == "moments":
+            return survey_sizes(self.n_catalogue, 0, self.columns)
+        if layout is None:
+            raise WireError(f"a sum of {asks} needs a layout first; none was adopted")
+        if asks == "ratings":
+            return survey_sizes(self.n_catalogue, len(layout.items))
+        return round_sizes(self.n_catalogue, layout, self.update_shape)
+
+
+def asked_by(work: Work) -> str:
+    """What a broadcast asks for: counts, moments or ratings, or updates."""
+    return work.asks if isinstance(work, Survey) else "updates"
+
+
+def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:
+    """Bounds of one user's numbers: what a solver calls for, or of a count and what is common."""
+    return Bounds(1.0, TOTAL_BOUND) if for_survey else solver.bounds(catalogue.scale.span)
+
+
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """What the users of one party add to a sum."""
+
+    items: Array  # (n,) increasing
+    counts: Array  # (n,) users who rated each
+    rows: Array  # (n, width) float32, or int64 steps of fixed point
+    totals: Array  # (n_totals,) float64, or int64 steps of fixed point
+
+
+@dataclass(frozen=True)
+class AggregationScheme:
+    """One aggregation scheme.
+
+    Attributes:
+        name: what the settings call it.
+        hides: whether a party that sends updates only in sums may take part.
+        party: a `PartySide` for a `PartyContext`.
+        server: a `ServerSide` for a `ServerContext`.
+        simulate: the `Group`s of a `Simulated` crowd; they are added up.
+        cost: the `Cost` of a `CostInput`.
+        words: for settings, sentences for people: what is hidden from whom.
+        spent: for settings and rounds used, a `PrivacySpent`; None: there is no budget.
+    """
+
+    name: str
+    hides: bool
+    party: Callable[["PartyContext"], "PartySide"]
+    server: Callable[["ServerContext"], "ServerSide"]
+    simulate: Callable[["Simulated"], "list[Group]"]
+    cost: Callable[["CostInput"], "Cost"]
+    words: Callable[[Any], tuple[str, ...]]
+    spent: Callable[[Any, int], dict[str, Any]] | None = None

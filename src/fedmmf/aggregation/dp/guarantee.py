@@ -1,0 +1,160 @@
+"""What a party demands of every update that leaves it: bounded length, and noise.
+
+DP-FedAvg (McMahan et al. 2018) for the rows of one round: each user's rows are shrunk together and
+rounded to a grid, so that the integers have length `clip` at most, and the party adds noise to
+every entry of the whole catalogue: whole steps of the same grid, from a discrete Gaussian
+(Kairouz, Liu and Steinke 2021). Nothing is cut off or rounded afterwards; sums are exact in their
+ring, and what its size may do to them is no secret's doing.
+
+- `local`: each party adds enough noise for itself; nobody has to be trusted. One update is compared
+  with any other (sensitivity 2 clip).
+- `distributed`: each party adds its part, and secure aggregation shows the sum alone (Dwork et al.
+  2006, Our data, ourselves). The sum with a user is compared with the sum without it (sensitivity
+  clip). Parties that drop out take their noise with them and corrupt ones may add none, so each
+  adds a little more, and a round with too few survivors gives no sum at all. Where one site brings
+  many parties, all of them may be corrupt at once: corruption is counted by site.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedmmf.aggregation.contract import CORRUPT
+from fedmmf.aggregation.dp import accounting
+from fedmmf.aggregation.dp.sampler import discrete_gaussian
+from fedmmf.arrays import Array
+from fedmmf.engines.contract import Cohort
+from fedmmf.errors import WireError
+from fedmmf.secagg import RING32, FixedPoint, Ring
+from fedmmf.solvers.contract import Bounds
+
+ONE_IN = round(1 / CORRUPT)  # may drop out of a round, and as many again may be corrupt
+_TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
+_FLOATING = 2.0**-20  # of a length: what 64-bit arithmetic may get wrong, up to 2^32 entries
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyGrid:
+    """How users' rows become integers, and how large a party's noise is among them.
+
+    Attributes:
+        cohort: how an engine shrinks and rounds each user's rows.
+        sigma: of the party's noise, in steps.
+    """
+
+    cohort: Cohort
+    sigma: float
+
+    def add(self, steps: Array) -> Array:
+        """Rows of the whole catalogue, in steps, with noise. (n_items, width) int64."""
+        return steps + discrete_gaussian(steps.size, self.sigma).reshape(steps.shape)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a party demands of every update that leaves it.
+
+    Args:
+        clip: largest length of a user's update, all its rows taken together, once it is rounded.
+        multiplier: standard deviation of the noise over the sensitivity.
+        noise: who adds it.
+        rounds: how many updates the multiplier pays for.
+        corrupt: parties that may add no noise, if that is more than 5 % of those in a sum: all
+            that the corrupt sites may bring.
+    """
+
+    clip: float
+    multiplier: float
+    noise: Literal["local", "distributed"]
+    rounds: int
+    corrupt: int = 0
+
+    def noise_std(self, n_parties: int) -> float:
+        """Standard deviation of the noise that one party of `n_parties` adds to each entry."""
+        if self.noise == "local":
+            return 2.0 * self.clip * self.multiplier
+        return self.clip * self.multiplier / math.sqrt(counted_on(n_parties, self.corrupt))
+
+    @property
+    def own_scale(self) -> float:
+        """Steps per unit of the grid of a party whose update is not summed in a ring."""
+        return float(FixedPoint(1, self.bounds(1).row, RING32).scale)
+
+    def scale_among(self, n_users: int, ring: Ring = RING32) -> float:
+        """The same of so many parties of one user each, who sum in a ring if they share noise."""
+        if self.noise == "local":
+            return self.own_scale
+        return float(FixedPoint(n_users, self.bounds(n_users).row, ring).scale)
+
+    def grid(self, scale: float, n_parties: int, n_entries: int) -> NoisyGrid:
+        """Rows and noise on a grid.
+
+        Rounding moves an entry by half a step at most, and so a vector of d entries by sqrt(d) / 2:
+        rows are shrunk by that much more, and the integers are no longer than clip * scale.
+
+        Args:
+            scale: steps per unit, a power of two.
+            n_parties: in the sum, who share the noise.
+            n_entries: of rows over the whole catalogue, d.
+
+        Raises:
+            WireError: steps are too large for that, or for epsilon.
+        """
+        room = (self.clip - math.sqrt(n_entries) / (2.0 * scale)) * (1.0 - _FLOATING)
+        sigma = self.noise_std(n_parties) * scale
+        shared = n_parties if self.noise == "distributed" else 1
+        beyond = accounting.excess(sigma, shared, n_entries)
+        if room < self.clip / 2 or beyond > accounting.EXCESS:
+            raise WireError(
+                f"steps of {1 / scale:g} are too large for updates of length {self.clip:g} with "
+                f"{n_entries:,} entries and noise of {sigma:.3g} steps: there are too many users "
+                "for the ring, or the update has too many entries"
+            )
+        bounds = self.bounds(n_parties)
+        return NoisyGrid(Cohort(bound=bounds.row, scale=scale, clip=room), sigma)
+
+    def check_sum(self, n_parties: int, minimum: int) -> None:
+        """Raise `WireError` where a sum could end with less noise than is due."""
+        needed = least_survivors(n_parties)
+        if self.noise == "distributed" and (n_parties < 2 or minimum < needed):
+            raise WireError(
+                f"noise that parties share needs a sum of at least {needed} of {n_parties}; the "
+                f"server's minimum is {minimum}"
+            )
+
+    def bounds(self, n_parties: int) -> Bounds:
+        """Bounds of fixed point at which a sum with its noise does not wrap round in the ring.
+
+        n times the row bound is n clip, and 12 standard deviations of the noise of all; a discrete
+        Gaussian's tails are no heavier than a Gaussian's, so an entry is beyond with probability
+        2 exp(-72), or 1e-31. What would happen then costs accuracy, and no privacy.
+        """
+        noise = self.noise_std(n_parties) / math.sqrt(n_parties)
+        return Bounds(row=self.clip + _TAIL * noise, total=1.0)
+
+
+def guarantee_of(settings: Any, corrupt: int = 0) -> Guarantee:
+    """Return what every party demands under these settings, where so many may be corrupt."""
+    rounds = settings.ensemble * settings.max_rounds
+    noise = accounting.multiplier(settings.dp_epsilon, rounds, settings.dp_delta)
+    return Guarantee(settings.dp_clip, noise, settings.dp_noise, rounds, corrupt)
+
+
+def counted_on(n_parties: int, known_corrupt: int = 0) -> int:
+    """How many honest parties' noise makes a distributed sum private.
+
+    The fewest survivors, less all corrupt parties: 5 %, or as many as corrupt sites may bring.
+    Where those may be all others, a party counts on itself alone. A lone party shares noise with
+    nobody, and `Guarantee.check_sum` refuses it.
+    """
+    return max(least_survivors(n_parties) - max(corrupt(n_parties), known_corrupt), 1)
+
+
+def least_survivors(n_parties: int) -> int:
+    """How many parties have to stay in a round with distributed noise: 95 %, rounded up."""
+    return n_parties - n_parties // ONE_IN
+
+
+def corrupt(n_parties: int) -> int:
+    """How many of all parties may add no noise: 5 %, rounded up."""
+    return -(-n_parties // ONE_IN)

@@ -1,0 +1,39 @@
+"""Differentially private sums, worked out."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedmmf.aggregation.costs import Cost, CostInput
+from fedmmf.aggregation.dp.guarantee import guarantee_of
+from fedmmf.aggregation.plain.simulated import ask_bytes, update_bytes
+from fedmmf.aggregation.secure.cost import cost as secure_cost
+from fedmmf.aggregation.simulated import Group, Simulated
+from fedmmf.secagg import ring_named
+
+NOISE_S = 11e-6  # CPU seconds of one draw: 35,000 of opendp 0.16 took 0.39 s
+
+
+def groups(crowd: Simulated) -> list[Group]:
+    """Every user's rows are bounded as a party would, and everybody seems to have rated everything.
+
+    The noise is as large as parties' noise together, and no more than that: it comes from a seed.
+    """
+    n, guarantee = crowd.lists.n_users, guarantee_of(crowd.settings)
+    scale = guarantee.scale_among(n, ring_named(crowd.solver.ring))
+    grid = guarantee.grid(scale, n, crowd.n_items * crowd.update_shape.width)
+    noise_std = guarantee.noise_std(n) * float(np.sqrt(n))
+    everybody, counts = np.ones(n, bool), np.full(crowd.n_items, n)
+    return [Group(grid.cohort, everybody, counts, noise_std=noise_std)]
+
+
+def cost(given: CostInput) -> Cost:
+    """As secure sums, or as plain ones over the whole catalogue; and noise for every entry."""
+    n_items = given.n_items
+    noise_s = NOISE_S * n_items * given.update_shape.width
+    if given.settings.dp_noise == "distributed":
+        found = secure_cost(given)
+        how = f"{found.how}, and {1e6 * NOISE_S:.0f} us for the noise of each entry"
+        return replace(found, party_s=found.party_s + noise_s, how=how)
+    how = f"{1e6 * NOISE_S:.0f} us for the noise of each entry"
+    return Cost(update_bytes(given, n_items), ask_bytes(given), noise_s, how=how)

@@ -1,0 +1,110 @@
+"""The keeper's and the blind server's side of homomorphic sums."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from fedmmf.aggregation.contract import Work, asked_by, bounds_of
+from fedmmf.aggregation.hiding import HidingServer
+from fedmmf.aggregation.homomorphic.channel import seal
+from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey
+from fedmmf.aggregation.homomorphic.schemes import SecretKey, generate, load_public
+from fedmmf.aggregation.server_side import ServerContext
+from fedmmf.aggregation.vector import SumCodec, codec_of
+from fedmmf.errors import WireError
+from fedmmf.secagg import BelowThresholdError
+from fedmmf.solvers.contract import ItemSums
+from fedmmf.wire import Ask, Layout, Round, Survey, name_of
+
+MIN_PARTIES = 3  # a sum over fewer would show the keeper too much of one update
+
+
+class BlindSum:
+    """The server's part of a round: it adds ciphertexts that it cannot read.
+
+    Args:
+        key: the public half.
+        round_: whose ciphertexts are added.
+        codec: of the sum; the server needs its length and its largest entry.
+    """
+
+    def __init__(self, key: HomomorphicKey, round_: int, codec: SumCodec) -> None:
+        self._public = load_public(key.scheme, key.public)
+        self._round, self._length, self._limit = round_, codec.length, codec.largest
+        self._total: list[Any] | None = None
+        self.added: list[str] = []
+
+    def receive(self, party: str, message: Ciphertexts) -> None:
+        """Add a party's answer; raises `WireError` where it is not what is due."""
+        if message.round != self._round:
+            raise WireError(f"ciphertexts of round {self._round} are due; got {message.round}")
+        if party in self.added:
+            raise WireError(f"{party} is in the sum already; once more would make it count twice")
+        part = self._public.read(message.data, self._length, self._limit)
+        self._total = part if self._total is None else self._public.add(self._total, part)
+        self.added.append(party)
+
+    def total(self) -> bytes:
+        """Ciphertexts of the sum, for the keeper."""
+        if self._total is None or len(self.added) < MIN_PARTIES:
+            raise BelowThresholdError("homomorphic sum", len(self.added), MIN_PARTIES)
+        return self._public.write(self._total)
+
+
+class KeeperServer(HidingServer):
+    """The keeper: parties are asked past the server, which adds what it cannot read.
+
+    Args:
+        context: what the server lends.
+        scheme: one of `schemes`.
+        secret: the keeper's key, for this run alone; None: drawn now.
+    """
+
+    def __init__(
+        self, context: ServerContext, scheme: str, secret: SecretKey | None = None
+    ) -> None:
+        super().__init__(context)
+        self._secret = secret or generate(scheme)
+        public, channel = self._secret.public, os.urandom(32)
+        self.key = HomomorphicKey(self._secret.name, context.n_users, channel, public)
+
+    def sums(self, round_: Round) -> ItemSums:
+        """One round; held-out ratings are counted, and CKKS leaves noise on the count."""
+        sums = super().sums(round_)
+        sums.totals[0] = np.rint(sums.totals[0])
+        return sums
+
+    def sum(self, stage: str, work: Work) -> ItemSums:
+        """Ask everybody; who does not answer, or answers nonsense, is left out."""
+        codec, frame = self._codec(work), self.broadcast(work)
+        blind = BlindSum(self.key, _number(work), codec)
+        questions = dict.fromkeys(self.context.roster.joined, Ask(name_of(frame)))
+        replies = self.context.roster.ask(stage, questions, Ciphertexts, broadcast=frame)
+        for name, reply in replies.items():
+            try:
+                blind.receive(name, reply)
+            except WireError as error:
+                self.context.roster.refuse(name, str(error))
+        self.survivors = blind.added
+        total = self._secret.decrypt(blind.total(), codec.length, codec.largest)
+        most = self._secret.largest_error(self.key.n_users, codec.largest)
+        is_before = asked_by(work) in ("counts", "moments")
+        return codec.sums(total, None if is_before else self.known_raters(), most)
+
+    def handout(self) -> bytes:
+        """The key, for every party."""
+        return self.key.encode()
+
+    def broadcast(self, work: Work | Layout) -> bytes:
+        """Sealed: the server is not to read it."""
+        return seal(self.key, _number(work), work.encode()).encode()
+
+    def _codec(self, work: Work) -> SumCodec:
+        context = self.context
+        bounds = bounds_of(context.catalogue, context.solver, isinstance(work, Survey))
+        return codec_of(self.expected(work), bounds, self.key.n_users, context.solver.ring)
+
+
+def _number(work: Work | Layout) -> int:
+    return work.round if isinstance(work, Round) else 0

@@ -1,0 +1,50 @@
+"""The messages of homomorphic sums."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from fedmmf.wire import Kind, Message
+from fedmmf.wire.frames import BLOB, TEXT, WHOLE, fixed, require
+
+NONCE_BYTES = 12
+
+
+@dataclass(frozen=True)
+class HomomorphicKey(Message):
+    """Keeper to party, over a channel that the server cannot read: how to encrypt updates.
+
+    No party answers it; it is given to `Party.hold`, so that a server cannot put its own key in the
+    place of the keeper's.
+    """
+
+    kind: ClassVar[int] = Kind.HOMOMORPHIC_KEY
+    scheme: Annotated[str, TEXT]
+    n_users: Annotated[int, WHOLE]  # in one sum at most
+    channel: Annotated[bytes, fixed(32)] = field(repr=False)  # known to the parties alone
+    public: Annotated[bytes, BLOB] = field(repr=False)  # the public key, as the scheme writes it
+
+    def check(self, known: Any) -> None:
+        """There is somebody to sum."""
+        require(0 < self.n_users < 1 << 31, f"1 to 2^31 users are summed; got {self.n_users}")
+
+
+@dataclass(frozen=True)
+class Sealed(Message):
+    """Published by the keeper: a broadcast under AES-256-GCM, with its round bound in."""
+
+    kind: ClassVar[int] = Kind.SEALED
+    round: Annotated[int, WHOLE]  # 0: a survey or a layout
+    nonce: Annotated[bytes, fixed(NONCE_BYTES)]  # never used twice
+    box: Annotated[bytes, BLOB]
+
+
+@dataclass(frozen=True)
+class Ciphertexts(Message):
+    """Party to server: its update in fixed point, encrypted.
+
+    The server adds these, and the keeper alone can decrypt the sum.
+    """
+
+    kind: ClassVar[int] = Kind.CIPHERTEXTS
+    round: Annotated[int, WHOLE]
+    data: Annotated[bytes, BLOB]

@@ -1,0 +1,31 @@
+"""Sums in the clear, worked out."""
+
+import numpy as np
+
+from fedmmf.aggregation.costs import Cost, CostInput
+from fedmmf.aggregation.simulated import Group, Simulated
+from fedmmf.engines.contract import Cohort
+from fedmmf.wire.frames import HEADER_BYTES, NAME_BYTES
+
+
+def groups(crowd: Simulated) -> list[Group]:
+    """Everybody, in floating point; as real parties would, if the solver lets them."""
+    everybody, counts = np.ones(crowd.lists.n_users, bool), crowd.lists.counts(crowd.n_items)
+    return [Group(Cohort(), everybody, counts, is_clear=crowd.solver.may_be_clear)]
+
+
+def cost(given: CostInput) -> Cost:
+    """A round down, and the rows of the rated items up."""
+    return Cost(update_bytes(given, given.ratings_per_user), ask_bytes(given))
+
+
+def ask_bytes(given: CostInput) -> int:
+    """Bytes of a parcel: what is published, and the question about it."""
+    return given.round_bytes + HEADER_BYTES + NAME_BYTES
+
+
+def update_bytes(given: CostInput, n_rows: float) -> float:
+    """Bytes of one user's `Update`; a mean number of rows gives a mean length."""
+    sizes = given.sizes
+    fields = 4 + 4 + 4 + 8 + 4  # round; counts before items, counts and totals; shape of the rows
+    return HEADER_BYTES + fields + 4 * n_rows * (1 + sizes.update_shape.width) + 8 * sizes.n_totals

@@ -1,0 +1,268 @@
+"""A party's side of secure sums: its update, in fixed point, under masks that cancel."""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from fedmmf.aggregation.contract import Shapes, Work, asked_by, bounds_of
+from fedmmf.aggregation.party_side import PartyContext, PartySide
+from fedmmf.aggregation.secure.agreed import agreed_setup, graph_of
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.aggregation.vector import SumCodec, as_flags, codec_of
+from fedmmf.arrays import Array
+from fedmmf.errors import WireError
+from fedmmf.secagg import SessionClient, Setup, public_identity
+from fedmmf.secagg.messages import Survivors
+from fedmmf.secagg.session import Trip, setup_of
+from fedmmf.secagg.setup import SERVER
+from fedmmf.solvers.contract import Bounds
+from fedmmf.wire import Message, Survey, name_of
+from fedmmf.wire.frames import NO_NAME
+from fedmmf.wire.messages import Expected, require_items
+
+MAX_NEIGHBOURS = 600  # sharing secrets takes time with the square of their number
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """One series of rounds that a party has agreed to."""
+
+    setup: SecureSetup
+    codec: SumCodec
+    left_out: Array | None  # (n_items,) bool
+    session: SessionClient
+
+
+class SecureParty(PartySide):
+    """Takes part in sums that its owner's policy finds large and safe enough."""
+
+    answers: tuple[type[Message], ...] = (SecureSetup, SecureTrip)
+
+    def __init__(self, context: PartyContext) -> None:
+        super().__init__(context)
+        self._agreed: Agreement | None = None
+        self._about = NO_NAME  # what the round at hand sums
+        self._sessions: tuple[bytes, ...] = ()  # names of set-ups of this run
+        self._survivors: frozenset[bytes] = frozenset()  # identities, of the round at hand
+
+    def answer(self, message: SecureSetup | SecureTrip) -> Message:
+        """Agree to a series of rounds, or take a trip of one."""
+        if isinstance(message, SecureSetup):
+            name = name_of(message.encode())
+            if name in self._sessions:
+                raise WireError("that session has begun before, and another since")
+            self._agreed = self._agree(message)
+            self._sessions = (*self._sessions, name)
+            return SecureAgreed()
+        return self._take_trip(message)
+
+    def _agree(self, message: SecureSetup) -> Agreement:
+        """Check whatever can be checked; nothing the server says is believed otherwise."""
+        self._check_cohort(message)
+        self._check_identities(message)
+        context = self.context
+        sizes = self._sizes(message)
+        codec = codec_of(sizes, self._bounds(message), message.n_users, context.solver.ring)
+        if context.policy.noise is not None:
+            n_entries = sizes.n_items * sizes.update_shape.width
+            context.policy.noise.grid(float(codec.rows.scale), message.n_parties, n_entries)
+        identity = context.policy.identity
+        setup = agreed_setup(message, codec, context.invitation, context.policy.corrupt)
+        session = SessionClient(setup, message.party, identity=identity)
+        self._check_batch(setup, message.party)
+        left_out = as_flags(message.left_out, sizes.n_items) if len(message.left_out) else None
+        return Agreement(message, codec, left_out, session)
+
+    def _sizes(self, message: SecureSetup) -> Expected:
+        """Of what is summed, by the layout that this party has adopted."""
+        context, is_survey = self.context, message.for_survey
+        layout = b"" if context.layout is None else name_of(context.layout.encode())
+        if message.layout == layout:
+            asks = "ratings" if is_survey else "updates"
+        elif is_survey and not layout:
+            asks = "counts" if message.layout == NO_NAME else "moments"
+        elif is_survey and message.layout == NO_NAME:
+            asks = "counts"
+        else:
+            raise WireError("these sums are of a layout that this party has not adopted")
+        sizes = Shapes(
+            context.catalogue.n_items, context.invitation.columns, context.update_shape
+        ).of(asks, context.layout)
+        require_items(message.left_out, sizes.n_items)
+        return sizes
+
+    def _bounds(self, message: SecureSetup) -> Bounds:
+        noise = self.context.policy.noise
+        if noise is None:
+            return bounds_of(self.context.catalogue, self.context.solver, message.for_survey)
+        bounds: Bounds = noise.bounds(message.n_parties)
+        return bounds
+
+    def _check_batch(self, setup: Setup, party: int) -> None:
+        """Refuse other mates than before: sums of batches that change differ by less than one."""
+        smallest = self.context.policy.smallest_batch
+        if setup.batch < smallest:
+            raise WireError(
+                f"this party is summed in batches of at least {smallest}; the server's have "
+                f"{setup.batch}"
+            )
+        mates = tuple(sorted(map(setup.identity, setup.mates(party)))) if setup.active else ()
+        if self.context.mates and mates != self.context.mates:
+            raise WireError("this party's batch had other members in an earlier session or run")
+        if setup.batch > 1:
+            self.context.mates = mates
+
+    def _check_cohort(self, message: SecureSetup) -> None:
+        """Refuse a crowd that is too small to hide in."""
+        smallest = self.context.policy.smallest_cohort
+        if min(message.n_parties, message.minimum) < smallest:
+            raise WireError(
+                f"this party takes part in sums of at least {smallest} parties; the server sums "
+                f"{message.n_parties}, and as few as {message.minimum}"
+            )
+        most = self.context.policy.max_parties
+        if most is not None and message.n_parties > most:
+            raise WireError(
+                f"the sites of this federation bring {most:,} parties at most; the server sums "
+                f"{message.n_parties:,}"
+            )
+        self._check_factors(message)
+        active = bool(message.identities)
+        batch, corrupt = message.batch, self.context.policy.corrupt
+        degree, _ = graph_of(message.n_parties, active=active, batch=batch, corrupt=corrupt)
+        if degree > MAX_NEIGHBOURS:
+            raise WireError(
+                f"this party shares secrets with {MAX_NEIGHBOURS} neighbours at most; got {degree}"
+            )
+        if self.context.policy.noise is not None:
+            self.context.policy.noise.check_sum(message.n_parties, message.minimum)
+
+    def _check_factors(self, message: SecureSetup) -> None:
+        """Refuse sums with as many columns as users: they can be taken apart by themselves."""
+        rank, policy = self.context.invitation.rank, self.context.policy
+        is_fine = policy.takes_thin_sums or policy.noise is not None or message.for_survey
+        n_users = self._check_users(message)
+        if n_users <= rank and not is_fine:
+            raise WireError(
+                f"a sum over {n_users} users of rows with {rank} numbers shows each of them; this "
+                f"party takes part with fewer factors, or among more than {rank} users. It counts "
+                f"its own users and one for each of the {message.n_parties - 1} other parties, "
+                "since it has nothing but the server's word for more"
+            )
+
+    def _check_users(self, message: SecureSetup) -> int:
+        """How many users there are at least, by what this party knows itself.
+
+        Every other party has one user. That it has more is the server's word.
+        """
+        n_users = message.n_parties - 1 + self.context.n_users
+        if message.n_users < n_users:
+            raise WireError(
+                f"{message.n_parties} parties have at least {n_users} users, of whom this party "
+                f"has {self.context.n_users}; the server's set-up says {message.n_users}"
+            )
+        self.context.expectation.check_users(message.n_parties, message.n_users)
+        return n_users
+
+    def _check_identities(self, message: SecureSetup) -> None:
+        """Refuse strangers: a server could make up as many parties as it likes."""
+        identity = self.context.policy.identity
+        if identity is None:
+            if message.identities:
+                raise WireError("this party has no identity to sign with")
+            return
+        if not message.identities:
+            raise WireError("this party takes part only in sums whose parties all sign")
+        if message.identities[message.party] != public_identity(identity):
+            raise WireError("the server gives this party's number another identity")
+        policy = self.context.policy
+        needed = ceil(policy.share_of_trusted * len(policy.trusted))
+        if len(message.identities) < needed:
+            raise WireError(
+                f"this party takes part where at least {needed} of the {len(policy.trusted)} that "
+                f"it trusts do; got {len(message.identities)}"
+            )
+        strangers = len(set(message.identities) - policy.trusted)
+        if strangers:
+            raise WireError(f"{strangers} of the identities belong to nobody that this party knows")
+
+    def _take_trip(self, message: SecureTrip) -> SecureTrip:
+        """One trip of a securely summed round; the update leaves only under its masks."""
+        agreed = self._agreed
+        if agreed is None:
+            raise WireError("a secure round needs a SecureSetup first")
+        if message.trip == 1:
+            values = self._values(agreed, message)
+            data = agreed.session.first(message.data, values, message.about)
+            self._about = message.about
+            return SecureTrip(1, message.about, data)
+        if message.about != self._about:
+            raise WireError("the trips of a round have to be about the same")
+        if message.trip == 2 and not agreed.setup.identities:
+            raise WireError("only parties that sign have a second trip")
+        if message.trip == 2:
+            self._check_survivors(agreed, message)
+        work = self._work(message)  # first: where it is not here, nothing may have happened yet
+        answer = agreed.session.check if message.trip == 2 else agreed.session.second
+        data = answer(message.data)
+        if message.trip == 3 and Trip.decode(agreed.session.setup, SERVER, message.data).current:
+            self._note_survey(work)  # it may also have made boxes for the next round alone
+        return SecureTrip(message.trip, message.about, data)
+
+    def _check_survivors(self, agreed: Agreement, message: SecureTrip) -> None:
+        """Refuse to be surveyed again among nearly the same: what surveys differ by shows.
+
+        A survey that was spoilt can be made again, once, without several parties: of three sets
+        that differ by three each, the surveys say nothing of fewer. Any number of sets is fine in
+        batches that are large enough. Who does not sign believes the server anyway.
+        """
+        setup = agreed.session.setup
+        trip, work = Trip.decode(setup, SERVER, message.data), self._work(message)
+        if not isinstance(work, Survey) or not trip.current:
+            return
+        shown = Survivors.decode(setup_of(setup, trip.number), SERVER, trip.current).members
+        self._survivors = frozenset(map(setup.identity, shown))
+        smallest = self.context.policy.smallest_cohort
+        before = [who for asked, who in self.context.surveyed if asked == work.asks]
+        if self._survivors in before or not before or setup.batch >= smallest:
+            return
+        differ = min(len(who ^ self._survivors) for who in before)
+        if differ < smallest or len(before) > 1:
+            raise WireError(
+                f"a survey among others than before differs by {differ} parties; this party takes "
+                f"part where that is none or, once, at least {smallest}. In batches of {smallest} "
+                "it always does"
+            )
+
+    def _note_survey(self, work: Work | None) -> None:
+        """A survey is over when it is unmasked."""
+        if isinstance(work, Survey):
+            self.context.surveyed = {*self.context.surveyed, (work.asks, self._survivors)}
+
+    def _work(self, message: SecureTrip) -> Work | None:
+        """What a trip is about."""
+        return None if message.about == NO_NAME else self.context.work(message.about)
+
+    def _values(self, agreed: Agreement, message: SecureTrip) -> Array:
+        """This party's part of the sum, as elements of the ring. (length,)."""
+        codec, setup = agreed.codec, agreed.session.setup
+        work = self._work(message)
+        if not Trip.decode(setup, SERVER, message.data).current:
+            return np.zeros(0, codec.ring.dtype)  # it only makes keys for the next round
+        if work is None:
+            raise WireError("a trip that sums has to say what is summed")
+        if not self._is_agreed(work, message.about, agreed.setup):
+            raise WireError("these sums were agreed on for something else than what is published")
+        n_parties = agreed.setup.n_parties
+        part = self.context.contribute(work, codec, agreed.left_out, n_parties)
+        return codec.ring.lower(codec.vector(part))
+
+    def _is_agreed(self, work: Work, about: bytes, setup: SecureSetup) -> bool:
+        """Whether that is what these sums were agreed on for."""
+        asks, layout = asked_by(work), self.context.layout
+        laid_out = {"counts": NO_NAME, "moments": about}
+        if layout is not None and asks in ("ratings", "updates"):
+            laid_out[asks] = name_of(layout.encode())
+        is_survey = isinstance(work, Survey)
+        return setup.for_survey == is_survey and setup.layout == laid_out.get(asks)

@@ -1,0 +1,60 @@
+"""What an aggregation scheme is in a simulation: who is summed with whom, and how."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
+from fedmmf.engines.contract import Cohort
+from fedmmf.solvers.contract import ItemSums, Solver, UpdateShape
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Users of a simulation who are summed together."""
+
+    cohort: Cohort
+    members: Array  # (n_users,) bool
+    counts: Array  # (n_items,) raters as the sum shows them
+    noise_std: float = 0.0  # of each entry of the sum; such a sum has no totals
+    is_collected: bool = False  # its masked ratings are with the server; it holds nothing out
+    is_clear: bool = False  # updates are seen one by one, and have no totals of the solver
+
+    def sums(
+        self, rows: Array, totals: Array, held_out: Array, noise: np.random.Generator
+    ) -> ItemSums:
+        """What the server gets.
+
+        Args:
+            rows: summed over the cohort, as the engine gives them. (n_items, width)
+            totals: likewise. (n_totals,)
+            held_out: totals of every user's held-out ratings. (n_users, 2)
+            noise: where simulated noise comes from.
+        """
+        cohort = self.cohort
+        if cohort.is_fixed:
+            rows = (rows / cohort.scale).astype(np.float32)
+        if self.noise_std:
+            rows = rows + self.noise_std * noise.standard_normal(rows.shape, np.float32)
+        tested = cohort.totals_in_steps(held_out[self.members]).sum(axis=0)
+        both = np.concatenate((tested, totals)) / (cohort.total_scale or 1.0)
+        if self.noise_std or self.is_collected:
+            both = np.zeros_like(both)
+        if self.is_clear:
+            both[len(tested) :] = 0.0
+        return ItemSums(rows, self.counts, both)
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """The users of a simulation, for whom an aggregation scheme says who is summed with whom."""
+
+    lists: RatedItems  # of the items that are summed, by their places in the layout
+    n_items: int  # that are summed
+    span: float
+    in_clear: Array  # (n_users,) bool
+    settings: Any
+    solver: Solver
+    update_shape: UpdateShape

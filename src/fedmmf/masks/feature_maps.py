@@ -1,0 +1,61 @@
+"""Interactions of item features: public columns that masks `fm` and `nn` see beside these.
+
+A user's own ratings are too few to learn a factorization machine or a network from: at strengths
+that predict well, all that bends shrinks to nothing (errata 47). So the first layer is public and
+the same for everybody, and what is private are the weights of its columns: products of features
+along fixed directions, which are a factorization machine whose embeddings are given, or hidden
+units with given weights (Rahimi and Recht 2008, Weighted sums of random kitchen sinks). Weights of
+columns that are scaled by s are penalised by the mask's strength times 1 / s^2.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+
+import numpy as np
+
+from fedmmf.arrays import Array
+
+N_COLUMNS = 64
+MAX_JOINT = 128  # columns of a mask that is estimated with the factors, and an intercept
+PRODUCT_SCALE = 0.25  # so that a product's weight costs 16 times what a feature's weight costs
+HIDDEN_SCALE = 0.6  # likewise nearly 3 times
+HIDDEN_GAIN = 4.0  # of what goes into a hidden unit: with less, units are lines
+_SPREAD = np.sqrt(3.0)  # directions are even on both sides of 0, with a variance of 1
+
+
+def expand(mask: str, content: Array) -> Array:
+    """What masks of a family see: features and, if it has any, interactions. (n_items, d').
+
+    Args:
+        mask: name of the family.
+        content: public item features. (n_items, d)
+    """
+    if mask not in _KINDS or content.shape[1] == 0:
+        return content
+    return np.hstack((content, _KINDS[mask](np.asarray(content, np.float64))))
+
+
+def _products(x: Array) -> Array:
+    """((v.x)^2 - v^2.x^2) / 2: the sum over pairs of v_i v_j x_i x_j (Rendle 2010). (n, 64)."""
+    v = _SPREAD * _even("fm", N_COLUMNS, x.shape[1])
+    pairs = 0.5 * (np.square(x @ v.T) - np.square(x) @ np.square(v).T)
+    return np.asarray(PRODUCT_SCALE * pairs)
+
+
+def _hidden_units(x: Array) -> Array:
+    """tanh(w.x + c). (n, 64)."""
+    w, c = _SPREAD * _even("nn", N_COLUMNS, x.shape[1]), _even("nn offset", N_COLUMNS, 1)
+    return np.asarray(HIDDEN_SCALE * np.tanh(HIDDEN_GAIN * (x @ w.T + c.T)))
+
+
+_KINDS: dict[str, Callable[[Array], Array]] = {"fm": _products, "nn": _hidden_units}
+
+
+def _even(name: str, n_rows: int, n_columns: int) -> Array:
+    """Numbers in [-1, 1) that everybody works out alike. (n_rows, n_columns)."""
+    drawn = [
+        int.from_bytes(sha256(f"{name} {row} {column}".encode()).digest()[:6], "big")
+        for row in range(n_rows)
+        for column in range(n_columns)
+    ]
+    return np.array(drawn, np.float64).reshape(n_rows, n_columns) / 2.0**47 - 1.0

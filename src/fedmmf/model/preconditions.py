@@ -1,0 +1,57 @@
+"""What ratings a model can be trained on and tested on."""
+
+from typing import Any
+
+from fedmmf.data import Ratings
+from fedmmf.data.adapters import ratings_of
+from fedmmf.data.scales import RatingScale
+from fedmmf.errors import DataError, SettingsError
+from fedmmf.model.learned import Learned
+from fedmmf.settings import Settings
+from fedmmf.solvers.vb.shapes import MAX_COLUMNS
+
+_SPANS = (1e-3, 1e4)  # of the ratings' scale, that sums of `vb` have digits for
+
+
+def test_of(learned: Learned, given: Any) -> Ratings:
+    """Test ratings from what somebody brought; what says no ratings tests no ratings."""
+    test = ratings_of(given)
+    if learned.is_implicit:
+        return test.as_implicit()
+    if test.is_implicit and learned.objective == "rating":
+        raise DataError(
+            f"this model predicts ratings, and {test.name!r} has none to compare with; give a "
+            "column rating"
+        )
+    return test
+
+
+def _require_usual(scale: RatingScale, settings: Settings) -> None:
+    """Refuse scales and values for which the numbers of `vb` have no room, or no meaning."""
+    value, least = settings.unrated_value, scale.min - scale.span
+    if value != "auto" and not least <= value <= scale.max:
+        raise SettingsError(
+            f"unrated_value is a low rating, between {least:g} and {scale.max:g} on the scale "
+            f"{scale}; got {value:g}"
+        )
+    if settings.solver == "vb" and not _SPANS[0] <= scale.span <= _SPANS[1]:
+        raise SettingsError(
+            f"solver 'vb' needs ratings with a span between {_SPANS[0]:g} and {_SPANS[1]:g}; "
+            f"{scale} has {scale.span:g}. Divide the ratings, or use solver 'sgd'"
+        )
+
+
+def require_ratings(ratings: Ratings, settings: Settings) -> None:
+    """Refuse to predict what nobody has said, and levels that are none."""
+    if ratings.is_implicit and settings.objective == "rating":
+        raise SettingsError(
+            f"{ratings.name!r} has no ratings to predict, only what was chosen; rank instead: "
+            "objective 'ranking', mask 'none'",
+            flags="--objective ranking --mask none",
+        )
+    _require_usual(ratings.scale, settings)
+    if settings.likelihood == "ordinal" and ratings.scale.n_levels > MAX_COLUMNS:
+        raise SettingsError(
+            f"likelihood 'ordinal' needs a scale of {MAX_COLUMNS:,} levels at most; "
+            f"{ratings.scale} has {ratings.scale.n_levels:,}"
+        )

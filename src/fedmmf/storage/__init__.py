@@ -1,0 +1,1 @@
+"""Files: written atomically, checkpoints, and what may be unpacked."""

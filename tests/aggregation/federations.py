@@ -1,0 +1,59 @@
+"""Federations of real parties in one process, as the tests of sums, parties and the server want."""
+
+from dataclasses import replace
+
+from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.settings import Settings
+from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.simulation.federation import make_parties
+from fedmmf.transports.in_process import InProcess
+
+BASE = {"mask": "mean", "factors": 3, "rounds": 3}
+DP = {"aggregation": "dp", "step": "sum"}
+HELD_OUT = {"held_out": 0.2}
+
+# Every aggregation scheme that is registered, with its variants.
+VARIANTS = {
+    "plain": {"sharing": "plain", **HELD_OUT},
+    "adaptive": {"sharing": "adaptive", "mask": "lr", "threshold_j": 0.04, **HELD_OUT},
+    "adaptive collecting": {
+        "sharing": "adaptive",
+        "mask": "lr",
+        "threshold_j": 0.04,
+        "collect_masked": True,
+        **HELD_OUT,
+    },
+    "secure": HELD_OUT,
+    "secure vb": {"solver": "vb", **HELD_OUT},
+    "secure signed": {"signed": True, **HELD_OUT},
+    "homomorphic-paillier": {"aggregation": "homomorphic-paillier", **HELD_OUT},
+    "homomorphic-ckks": {"aggregation": "homomorphic-ckks", **HELD_OUT},
+    "homomorphic-ckks vb": {"aggregation": "homomorphic-ckks", "solver": "vb", **HELD_OUT},
+    "dp local": {**DP, "dp_noise": "local"},
+    "dp distributed": DP,
+}
+HERE = tuple(VARIANTS)
+VARIANTS |= {
+    name: {"aggregation": name, **HELD_OUT}  # of other packages
+    for name in AGGREGATIONS.names()
+    if name not in {"plain", "adaptive", "secure", "dp", *VARIANTS}
+}
+
+
+def settings_of(variant, **changes):
+    return Settings(**{**BASE, **VARIANTS[variant], **changes})
+
+
+def federation_of(ratings, settings, wrap=lambda transport: transport):
+    """One party per user; `wrap` puts a transport around the plain one."""
+    run = prepare(ratings, settings)
+    parties = make_parties(run.ratings, settings, run.is_held_out, run.statistics)
+    return LocalFederation.among(run.plan, parties, wrap(InProcess(parties)))
+
+
+def believing(party, invitation):
+    """A party whose charter calls for this invitation, so that only its owner's policy is left."""
+    names = ("solver", "variant", "rank", "rounds", "sums", "columns", "minimum")
+    said = {name: getattr(invitation, name) for name in names}
+    party._expectation = replace(party._expectation, **said)
+    return party
