@@ -36,7 +36,7 @@ def run(*command):
     [
         ("masks", "median", 8),
         ("solvers", "heavy-ball", 10),
-        ("sums", "enclave", 6),
+        ("aggregation", "enclave", 6),
         ("transports", "threads", 4),
         ("engines", "halves", 20),
         ("attacks", "public means", 5),

@@ -51,11 +51,9 @@ class Dataset(Lists):
         return self.frame.assign(count=1)
 
 
-def in_a_matrix(frame, update_shape="csr"):
+def in_a_matrix(frame, form="csr"):
     users, items = (frame[name].to_numpy() for name in ("user_id", "item_id"))
-    return scipy.sparse.coo_array((frame["rating"].to_numpy(), (users, items))).asformat(
-        update_shape
-    )
+    return scipy.sparse.coo_array((frame["rating"].to_numpy(), (users, items))).asformat(form)
 
 
 FORMS = {
@@ -76,9 +74,9 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_ratings_are_the_same_in_every_form(table, model, small, update_shape):
+def test_ratings_are_the_same_in_every_form(table, model, small, form):
     shuffled = table.sample(fraction=1.0, shuffle=True, seed=4)
-    given = FORMS[update_shape](shuffled)
+    given = FORMS[form](shuffled)
     assert ratings_of(*given).to_frame()[:, :3].equals(table[:, :3])
     fitted = FedMMF(**SMALL).fit(*given, scale=(1, 5))
     assert fitted.learned.scale == RatingScale(1, 5, 1)

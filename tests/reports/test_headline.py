@@ -7,7 +7,7 @@ import pytest
 
 from fedmmf.reports.results import AuditResult, DemoResult, TrainResult
 
-OLD = Path(__file__).parent / "reports" / "version-0.1"
+OLD = Path(__file__).parent / "version-0.1"
 
 
 def train(settings=None, privacy=None, **changes):

@@ -22,7 +22,7 @@ from fedmmf.reports.results import (
     metric_title,
 )
 
-OLD = Path(__file__).parent / "reports" / "version-0.1"
+OLD = Path(__file__).parent / "version-0.1"
 KINDS = {"train": TrainResult, "demo": DemoResult, "audit": AuditResult}
 CONTRACT = {  # keys of `train --json`, and the part that holds them
     "rmse mae test_fraction seed mask solver factors rounds simulated seconds privacy traffic": "",
