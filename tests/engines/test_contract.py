@@ -177,7 +177,7 @@ def broadcasts(variant, rounds=3):
 
 def looks(variant):
     """Whether some rounds look at who rated what."""
-    return getattr(given_for(variant).update_shape, "looks", False)
+    return getattr(given_for(variant).update_shape, "has_membership_rounds", False)
 
 
 def looking(update_shape, public):

@@ -290,7 +290,11 @@ def test_a_form_counts_what_is_sent(implicit):
     assert ordered.n_parameters == update_shape.n_parameters + 6
     assert ordered.n_totals == update_shape.n_totals + 3 * 6
     assert (ordered.n_levels, update_shape.n_levels, wide.n_levels) == (7, 0, 0)
-    assert (update_shape.n_seen, update_shape.looks, update_shape.ranks) == (5 * seen, looks, False)
+    assert (update_shape.n_seen, update_shape.has_membership_rounds, update_shape.ranks) == (
+        5 * seen,
+        looks,
+        False,
+    )
     assert wide.ranks
 
 

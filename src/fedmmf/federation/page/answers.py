@@ -44,7 +44,7 @@ def _metrics(status: FederationStatus) -> PageReply:
     return PageReply(metrics.metrics(status).encode(), metrics.KIND)
 
 
-MEMBERSHIP_ROUNDS = {"/": _page, "/status": _status, "/metrics": _metrics}
+VIEWS = {"/": _page, "/status": _status, "/metrics": _metrics}
 
 
 class PageAnswers:
@@ -55,8 +55,8 @@ class PageAnswers:
 
     def looked(self, asked: Asked) -> PageReply:
         """The answer to a GET."""
-        if asked.path in MEMBERSHIP_ROUNDS:
-            return MEMBERSHIP_ROUNDS[asked.path](self._board.status)
+        if asked.path in VIEWS:
+            return VIEWS[asked.path](self._board.status)
         name = asked.path.removeprefix("/")
         if name in FILES:
             return PageReply(rendering.file(name), FILES[name])
@@ -69,7 +69,7 @@ class PageAnswers:
         name = asked.path.removeprefix("/")
         if name in self._actions:
             return self._actions[name]
-        if asked.path in MEMBERSHIP_ROUNDS or name in FILES or name == "events":
+        if asked.path in VIEWS or name in FILES or name == "events":
             raise HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, "this takes a GET", Allow="GET, HEAD")
         known = ", ".join(sorted(self._actions)) or "none"
         raise HttpRefusal(HTTPStatus.NOT_FOUND, f"no such action; this server knows: {known}")

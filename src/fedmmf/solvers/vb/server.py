@@ -118,7 +118,9 @@ class VbServer:
     @property
     def is_membership_round(self) -> bool:
         """Whether the coming round looks at who rated what."""
-        return self._update_shape.looks and int(self._now.n_done) in MEMBERSHIP_ROUNDS
+        return (
+            self._update_shape.has_membership_rounds and int(self._now.n_done) in MEMBERSHIP_ROUNDS
+        )
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """A step of every q_i from the parties' sums, then the hyperparameters."""

@@ -163,7 +163,7 @@ class VbShape(UpdateShape):
         return self.rank if self.implicit in ("users", "both") else 0
 
     @property
-    def looks(self) -> bool:
+    def has_membership_rounds(self) -> bool:
         """Whether the prior of q_i depends on who rated i."""
         return self.implicit in ("items", "both")
 

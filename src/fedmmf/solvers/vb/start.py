@@ -63,7 +63,7 @@ def start(update_shape: VbShape, context: SolverContext, own: float) -> Items:
     k, n_items, unit = update_shape.rank, context.n_items, context.span / 4
     mean = ITEM_SPREAD * own * context.stream.standard_normal((n_items, k))
     mean[:, 0] += context.level
-    n_looked = k if update_shape.looks else 0
+    n_looked = k if update_shape.has_membership_rounds else 0
     weights = np.zeros((1 + context.regressors.shape[1] + n_looked, k))
     weights[0, 0] = context.level
     user_precision = np.ones(k)
