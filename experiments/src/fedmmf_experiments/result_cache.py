@@ -68,7 +68,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text atomically."""
+    """Write a text file atomically; a failure raises `CheckpointError`."""
     try:
         make_folder(path.parent)
         write(path, text.encode(), SHARED)

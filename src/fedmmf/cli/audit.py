@@ -63,7 +63,7 @@ def _write(found: AuditResult, out: Path) -> None:
 
 
 def _show(found: AuditResult) -> None:
-    """What it came to first, then the evidence."""
+    """Print the verdict first, then the evidence."""
     lead(found)
     if found.in_clear is not None:
         results.print(f"{found.in_clear}.", markup=False, highlight=False)
@@ -87,7 +87,7 @@ def _show(found: AuditResult) -> None:
 
 
 def _had_they(found: AuditResult, group: str) -> str:
-    """What a group is called: under strict sharing nobody is in the clear."""
+    """Return the heading of a group; under strict sharing nobody shared in the clear."""
     is_strict = found.settings.get("sharing") == "strict"
     return "had they shared in the clear" if is_strict and group == CLEAR else group
 

@@ -28,7 +28,7 @@ UnusedSeedOption = Annotated[
 
 
 def parse_scale(text: str) -> RatingScale:
-    """Read MIN:MAX or MIN:MAX:STEP."""
+    """Parse a rating scale written as MIN:MAX or MIN:MAX:STEP."""
     try:
         parts = tuple(float(part) for part in text.split(":"))
     except ValueError:
@@ -79,7 +79,7 @@ DataOption = Annotated[
 
 @dataclass(frozen=True)
 class Writing:
-    """How a file of ratings is written, where that is not found."""
+    """Options that describe the format of a ratings file; what is not given is detected."""
 
     columns: Annotated[
         Any,
@@ -95,7 +95,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class Reading:
-    """How ratings are read."""
+    """Options for reading a file of ratings."""
 
     features: Annotated[Path | None, _data("File with item_id and columns of item features.")] = (
         None
@@ -146,26 +146,26 @@ class Reading:
 
 @dataclass(frozen=True)
 class DataChoice:
-    """Which ratings, and how they are read."""
+    """Options that choose the ratings and how to read them."""
 
     data: DataOption = "synthetic"
     reading: Reading = Reading()
 
     @property
     def files(self) -> Mapping[str, Path | None]:
-        """What is read, by its flag; the data may be the name of a set."""
+        """Input files by their flag; the data may be the name of a set."""
         reading = self.reading
         more = {"--features": reading.features, "--profiles": reading.profiles}
         return {"--data": Path(self.data), **more}
 
     def load(self) -> Ratings:
-        """Load what was chosen."""
+        """Load the ratings that the options name."""
         return self.reading.load(self.data)
 
 
 @dataclass(frozen=True)
 class HeldBack:
-    """What a model is tested on, and how."""
+    """Options for the test ratings and for the metrics computed on them."""
 
     test: Annotated[float, _test("Share of ratings to test on; 0: none.", min=0, max=1)] = 0.2
     test_file: Annotated[Path | None, _test("Test on this file instead, as in u1.test.")] = None
@@ -189,13 +189,13 @@ class HeldBack:
     ] = None
 
     def parts(self, chosen: DataChoice, seed: int) -> tuple[Ratings, Ratings | None]:
-        """Ratings to train on, and to test on where there are any."""
+        """Return the training ratings, and the test ratings where there are any."""
         training, testing = self._parts(chosen, seed)
         relevant_rating(training.scale, self.relevant_from)  # before any training
         return training, testing
 
     def length(self, settings: Settings) -> int | None:
-        """Of the lists that are judged; None: none are."""
+        """Length of the lists that are evaluated; None: no lists are evaluated."""
         length = self.top or (DEFAULT_TOP if settings.objective == "ranking" else None)
         if length is None and self.relevant_from is not None:
             raise SettingsError("--relevant-from is about lists; give --top N as well")

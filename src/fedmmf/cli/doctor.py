@@ -41,7 +41,7 @@ def doctor(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
 
 
 def examined() -> Facts:
-    """Everything that the command shows, as JSON has it."""
+    """Collect everything that the command shows, as a JSON object."""
     needed, extras = _packages()
     found = {
         "fedmmf": __version__,
@@ -91,7 +91,7 @@ def _threads() -> int | str:
 
 
 def _caches() -> Facts:
-    """Folders by what is in them."""
+    """Cache folders by what they hold."""
     from fedmmf.data.cache import folder
     from fedmmf.data.sources import download_folder
 
@@ -119,7 +119,7 @@ def _data_sets() -> Facts:
 
 
 def _broken(found: Facts) -> list[str]:
-    """What stops commands from working."""
+    """List the problems that stop commands from working."""
     missing = [name for name, version in found["packages"].items() if version is None]
     broken = [f"{name} is missing: pip install {name}" for name in missing]
     if isinstance(found["cores"]["threads"], str):
@@ -128,7 +128,7 @@ def _broken(found: Facts) -> list[str]:
 
 
 def _advice(found: Facts) -> list[str]:
-    """What would make commands faster."""
+    """List changes that would make commands faster."""
     advice = []
     cores, caches = found["cores"], found["caches"]
     if isinstance(cores["threads"], int) and cores["threads"] < cores["usable"]:

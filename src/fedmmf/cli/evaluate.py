@@ -59,7 +59,7 @@ def evaluate(
 
 
 def _about(learned: Learned, test: Ratings) -> dict[str, Any]:
-    """What the test ratings are to the model."""
+    """Describe how the test ratings relate to the model's users and items."""
     users = learned.user_codes(test.user_ids)[test.user_codes]  # (n,)
     items = learned.item_codes(test.item_ids)[test.item_codes]
     owners = np.repeat(np.arange(learned.n_users), np.diff(learned.indptr))

@@ -45,18 +45,18 @@ _LAST_SECONDS = 3.0  # for threads to end by themselves, once an error was told
 
 
 class Serving(Protocol):
-    """A process that serves until it is told to stop."""
+    """A process that serves until `stop` is called."""
 
     def serve(self) -> None:
-        """Serve."""
+        """Serve until `stop` is called."""
 
     def stop(self) -> None:
-        """Let `serve` end."""
+        """Ask `serve` to return soon."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """What a new federation is."""
+    """Options that describe a new federation."""
 
     sites: Annotated[
         str, typer.Option(help="Names of the sites, with commas between: a,b,c,d.")
@@ -127,7 +127,7 @@ def _made(place: Folder, making: Making, settings: Settings) -> list[Handout]:
 
 
 def _mask_for(items: ItemList, mask: str) -> str:
-    """A mask that the catalogue allows."""
+    """Return a mask that the catalogue's features allow."""
     from fedmmf.masks import FAMILIES
 
     if items.features.shape[1] or not FAMILIES[mask].needs_features:
@@ -285,7 +285,7 @@ def evaluate(folder: FolderArgument, json: JsonOption = False, seed: UnusedSeedO
 
 @dataclass(frozen=True)
 class SiteRecipients:
-    """Whose lists, and how long."""
+    """Options for whom a site recommends to, and how many items."""
 
     user: Annotated[
         list[str] | None, typer.Option("--user", help="One of the site's users; again for more.")
@@ -296,7 +296,7 @@ class SiteRecipients:
     n: Annotated[int, typer.Option("-n", min=1, help="How many items.")] = 10
 
     def ids(self) -> list[str]:
-        """The users."""
+        """Ids of the users to recommend to."""
         from fedmmf.cli.recommend import read_ids
 
         if bool(self.user) == bool(self.users):
@@ -369,10 +369,10 @@ def _end_after_main(code: int) -> None:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Lines with nothing in them that a terminal would obey: others may have a say in them."""
+    """Log formatter that removes control characters, since others may choose parts of a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """Format a log record as one printable line."""
         return printable(super().format(record))
 
 

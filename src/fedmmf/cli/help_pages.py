@@ -12,7 +12,7 @@ _theirs = rich_utils.rich_format_help
 
 
 def install() -> None:
-    """Let typer show help in this way where it has to."""
+    """Make typer use this help layout on narrow terminals."""
     rich_utils.rich_format_help = _format_help
 
 

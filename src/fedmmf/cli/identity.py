@@ -43,7 +43,7 @@ ListArgument = Annotated[Path, typer.Argument(metavar="LIST", help="The trust li
 
 @dataclass(frozen=True)
 class Common:
-    """What every command here has."""
+    """Options that all identity commands share."""
 
     passphrase: Annotated[
         bool,
@@ -66,7 +66,7 @@ class Common:
         return found
 
     def open(self, path: Path) -> Identity:
-        """Read a key file."""
+        """Read and decrypt the identity in a key file."""
         with _saying_how():
             return Identity.read(path, self.secret())
 

@@ -32,13 +32,13 @@ _under_way: list["UnderWay"] = []  # one at most
 
 
 class UnderWay:
-    """What there is to keep of a training, and where."""
+    """A training in progress, and where to save it when interrupted."""
 
     def __init__(self, kept: "Checkpoint", beside: Path | None) -> None:
         self._kept, self._beside = kept, beside
 
     def keep(self) -> str | None:
-        """Write it to the first place that takes it; give the command that goes on from there."""
+        """Save the state to the first writable place; return the command that resumes from it."""
         if not self._kept.has_state:
             return None
         for place in self._places():
@@ -51,12 +51,12 @@ class UnderWay:
 
     @property
     def reached(self) -> str:
-        """How far it was, for people."""
+        """Progress of the training, in words."""
         return self._kept.reached
 
     @property
     def is_finished(self) -> bool:
-        """Whether all rounds are done, and only what follows them is not."""
+        """Whether all rounds are done and only later steps are missing."""
         return self._kept.is_finished
 
     def _places(self) -> Iterator[Path]:

@@ -31,7 +31,7 @@ _UNSET = {"mask_strength": "the mask's own"}  # what None means
 
 
 class Only:
-    """Which of the settings are options of a command."""
+    """A choice of the settings that become options of a command."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -85,7 +85,7 @@ def was_given(name: str) -> bool:
 
 
 def for_implicit(settings: Settings) -> Settings:
-    """As far as the user said nothing else, where data have no ratings: items are ranked.
+    """Where data have no ratings, rank items unless the user's options say otherwise.
 
     There is nothing to mask, and what somebody chose says all about them already.
     """

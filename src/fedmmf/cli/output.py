@@ -34,7 +34,7 @@ def print_json(value: Any) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for numbers that are none, which JSON has no other word for."""
+    """Replace NaN and infinite numbers with null, since JSON cannot hold them."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -45,7 +45,7 @@ def _finite(value: Any) -> Any:
 
 
 def stamped(found: Stamped) -> Stamped:
-    """A result that tells when it was made, and by which command line, as a shell would take it."""
+    """Add to a result the time and the command line that made it."""
     typed = shlex.join(["fedmmf", *sys.argv[1:]])
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     # Names of files may be no text, which no page could have in it.
@@ -55,7 +55,7 @@ def stamped(found: Stamped) -> Stamped:
 
 
 def lead(found: "TrainResult | AuditResult") -> None:
-    """Print how real a run was, and what it came to, before any figure."""
+    """Print whether a run was simulated, and its verdict, before any figure."""
     for line in (found.run_kind, found.verdict):
         results.print(f"[bold]{plain(line)}[/]", highlight=False)
 
@@ -114,7 +114,7 @@ def _lines(label: str) -> Iterator[Report]:
 
 @contextmanager
 def steps_bar(label: str) -> Iterator[Report]:
-    """What is being done, and how far: one bar on a terminal, else a line at each step."""
+    """Show the current step and the progress: a bar on a terminal, else a line per step."""
     with bars(label, errors, is_one=True) as progress:
 
         def report(what: str, done: int, total: int) -> None:

@@ -32,7 +32,7 @@ _FORMATS = (".csv", ".parquet")
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Where the model comes from."""
+    """Options for a saved model, or for data to train one on."""
 
     model: Annotated[
         Path | None, typer.Option(help="A model that `fedmmf train --save` wrote.")
@@ -43,7 +43,7 @@ class ModelChoice:
 
     @property
     def files(self) -> Files:
-        """What is read, by its flag; the data may be the name of a set."""
+        """Input files by their flag; the data may be the name of a set."""
         return {"--model": self.model, "--data": Path(self.data) if self.data else None}
 
     def fitted(self, settings: Settings, writing: Writing) -> FedMMF:
@@ -60,7 +60,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class ListChoice:
-    """What lists are made of."""
+    """Options for the length and the candidate items of the lists."""
 
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many items.")] = 10
     candidates: Annotated[
@@ -76,11 +76,11 @@ class ListChoice:
 
     @property
     def files(self) -> Files:
-        """What is read, by its flag."""
+        """Input files by their flag."""
         return {"--candidates": self.candidates, "--exclude": self.exclude}
 
     def asked(self) -> Asked:
-        """The arguments of `recommend`; files are read."""
+        """Return the arguments of `recommend`; reads the files that are named."""
         candidates = None if self.candidates is None else read_ids(self.candidates, "item_id")
         exclude = [] if self.exclude is None else read_ids(self.exclude, "item_id")
         return {"n": self.n, "candidates": candidates, "exclude": exclude, "seen": self.seen}
@@ -88,7 +88,7 @@ class ListChoice:
 
 @dataclass(frozen=True)
 class Recipients:
-    """Whom to recommend to."""
+    """Options for the users to recommend to."""
 
     user: Annotated[
         list[str] | None, typer.Option(help="Id of a user the model knows; again for more users.")
@@ -102,16 +102,16 @@ class Recipients:
 
     @property
     def files(self) -> Files:
-        """What is read, by its flag."""
+        """Input files by their flag."""
         return {"--users": self.users, "--ratings": self.ratings}
 
     def check(self) -> None:
-        """Refuse nobody, and two kinds at once."""
+        """Refuse options that name no recipients, or two kinds of them."""
         if sum(given not in (None, []) for given in (self.user, self.users, self.ratings)) != 1:
             raise SettingsError("give one of --user ID, --users FILE and --ratings FILE")
 
     def ids(self) -> list[str]:
-        """Users of the model."""
+        """Ids of the chosen users whom the model knows."""
         return self.user or [] if self.users is None else read_ids(self.users, "user_id")
 
     @property
@@ -122,7 +122,7 @@ class Recipients:
 
 @dataclass(frozen=True)
 class ListOutputs:
-    """Where lists go."""
+    """Options for where and how lists are written."""
 
     out: Annotated[
         Path | None,
@@ -183,7 +183,7 @@ class Lists:
     rows: pl.DataFrame  # user_id, rank, item_id, title if known, prediction
 
     def by_user(self) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Everybody's own rows."""
+        """Yield each user's id with the rows of that user's list."""
         lengths = dict(self.rows.group_by("user_id").len().iter_rows())
         place = 0
         for user, given in self.names.items():
@@ -193,7 +193,7 @@ class Lists:
 
 
 def _lists(model: FedMMF, ids: list[str], asked: Asked) -> Lists:
-    """Of users that the model knows."""
+    """Make the lists of users that the model knows."""
     learned = model.learned
     own = learned.user_ids[learned.known_user_codes(as_ids(ids))].tolist()
     names = dict(zip(own, ids, strict=True))  # 7 and 07 are one user
@@ -203,7 +203,7 @@ def _lists(model: FedMMF, ids: list[str], asked: Asked) -> Lists:
 
 
 def _newcomers(model: FedMMF, own: Mapping[Id, float], asked: Asked) -> Lists:
-    """Of somebody new, from own ratings."""
+    """Make the list of a new user from that user's own ratings."""
     best, whose = model.join(own).recommend(**asked), pl.lit(NEWCOMER).alias("user_id")
     return Lists({NEWCOMER: NEWCOMER}, best.with_row_index("rank", 1).select(whose, pl.all()))
 

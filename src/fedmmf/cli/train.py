@@ -31,7 +31,7 @@ def _out(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Running:
-    """How the training runs, which does not change what it finds."""
+    """Options for how training runs; they do not change its result."""
 
     real: Annotated[
         bool,
@@ -48,7 +48,7 @@ class Running:
 
 @dataclass(frozen=True)
 class TrainOutputs:
-    """What is written and printed."""
+    """Options for what is written and printed."""
 
     save: Annotated[Path | None, _out("Write the model to this file.")] = None
     report: Annotated[Path | None, _out("Write an HTML report to this file.")] = None
@@ -99,7 +99,7 @@ def train(
 
 
 def _timed(found: TrainResult, seconds: float) -> TrainResult:
-    """The same with the time that has passed, reading and testing included."""
+    """Add the elapsed seconds to a result, reading and testing included."""
     total = round(seconds, 4)
     return found.model_copy(update={"seconds": found.seconds.model_copy(update={"total": total})})
 
@@ -125,7 +125,7 @@ def _for_data(training: Ratings, settings: Settings) -> Settings:
 
 
 def _warn_of_means(found: TrainResult) -> None:
-    """Say it where a model predicts worse than the mean of each user's own ratings."""
+    """Warn where a model predicts worse than the mean of each user's own ratings."""
     means = [one.rmse for one in found.baselines if one.name == "user mean"]
     if found.rmse is not None and means and found.rmse > means[0]:
         said = f"RMSE {found.rmse:.4f} is above that of the users' own means, {means[0]:.4f}"
@@ -134,7 +134,7 @@ def _warn_of_means(found: TrainResult) -> None:
 
 
 def show_lists(ranking: RankingScores) -> None:
-    """Every figure beside that of popularity, which lists have to beat."""
+    """Print each list metric beside that of the popularity baseline."""
     popular = {} if ranking.popularity is None else ranking.popularity.metrics()
     rows = [
         [metric_title(name), shown(value), shown(popular.get(name))]
@@ -168,7 +168,7 @@ def _accuracy(found: TrainResult) -> list[list[str]]:
 
 
 def _predicts(found: TrainResult) -> bool:
-    """Whether it predicts ratings, or only ranks."""
+    """Whether the model predicts ratings, rather than only ranking items."""
     return bool(found.settings.get("objective", "rating") == "rating")
 
 

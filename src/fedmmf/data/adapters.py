@@ -23,7 +23,7 @@ ACCEPTED = (
 
 
 def ratings_of(given: Any, y: Any = None, scale: ScaleLike | None = None) -> Ratings:
-    """Return ratings from what somebody brought.
+    """Convert ratings from any supported type.
 
     Args:
         given: one of ACCEPTED.

@@ -1,4 +1,4 @@
-"""What is known of items or of users, as numbers: one row per code.
+"""Attributes of items or users as numbers: one row per code.
 
 Every constructor centres its columns over all rows, so zero means "like the average one", and
 whatever is missing becomes zero. A ridge penalty then draws a model towards the average item or

@@ -1,4 +1,4 @@
-"""How a text is written: encoding, separator and header, found in its first piece."""
+"""Detect how a text file is written: encoding, separator and header, from its first piece."""
 
 import codecs
 import csv
@@ -21,7 +21,7 @@ _VALUE = re.compile(
 
 @dataclass(frozen=True)
 class Text:
-    """A table as text, and how it is written."""
+    """A table as text, with its separator and header."""
 
     body: bytes  # UTF-8, from the first line on that is not blank
     separator: str
@@ -31,13 +31,13 @@ class Text:
     notes: tuple[str, ...]
 
     def fields(self, line: str) -> list[str]:
-        """What is between the separators of one line."""
+        """Split one line into its fields."""
         return _fields(line, self.separator)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What somebody said of how a text is written; None: it has to be found."""
+    """What the caller says of how a text is written; None: it is detected."""
 
     separator: str | None = None
     encoding: str | None = None
@@ -45,7 +45,7 @@ class Said:
 
 
 def found_text(content: bytes, label: str, said: Said) -> Text:
-    """Find out how a text is written, as far as it is not said."""
+    """Detect how a text is written, except for what the caller says."""
     content, notes = _as_utf8(content, label, said.encoding)
     if b"\n" not in content:
         content = content.replace(b"\r", b"\n")  # lines of old Macs

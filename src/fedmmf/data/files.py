@@ -21,7 +21,7 @@ _MAX_LETTERS = 160  # of somebody else's error, which may quote a whole file
 
 
 class WrittenOptions(TypedDict, total=False):
-    """What may be said of how a file is written; what is not said is found.
+    """Options that describe how a file is written; what is not given is detected.
 
     `columns` names them, as in {"user": "User-ID", "item": "ISBN", "rating": "Book-Rating"};
     those of a file without a header have numbers, from "1" on.
@@ -46,7 +46,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_table(path: str | Path, **written: Unpack[WrittenOptions]) -> Table:
-    """Read a ratings file; how it is written is found, as far as it is not said."""
+    """Read a ratings file; its format is detected, except for what the caller says."""
     return parse_table(read_bytes(path), Path(path).name, **written)
 
 
@@ -78,7 +78,7 @@ def read_attribute_frame(path: str | Path, key: str) -> pl.DataFrame:
 
 
 def _as_numbers(text: pl.Series) -> pl.Series:
-    """A column of text as numbers, if all of it is numbers."""
+    """Convert a column of text to numbers if every value is a number."""
     text = text.str.strip_chars().replace("", None)
     for kind in (pl.Int64, pl.Float64):
         numbers = text.cast(kind, strict=False)
@@ -180,5 +180,5 @@ def _text_error(text: Text, label: str, error: BaseException) -> DataError:
 
 
 def _short(error: BaseException) -> str:
-    """Somebody else's error without what it quotes of the file."""
+    """Shorten a library's error to the beginning of its first line."""
     return str(error).split("\n", 1)[0][:_MAX_LETTERS].rstrip(".")

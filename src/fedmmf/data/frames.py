@@ -1,4 +1,4 @@
-"""Frames that people bring, checked and turned into codes.
+"""Check frames that users pass in, and encode their ids as codes.
 
 A frame goes through two stages: `checked` refuses what is wrong and names the place of the first
 offence; `encode` turns ids into codes, settles duplicates and sorts.
@@ -27,7 +27,7 @@ _MAX_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids an
 
 @dataclass(frozen=True)
 class Table:
-    """A frame as it arrived, and how to point at one of its rows."""
+    """A frame as it arrived, with the means to name one of its rows in an error."""
 
     frame: pl.DataFrame
     label: str
@@ -40,7 +40,7 @@ class Table:
     untimed: str | None = None  # why there are no timestamps, where there should be some
 
     def at(self, place: int) -> str:
-        """Return words for a place, e.g. `ratings.csv, line 7`."""
+        """Describe the place of a row, e.g. `ratings.csv, line 7`."""
         return f"{self.label}, {self.unit} {place}"
 
 
@@ -132,7 +132,7 @@ def shown_columns(table: Table) -> str:
 
 
 def tell(table: Table) -> None:
-    """Say in one line what was assumed of a table."""
+    """Log in one line what was assumed of a table."""
     if table.notes:
         log.warning("%s: %s", table.label, "; ".join(table.notes))
 
@@ -182,7 +182,7 @@ def counts_as_implicit(table: Table, scale: RatingScale | None, asked: bool) -> 
 
 
 def warn_of_ids(frame: pl.DataFrame, label: str) -> None:
-    """Say it where ratings look like ids or counts: many whole numbers that lie far apart."""
+    """Warn where ratings look like ids or counts: many whole numbers that lie far apart."""
     ratings = frame["rating"]
     low, high = ratings.to_numpy().min(), ratings.to_numpy().max()
     if high - low <= _WIDEST_SPAN or (ratings != ratings.floor()).any():
@@ -304,7 +304,7 @@ def _numbers(frame: pl.DataFrame, name: str, table: Table) -> pl.Series:
 
 
 def encode(frame: pl.DataFrame, duplicates: Duplicates = "refuse") -> Columns:
-    """Turn a checked frame into codes in canonical order, with duplicate pairs settled."""
+    """Turn a checked frame into codes in canonical order, with duplicate pairs resolved."""
     if duplicates not in get_args(Duplicates):
         raise SettingsError(
             f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}."

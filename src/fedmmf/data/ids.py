@@ -1,4 +1,4 @@
-"""What Python users hand over: ids in whatever holds them, and whole numbers, checked once."""
+"""Check ids and whole numbers that Python users pass in."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ _LARGEST = float(2**53)  # beyond it, a float no longer says which whole number 
 
 
 def as_ids(given: Any, what: str = "ids") -> Array:
-    """Ids in whatever holds them: one of them, a list, an array, a column. (n,).
+    """Return ids as an array, from one id, a list, an array or a column. (n,).
 
     Args:
         given: whole numbers and text; a float counts where it has no fraction.
@@ -30,7 +30,7 @@ def as_ids(given: Any, what: str = "ids") -> Array:
 
 
 def is_many(given: Any) -> bool:
-    """Whether something holds ids, rather than being one."""
+    """Whether a value holds several ids, rather than being one."""
     is_scalar = isinstance(given, np.ndarray) and given.ndim == 0
     return isinstance(given, Iterable) and not isinstance(given, str | bytes) and not is_scalar
 

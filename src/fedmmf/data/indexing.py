@@ -1,4 +1,4 @@
-"""Where a user's or an item's ratings are among all of them."""
+"""Positions of a user's or an item's ratings among all ratings."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +11,14 @@ from fedmmf.errors import UnknownNameError
 
 @dataclass(frozen=True)
 class ItemIndex:
-    """Where each item's ratings are: those of item i are at `order[indptr[i]:indptr[i + 1]]`."""
+    """Positions of each item's ratings: those of item i are `order[indptr[i]:indptr[i + 1]]`."""
 
     indptr: npt.NDArray[np.int64]  # (n_items + 1,)
     order: npt.NDArray[np.int64]  # (n,) positions in the columns, sorted by (item, user)
 
 
 def bounds(codes: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
-    """Where the rows of each code begin and end, if rows are sorted by it. (size + 1,)."""
+    """Bounds of the rows of each code, for rows sorted by code. (size + 1,)."""
     indptr = np.zeros(size + 1, dtype=np.int64)  # (size + 1,)
     np.cumsum(np.bincount(codes, minlength=size), out=indptr[1:])
     indptr.flags.writeable = False
@@ -26,7 +26,7 @@ def bounds(codes: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
 
 
 def code_of(ids: npt.NDArray[Any], wanted: int | str, kind: str, name: str) -> int:
-    """The place of an id among sorted ones; an integer may be given as text."""
+    """Position of an id among sorted ones; an integer may be given as text."""
     try:
         key = ids.dtype.type(wanted)
     except (ValueError, OverflowError):

@@ -38,7 +38,7 @@ _OCCUPATIONS = (
 
 
 class Person(NamedTuple):
-    """What a set says about a user; the zip code is left out, since it all but names a person."""
+    """A user's attributes; the zip code is left out, since it nearly identifies a person."""
 
     user_id: int
     age: str
@@ -47,7 +47,7 @@ class Person(NamedTuple):
 
 
 class Movie(NamedTuple):
-    """What a catalogue says about a movie."""
+    """A movie's attributes in the catalogue."""
 
     title: str
     genres: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def _person_1m(line: str) -> Person:
 
 
 def _age_class(age: int) -> str:
-    """Ages in the classes of ML-1M, so that the profiles of both sets say the same."""
+    """Convert ages to the classes of ML-1M, so that both sets have the same profiles."""
     return _AGES[max(youngest for youngest in _AGES if youngest <= age)]
 
 

@@ -1,4 +1,4 @@
-"""What columns of ratings are called, here and elsewhere: the one table of known names."""
+"""Known names of the columns of ratings, here and in other tools."""
 
 import re
 from collections.abc import Iterable, Mapping

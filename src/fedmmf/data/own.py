@@ -1,4 +1,4 @@
-"""One person's own ratings, for somebody who joins a finished model."""
+"""Read one person's own ratings, for a user who joins a finished model."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compressed files, unpacked piece by piece and up to a bound."""
+"""Decompress files piece by piece and up to a bound."""
 
 import bz2
 import gzip
@@ -30,7 +30,7 @@ POLARS_REFUSES = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def unpacked(content: bytes, label: str) -> bytes:
-    """What is inside of a compressed file; anything else as it is."""
+    """Return the content of a compressed file; anything else is returned unchanged."""
     unpack = next((way for start, way in _UNPACKERS.items() if content.startswith(start)), None)
     if unpack is None:
         return content

@@ -1,4 +1,4 @@
-"""What users say of themselves, such as age, gender and occupation: one row per user code.
+"""User profiles, such as age, gender and occupation: one row per user code.
 
 A profile is private: in a federation it stays with its user, as the ratings do. Inside one party it
 is a constant, so no mask uses it; models that all users share may.

@@ -1,4 +1,4 @@
-"""Lists of items: what users have rated, and the best of what they have not."""
+"""Lists of items: those that users have rated, and top-n lists of the others."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ class RatedItems:
 
     @cached_property
     def users(self) -> Array:
-        """Whose each entry is. (n,)."""
+        """User code of each entry. (n,)."""
         return np.repeat(np.arange(self.n_users), self.lengths)
 
     def of(self, user: int) -> slice:
-        """Where a user's entries are."""
+        """Slice of one user's entries."""
         return slice(int(self.indptr[user]), int(self.indptr[user + 1]))
 
     def blocks(self, size: int = _BLOCK) -> Iterator["RatedItems"]:
@@ -56,7 +56,7 @@ class RatedItems:
 
     @property
     def entries(self) -> slice:
-        """Where the entries of these users are."""
+        """Positions of the entries of these users."""
         return slice(int(self.indptr[0]), int(self.indptr[-1]))
 
     def means(self, values: Array) -> Array:

@@ -246,7 +246,7 @@ class Ratings:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash, so that what was kept of some ratings is not taken for that of others."""
+        """A hash of the ratings, so that a cached result is never used for other ratings."""
         known = [self.user_codes, self.item_codes, self.values, self.timestamps]
         known += [self.user_ids, self.item_ids]
         known += [about.values for about in (self.features, self.profiles) if about is not None]

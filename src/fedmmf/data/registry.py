@@ -25,7 +25,7 @@ _MOVIELENS_TERMS = "GroupLens terms: research use, no redistribution, no commerc
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a named set before it is loaded."""
+    """Facts about a named set that are known before it is loaded."""
 
     name: str
     title: str
@@ -45,18 +45,18 @@ class Dataset(Protocol):
 
     @property
     def info(self) -> DatasetInfo:
-        """What is known about it before it is loaded."""
+        """Facts about the set that are known before it is loaded."""
 
     def find(self) -> Path | None:
-        """Where its files are on this machine; None: nowhere, or it needs none."""
+        """Return the path of its files; None: they are not here, or it needs none."""
 
     def load(self, **options: Any) -> Ratings:
-        """Its ratings; `edges` is an option of `lastfm` alone."""
+        """Load its ratings; `edges` is an option of `lastfm` alone."""
 
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """Where a published set's files are called what, and who parses them."""
+    """A published set: the names of its files, and the function that parses them."""
 
     info: DatasetInfo
     folder: str
@@ -67,11 +67,11 @@ class PublishedSet:
 
     @property
     def archive(self) -> str:
-        """What its publisher calls the file."""
+        """File name of the archive at its publisher."""
         return str(self.info.url).rsplit("/", 1)[-1]
 
     def find(self) -> Path | None:
-        """The archive or the unpacked folder."""
+        """Return the path of the archive or of the unpacked folder."""
         return sources.find(self.archive, self.folder, self.markers)
 
     def load(self, source: Path | None = None, **options: Any) -> Ratings:
@@ -82,7 +82,7 @@ class PublishedSet:
         return cache.cached(source, key, partial(self._parse, source, known))
 
     def source(self, given: Path | None = None) -> Path:
-        """Where its files are: where they were said to be, or else where they are found."""
+        """Return the path of its files: as given, or else as found."""
         if (source := given or self.find()) is None:
             raise DataError(
                 f"The files of {self.info.name!r} are not on this machine. Run `fedmmf data get "
@@ -104,17 +104,17 @@ class PublishedSet:
 
 @dataclass(frozen=True)
 class MadeSet:
-    """A set that a program makes."""
+    """A synthetic set that a function generates."""
 
     info: DatasetInfo
     make: Callable[[str], Ratings]  # from its name
 
     def find(self) -> Path | None:
-        """It needs no files."""
+        """Return None, since a synthetic set has no files."""
         return None
 
     def load(self, **options: Any) -> Ratings:
-        """Make it."""
+        """Generate the ratings; no option changes them."""
         return replace(self.make(self.info.name), name=self.info.name)
 
 
@@ -304,7 +304,7 @@ def load(
 
 
 def published_at(path: Path) -> PublishedSet | None:
-    """The published set whose archive or folder this path is."""
+    """Return the published set whose archive or folder is at this path."""
     if path.exists():
         for name in _HERE:
             entry = DATASETS[name]

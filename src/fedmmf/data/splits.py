@@ -58,7 +58,7 @@ def read_split(
 
 
 def _require_apart(parts: Sequence[pl.DataFrame], paths: Sequence[str | Path]) -> None:
-    """Refuse to test on what was trained on."""
+    """Refuse test ratings that are among the training ratings."""
     train, test = parts
     both = test.join(train, on=ID_COLUMNS, how="semi")
     if both.height:
@@ -116,7 +116,7 @@ def _source_of(name: str, split: str) -> Path:
 def split_newcomers(
     ratings: Ratings, share: float, n_given: int, seed: int = 0
 ) -> tuple[Ratings, Ratings, Ratings]:
-    """Hold some users out whole, as people who come when a model is finished.
+    """Hold out all ratings of some users, who then join a finished model.
 
     Args:
         ratings: Of everybody.
@@ -141,7 +141,7 @@ def split_newcomers(
 
 
 def _drawn_users(ratings: Ratings, share: float, n_given: int, order: Array) -> Array:
-    """Who is new: the first in a random order who have enough ratings. (n_users,) bool."""
+    """Draw the new users among those with enough ratings. (n_users,) bool."""
     n_wanted = round(share * ratings.n_users)
     if n_given < 1 or not 0 < n_wanted < ratings.n_users:
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""Ratings and times as people write them, as numbers."""
+"""Convert ratings and times as people write them to numbers."""
 
 from dataclasses import replace
 

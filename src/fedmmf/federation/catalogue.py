@@ -15,7 +15,7 @@ from fedmmf.wire import Catalogue
 
 @dataclass(frozen=True, eq=False)
 class ItemList:
-    """What everybody knows of the items.
+    """The public list of items: ids, titles, features and the rating scale.
 
     Attributes:
         ids: as text, in the order of their codes. (n_items,)
@@ -31,23 +31,23 @@ class ItemList:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """The same for messages, with its digest."""
+        """The catalogue that messages refer to, with its digest."""
         return Catalogue.of(self.ids, self.scale, self.features)
 
     @cached_property
     def codes(self) -> dict[str, int]:
-        """Code of each id."""
+        """Code of each item by its id."""
         return {str(item): code for code, item in enumerate(self.ids)}
 
     def save(self, path: Path) -> None:
-        """Write it."""
+        """Write the list to a file that anybody may read."""
         arrays = {"ids": self.ids, "titles": self.titles, "features": self.features}
         scale = [self.scale.min, self.scale.max, self.scale.step]
         checkpoints.save(path, arrays, {"kind": "catalogue", "scale": scale}, is_private=False)
 
     @classmethod
     def load(cls, path: Path) -> "ItemList":
-        """Read it."""
+        """Read a list that `save` wrote; raises `CheckpointError` for any other file."""
         arrays, meta = checkpoints.load(path, "catalogue")
         try:
             parts = (arrays["ids"].astype(np.str_), arrays["titles"].astype(np.str_))

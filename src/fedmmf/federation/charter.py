@@ -1,4 +1,4 @@
-"""What all machines of a federation agree on: one commented file, and its digest."""
+"""The charter: settings that all machines of a federation agree on, in one commented file."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ class _Part(BaseModel):
 
 
 class Network(_Part):
-    """Where the server is."""
+    """Addresses and ports of the server and of its status page."""
 
     host: str = Field("127.0.0.1", description="name or address of the server, for the sites")
     port: _Port = Field(8102, description="where the server listens for sites")
@@ -42,7 +42,7 @@ class Network(_Part):
 
 
 class Deadlines(_Part):
-    """How long the server waits, in seconds, and how often it tries."""
+    """Time limits of the server in seconds, and its number of attempts."""
 
     answer: _Seconds = Field(60.0, description="for an answer; who is later has dropped out")
     heartbeat: _Seconds = Field(2.0, description="between signs of life of a site")
@@ -59,7 +59,7 @@ def _with_mask(training: Settings) -> Settings:
 
 
 class Charter(_Part):
-    """Everything that sites and server must have in common.
+    """All settings that sites and server must have in common.
 
     Attributes:
         name: of the federation.
@@ -145,7 +145,7 @@ class Charter(_Part):
 
     @property
     def most_parties(self) -> int:
-        """The most parties that one site brings."""
+        """Maximum number of parties that one site brings."""
         if self.party == "site":
             return 1
         return self.max_parties_per_site or _MAX_PARTIES
@@ -163,24 +163,24 @@ class Charter(_Part):
 
     @property
     def rating_scale(self) -> RatingScale:
-        """Of the ratings."""
+        """Rating scale of the federation."""
         return RatingScale(*self.scale)
 
     @property
     def url(self) -> str:
-        """Where sites find the server."""
+        """Address at which sites reach the server."""
         return f"stcp://{self.network.host}:{self.network.port}"
 
     @property
     def digest(self) -> bytes:
-        """32 bytes; equal where everything that matters to others is equal."""
+        """A digest of 32 bytes over all that sites and server must agree on."""
         said = self.model_dump(mode="json", exclude={"network": {"page_host", "page_port"}})
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(b"fedmmf charter 1" + text.encode()).digest()
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
-        """Build one; a mistake raises `SettingsError`."""
+        """Build a charter; an invalid value raises `SettingsError`."""
         training = values.get("training")
         if isinstance(training, Mapping):
             values["training"] = Settings.checked(**training)
@@ -194,7 +194,7 @@ class Charter(_Part):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the file that `text` wrote, and people may have changed."""
+        """Read a charter file, which people may have edited."""
         try:
             values = tomllib.loads(path.read_text())
             return cls.checked(**values.pop("federation", {}), **values)
@@ -206,7 +206,7 @@ class Charter(_Part):
             raise SettingsError(f"{path}: {error}") from None
 
     def text(self) -> str:
-        """The file, with a comment for everything."""
+        """Write the charter as TOML, with a comment for every setting."""
         return "\n".join([*_HEAD, *self._lines(), ""])
 
     def _lines(self) -> Iterator[str]:

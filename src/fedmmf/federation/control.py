@@ -1,4 +1,4 @@
-"""Asks a running server for its status, and gives it orders."""
+"""Client of a running server: reads its status and sends it orders."""
 
 import json
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ LARGEST_ANSWER = 16_000_000  # bytes
 
 
 class ControlError(FedMMFError):
-    """A server cannot be reached, is not one of ours, or will not do what it was asked."""
+    """The server cannot be reached, is another program, or refuses an order."""
 
 
 def get_status(url: str, token: str) -> FederationStatus:
-    """The latest picture of a federation.
+    """Fetch the latest status of a federation.
 
     Args:
         url: of the status page; a token in it is not used.
@@ -43,7 +43,7 @@ def get_status(url: str, token: str) -> FederationStatus:
 def post(
     url: str, token: str, action: str, body: Mapping[str, Any], *, timeout: float = 60.0
 ) -> dict[str, Any]:
-    """Ask a server to do something, and wait for what it says.
+    """Send an order to a server, and wait for its answer.
 
     Args:
         url: of the status page.
@@ -88,7 +88,7 @@ def _parts(url: str) -> SplitResult:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Goes nowhere else: the token is for one server."""
+    """Follows no redirect, since the token is for one server."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -118,7 +118,7 @@ def _answer(request: Request, timeout: float) -> bytes:
 
 
 def _refusal(error: HTTPError, url: str) -> str:
-    """What a server said, and what to do about it."""
+    """Explain a server's refusal, and what to do about it."""
     said = _sentence(error)
     if error.code == 409 and said:
         return said

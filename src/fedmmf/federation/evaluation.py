@@ -31,7 +31,7 @@ Ask = Callable[[Mapping[str, bytes]], dict[str, bytes]]
 
 
 class ErrorAgreement(SentText):
-    """Server to site: what a sum of errors is agreed on; everything here is public."""
+    """Server to site: the public terms of a secure sum of errors."""
 
     most_bytes: ClassVar[int] = 1 << 20
 
@@ -62,14 +62,14 @@ class ErrorAgreement(SentText):
 
 
 def fewest_sites(charter: Charter) -> int:
-    """Return how many sites a sum of errors has at least."""
+    """Return the minimum number of sites in a sum of errors."""
     if charter.party == "user":  # the smallest cohort counts users
         return MIN_SITES
     return max(MIN_SITES, charter.training.smallest_cohort)
 
 
 def as_ring(sums: ErrorSums) -> Array:
-    """Write sums as elements of the ring. (3,) uint64."""
+    """Encode sums as elements of the ring. (3,) uint64."""
     steps = (sums.n_ratings, round(sums.squared * _SCALE), round(sums.absolute * _SCALE))
     return np.array(steps, RING64.dtype)
 
@@ -83,7 +83,7 @@ def from_ring(total: Array) -> ErrorSums:
 
 @dataclass(frozen=True)
 class SummedErrors:
-    """What came of it.
+    """The result of a secure sum of errors.
 
     Attributes:
         sums: over all sites that are in it.
@@ -130,7 +130,7 @@ class ErrorSession:
         return SummedErrors(from_ring(total), summed, self._declined)
 
     def _sum(self, server: RoundServer, agreement: ErrorAgreement) -> Array:
-        """Every trip of the round. (3,)."""
+        """Run every trip of the round; return the sums. (3,)."""
         for _ in range(4 if server.setup.active else 3):
             questions = {agreement.sites[n]: data for n, data in server.next_messages().items()}
             self._receive(server, agreement, self._answers(TRIP, questions))
@@ -173,7 +173,7 @@ class ErrorSession:
         )
 
     def _answers(self, kind: bytes, questions: Mapping[str, bytes]) -> dict[str, bytes]:
-        """What sites say; who says no, or nothing, is noted with the reason."""
+        """Collect the sites' answers; note a refusal or a missing answer with its reason."""
         replies = self._ask({site: kind + data for site, data in questions.items()})
         for site in questions:
             said = replies.get(site)

@@ -1,4 +1,4 @@
-"""A federation's folder: what is in it, on which machine, and for whose eyes.
+"""A federation's folder: which files it has, on which machine, and who may read them.
 
 Everybody has the charter, the catalogue and, where parties sign, the list of identities. Each
 machine has a folder of its own, with its certificate and its state; nobody else needs that.
@@ -23,42 +23,42 @@ _MAX_KEY = 100_000  # bytes
 
 @dataclass(frozen=True)
 class Folder:
-    """Where things are."""
+    """Paths of the files of a federation."""
 
     root: Path
 
     @property
     def charter_file(self) -> Path:
-        """Commented settings."""
+        """Path of the charter, a commented TOML file."""
         return self.root / "federation.toml"
 
     @property
     def catalogue_file(self) -> Path:
-        """Items, their public features and the scale."""
+        """Path of the items, their public features and the scale."""
         return self.root / "catalogue.npz"
 
     @property
     def trust_file(self) -> Path:
-        """Identities that may sign."""
+        """Path of the list of identities that may sign."""
         return self.root / "trust.json"
 
     @property
     def authority_file(self) -> Path:
-        """The certificate that signed all others."""
+        """Path of the certificate that signed all others."""
         return self.root / "authority.pem"
 
     @property
     def issuer_file(self) -> Path:
-        """Public key of whoever keeps the list of identities."""
+        """Path of the public key that signs the trust list."""
         return self.root / "issuer.pub"
 
     @property
     def keeper(self) -> Path:
-        """Secrets of whoever keeps the federation; on no other machine."""
+        """Folder of the keeper's secrets; it exists on no other machine."""
         return self.root / "keeper"
 
     def charter(self) -> Charter:
-        """What was agreed on."""
+        """Read the charter; raises `SettingsError` where the folder has none."""
         if not self.charter_file.exists():
             raise SettingsError(
                 f"{self.root} is no federation: {self.charter_file.name} is not in it. Make one "
@@ -67,7 +67,7 @@ class Folder:
         return Charter.read(self.charter_file)
 
     def machine(self, name: str) -> "Machine":
-        """What belongs to one machine: `server`, or a site's name."""
+        """The folder of one machine: `server`, or a site's name."""
         if not NAME.fullmatch(name):
             raise SettingsError(f"names are a-z, 0-9 and -; got {name!r}")
         place = self.root / "server" if name == "server" else self.root / "sites" / name
@@ -93,16 +93,16 @@ class Machine:
 
     @property
     def credentials(self) -> Credentials:
-        """Who it is, in the network."""
+        """Certificates that the machine shows in the network."""
         return Credentials(self.authority, self.place / "tls.crt", self.place / "tls.key")
 
     @property
     def identity_file(self) -> Path:
-        """What it signs with."""
+        """Path of the key that the machine signs with."""
         return self.place / "identity.key"
 
     def state(self) -> Path:
-        """Where its state is; made if it is not there."""
+        """Folder of the machine's state; it is created if it is missing."""
         folder = self.place / "state"
         private_folder(folder)
         return folder
@@ -110,7 +110,7 @@ class Machine:
 
 @contextmanager
 def only_process(state: Path) -> Iterator[None]:
-    """Keep other processes from this state meanwhile."""
+    """Lock the state against other processes."""
     with (state / "lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What a site and the server tell each other before anything else, and every few seconds."""
+"""The first messages between a site and the server, repeated every few seconds as heartbeats."""
 
 from typing import Annotated, ClassVar, Self
 
@@ -12,7 +12,7 @@ MAX_WORDS = 1000  # characters of a reason
 
 
 def _printable(text: str) -> str:
-    """Texts end up in logs and on terminals: no control characters."""
+    """Refuse control characters, since texts end up in logs and on terminals."""
     if not text.isprintable():
         raise ValueError("a text has printable characters alone")
     return text
@@ -30,18 +30,18 @@ _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]*$", max_length=64)]
 
 
 class SentText(BaseModel):
-    """Something that machines tell each other as JSON."""
+    """A message that machines send each other as JSON."""
 
     most_bytes: ClassVar[int] = MAX_BYTES
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode the message as bytes of JSON."""
         return self.model_dump_json().encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read it; whatever is wrong is a `WireError`."""
+        """Decode the message; anything invalid raises `WireError`."""
         if len(data) > cls.most_bytes:
             raise WireError(f"a {cls.__name__} has at most {cls.most_bytes} bytes; got {len(data)}")
         try:
@@ -52,7 +52,7 @@ class SentText(BaseModel):
 
 
 class Hello(SentText):
-    """Site to server: here I am, and this is what I take for agreed."""
+    """Site to server: the site is present, and this is its version of the agreement."""
 
     protocol: int
     version: Annotated[str, Field(max_length=40), AfterValidator(_printable)]  # of fedmmf
@@ -68,7 +68,7 @@ class Hello(SentText):
 
 
 class Welcome(SentText):
-    """Server to site: come in, or why not."""
+    """Server to site: whether the site is let in, and why not."""
 
     is_welcome: bool
     may_retry: bool = False  # whether the reason may go away by itself

@@ -16,7 +16,7 @@ _ENTRY_BYTES = 8  # of a number that goes up, at most: secure sums are in rings 
 
 
 def beyond_limits(n_parties: int, n_users: int, n_others: int = 0) -> str:
-    """Why a site is too large to take part; empty: it is not.
+    """Return why a site is too large to take part; empty: it is not.
 
     Args:
         n_parties: of the site.
@@ -41,7 +41,7 @@ def beyond_limits(n_parties: int, n_users: int, n_others: int = 0) -> str:
 def too_large_messages(
     update_shape: UpdateShape, n_items: int, party: Literal["site", "user"]
 ) -> str:
-    """Why rounds of so many items cannot be sent; empty: they can."""
+    """Return why rounds with so many items cannot be sent; empty: they can."""
     together = 1 if party == "site" else PARTIES_PER_BUNDLE
     largest = n_items * max(
         update_shape.width * _ENTRY_BYTES * together, update_shape.published * 4

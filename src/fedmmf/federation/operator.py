@@ -1,4 +1,4 @@
-"""What an operator's commands know: where the server's page is, and what it last showed."""
+"""The operator's client: where the server's page is, and its last known status."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fedmmf.federation.store import RunStore
 
 
 class Operator:
-    """Speaks to the server of a federation, on its machine.
+    """Client of a federation's server, for use on the server's machine.
 
     Args:
         folder: of the federation.
@@ -22,7 +22,7 @@ class Operator:
         self._url = f"http://{network.page_host}:{network.page_port}/"
 
     def status(self) -> FederationStatus:
-        """The latest picture; where no server runs, the last that there was."""
+        """Return the latest status, or the last saved one where no server runs."""
         try:
             return get_status(self._url, token_in(self._state))
         except ControlError:
@@ -37,5 +37,5 @@ class Operator:
         return found.but(state="stopped", detail=f"no server runs; it last said: {found.detail}")
 
     def order(self, action: str) -> dict[str, Any]:
-        """Ask the server to do something."""
+        """Send an order to the server."""
         return post(self._url, token_in(self._state), action, {})

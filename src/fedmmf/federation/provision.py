@@ -21,7 +21,7 @@ _ORGANISATION = "fedmmf"
 
 @dataclass(frozen=True)
 class Handout:
-    """What one machine needs, as paths in the federation's folder."""
+    """The files that one machine needs, as paths in the federation's folder."""
 
     machine: str
     files: tuple[str, ...]
@@ -64,7 +64,7 @@ def add_site(folder: Folder, site: str) -> list[Handout]:
 
 
 def handouts(charter: Charter, machines: Iterable[str]) -> list[Handout]:
-    """What to hand to whom."""
+    """List which machine gets which files."""
     common = ["federation.toml", "catalogue.npz", "authority.pem"]
     if charter.training.signed:
         common += ["trust.json", "issuer.pub"]
@@ -94,7 +94,7 @@ class _Authority:
 
     @classmethod
     def new(cls, folder: Folder, name: str) -> "_Authority":
-        """A new one, whose key stays with the keeper."""
+        """Make a new authority, whose key stays with the keeper."""
         lighter = needs_nvflare("nvflare.lighter.utils")
         key, public = lighter.generate_keys()
         made = cls(folder, name, key)
@@ -108,7 +108,7 @@ class _Authority:
 
     @classmethod
     def read(cls, folder: Folder, name: str) -> "_Authority":
-        """The one that made this federation."""
+        """Read the authority that made this federation."""
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         path = folder.keeper / "authority.key"
@@ -117,7 +117,7 @@ class _Authority:
         return cls(folder, name, load_pem_private_key(path.read_bytes(), None))
 
     def issue(self, machine: str, charter: Charter) -> None:
-        """A key and a certificate for one machine."""
+        """Issue a key and a certificate for one machine."""
         is_server = machine == "server"
         place = self._folder.root / ("server" if is_server else Path("sites") / machine)
         private_folder(place)

@@ -1,4 +1,4 @@
-"""The server process: lets sites in, trains when it is told to, and shows how far it is."""
+"""The server process: admits sites, trains when ordered to, and shows its progress."""
 
 import logging
 import math
@@ -53,7 +53,7 @@ log = logging.getLogger("fedmmf.server")
 
 
 class Server:
-    """A federation's server on this machine.
+    """The server of a federation on this machine.
 
     Args:
         folder: the federation's.
@@ -136,7 +136,7 @@ class Server:
 
     @property
     def page_url(self) -> str:
-        """Where the page is."""
+        """Address of the status page, for a browser on this machine."""
         return self._page.url
 
     def serve(self) -> None:
@@ -167,7 +167,7 @@ class Server:
             self._show_sites()
 
     def _model_for(self, site: str, data: bytes) -> bytes:
-        """The model, for sites that were let in, now and then."""
+        """Return the model for an admitted site; limits how often a site gets it."""
         now_s = time.monotonic()
         is_early = now_s - self._sent.get(site, -_MODEL_PAUSE) < _MODEL_PAUSE
         if site not in self._sites.here() or is_early:
@@ -176,7 +176,7 @@ class Server:
         return self._store.model
 
     def stop(self) -> None:
-        """End `serve`, between two rounds."""
+        """Make `serve` return, between two rounds."""
         self._stop.set()
         if self._training is not None:
             self._training.stop()
@@ -197,7 +197,7 @@ class Server:
     # What an operator asks for
 
     def run_training(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin to train, or go on."""
+        """Start training, or continue it."""
         if self._store.model:
             raise SettingsError(
                 "training is done. To train anew, stop the server, move "
@@ -276,7 +276,7 @@ class Server:
         self._board.tell(site, "hello", f"was not let in: {reason}")
 
     def _tell_of_stranger(self, address: str, reason: str) -> None:
-        """Somebody could not prove who it is: only its address is known.
+        """Note a machine that could not prove its identity; only its address is known.
 
         The log has everybody; a picture is written for each incident, which has to have a limit.
         """
@@ -312,7 +312,7 @@ def settings_shown(charter: Charter) -> dict[str, Any]:
 
 
 def evaluated_of(summed: SummedErrors, charter: Charter, span: float) -> Evaluated:
-    """Errors over all sites that are in the sum."""
+    """Compute the errors over all sites that are in the sum."""
     sums, n = summed.sums, summed.sums.n_ratings
     if not n or not sums.is_possible(span):
         raise SettingsError(
@@ -339,7 +339,7 @@ def _require_same_scale(charter: Charter, items: ItemList) -> None:
 
 
 def identities_of(folder: Folder) -> dict[bytes, str] | None:
-    """Site of each key that may sign; None where nobody does."""
+    """Return the site of each key that may sign; None where nobody signs."""
     if not folder.charter().training.signed:
         return None
     known = TrustList.read(folder.trust_file, issuer=issuer_of(folder))
@@ -347,7 +347,7 @@ def identities_of(folder: Folder) -> dict[bytes, str] | None:
 
 
 def issuer_of(folder: Folder) -> bytes:
-    """Public key of whoever keeps the list of identities."""
+    """Return the public key that signs the trust list."""
     text = read(folder.issuer_file, 200).decode(errors="replace").strip()
     try:
         return bytes.fromhex(text)
@@ -356,7 +356,7 @@ def issuer_of(folder: Folder) -> bytes:
 
 
 def token_in(state: Path) -> str:
-    """What the operator's commands show the server; made if it is not there."""
+    """Return the token of the operator's commands; it is created if it is missing."""
     path = state / TOKEN_FILE
     if not path.exists():
         create(path, secrets.token_urlsafe(32).encode(), OWNER_ONLY)
@@ -364,7 +364,7 @@ def token_in(state: Path) -> str:
 
 
 def require_free_port(host: str, port: int, whom: str, setting: str) -> None:
-    """Say so where somebody else listens already."""
+    """Raise an error where another process listens on the port."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:

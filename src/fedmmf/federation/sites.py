@@ -1,4 +1,4 @@
-"""The sites as the server knows them: who is here, and how to ask their parties."""
+"""The server's view of the sites: which are connected, and how to reach their parties."""
 
 import logging
 import time
@@ -25,10 +25,10 @@ log = logging.getLogger("fedmmf.server")
 
 
 class Link(Protocol):
-    """Carries bytes; `transports.nvflare.CellLink`."""
+    """Connection to other machines that carries bytes, such as `transports.nvflare.CellLink`."""
 
     def ask(self, topic: str, questions: Mapping[str, bytes], timeout: float) -> dict[str, bytes]:
-        """Ask machines; return what came in time."""
+        """Send questions to machines; return the answers that arrived in time."""
 
     def is_connected(self, name: str) -> bool:
         """Whether there is a connection now."""
@@ -36,14 +36,14 @@ class Link(Protocol):
 
 @dataclass(frozen=True)
 class Admission:
-    """What a site has to say to be let in."""
+    """The conditions under which a site is let in."""
 
     charter: Charter
     catalogue: bytes  # digest
     identities: Mapping[bytes, str] | None  # site of each key that may sign; None: nobody signs
 
     def refusal(self, site: str, hello: Hello) -> str:
-        """Why a site may not take part; empty: it may."""
+        """Return why a site may not take part; empty: it may."""
         if hello.protocol != PROTOCOL:
             return f"it speaks protocol {hello.protocol} ({hello.version}); {PROTOCOL} is due"
         if hello.charter != self.charter.digest.hex():
@@ -70,7 +70,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is known of a site that has been heard of."""
+    """What the server knows of a site that has said hello."""
 
     hello: Hello
     heard: float  # by the monotonic clock
@@ -78,7 +78,7 @@ class _Seen:
 
 
 class Sites:
-    """Everybody who may take part; a transport to the parties of those who are here.
+    """All sites that may take part, and the transport to the parties of connected ones.
 
     Attributes:
         changes: counts up whenever somebody comes, or comes back.
@@ -116,7 +116,7 @@ class Sites:
                 self._pictures[picture.name] = picture.model_copy(update={"state": "away"})
 
     def hello(self, site: str, data: bytes) -> bytes:
-        """Answer a site that says that it is here."""
+        """Answer the hello of a site."""
         try:
             hello = Hello.decode(data)
             reason = self._admission.refusal(site, hello) or self._beyond_limits(site, hello)
@@ -192,14 +192,14 @@ class Sites:
 
     @property
     def pictures(self) -> tuple[SiteStatus, ...]:
-        """All sites, as an operator sees them."""
+        """Status of every site, as an operator sees it."""
         with self._lock:
             for site in self._pictures:
                 self._look_after(site)
             return tuple(self._pictures.values())
 
     def here(self) -> list[str]:
-        """Sites that are connected and were heard of lately."""
+        """Names of sites that are connected and were heard of lately."""
         with self._lock:
             for site in self._pictures:
                 self._look_after(site)
@@ -242,7 +242,7 @@ class Sites:
                     self._silences.pop(site, None)
 
     def blame(self, party: str, reason: str) -> None:
-        """Note what went wrong with a party."""
+        """Record what went wrong with a party."""
         with self._lock:
             if site_of(party) in self._pictures:
                 self._picture(site_of(party), reason=reason)
@@ -261,7 +261,7 @@ class Sites:
     def exchange(
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, bytes]:
-        """Ask parties, each site in a thread of its own; who is away is not waited for."""
+        """Send messages to parties, a thread per site; do not wait for absent sites."""
         by_site: dict[str, list[str]] = {}
         for name in messages:
             by_site.setdefault(site_of(name), []).append(name)
@@ -289,7 +289,7 @@ class Sites:
     def _ask(
         self, site: str, names: Sequence[str], messages: Mapping[str, bytes], until: float
     ) -> dict[str, bytes]:
-        """Ask one site's parties, some at a time."""
+        """Send messages to one site's parties, some at a time."""
         replies: dict[str, bytes] = {}
         rest = iter(names)
         while some := list(islice(rest, PARTIES_PER_BUNDLE)):

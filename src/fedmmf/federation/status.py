@@ -1,4 +1,4 @@
-"""What an operator may know of a federation: one typed picture, and a board on which it hangs."""
+"""The status of a federation as an operator may see it, and the board that holds the latest."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ log = logging.getLogger("fedmmf.server")
 
 
 def now() -> str:
-    """This moment, in words that sort."""
+    """The current time as text that sorts."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -37,7 +37,7 @@ class IncidentLine(_Picture):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes it the same as an earlier one; a stranger chooses parts of its reason."""
+        """Key that makes two incidents equal; a stranger can choose parts of the reason."""
         return self.party, self.stage, "" if self.stage == STRANGER else self.reason
 
 
@@ -122,11 +122,11 @@ class FederationStatus(_Picture):
     updated: str = ""
 
     def but(self, **changes: Any) -> Self:
-        """The same with some things changed, as of now."""
+        """Return a copy with some fields changed, stamped with the current time."""
         return self.model_copy(update={**changes, "updated": now()})
 
     def having(self, *news: IncidentLine) -> Self:
-        """The same with more incidents, newest first; one that was seen before moves to the front.
+        """Return a copy with more incidents, newest first; a repeated one moves to the front.
 
         Whoever repeats an incident cannot push those of others out of the list.
         """
@@ -136,7 +136,7 @@ class FederationStatus(_Picture):
 
 
 class Board:
-    """The latest picture; whoever wants to know is told of a new one.
+    """Holder of the latest status, which notifies listeners of a new one.
 
     Args:
         first: what it shows until something changes.
@@ -150,11 +150,11 @@ class Board:
 
     @property
     def status(self) -> FederationStatus:
-        """The latest."""
+        """The latest status of the federation."""
         return self._status
 
     def change(self, make: Callable[[FederationStatus], FederationStatus]) -> None:
-        """Replace the picture by one made from it."""
+        """Replace the status with one computed from it."""
         with self._changed:
             self._status = make(self._status)
             self._number += 1
@@ -162,7 +162,7 @@ class Board:
             self._changed.notify_all()
 
     def _write(self) -> None:
-        """Keep the picture; the first failure in a row is told, as an incident of the server."""
+        """Save the status; the first failure in a row becomes an incident of the server."""
         try:
             self._keep(self._status)
         except (FedMMFError, OSError) as error:
@@ -176,15 +176,15 @@ class Board:
             self._is_kept = True
 
     def tell(self, party: str, stage: str, reason: str) -> None:
-        """Add an incident."""
+        """Add an incident to the status."""
         self.change(lambda status: status.having(_incident(party, stage, reason)))
 
     def show(self, **changes: Any) -> None:
-        """Change some things of the picture."""
+        """Change some fields of the status."""
         self.change(lambda status: status.but(**changes))
 
     def newer(self, number: int, timeout: float) -> tuple[int, FederationStatus]:
-        """The latest picture and its number, as soon as it is newer than `number`, or in time."""
+        """Wait for a status newer than `number`; return the latest and its number."""
         until = time.monotonic() + timeout
         with self._changed:
             while self._number <= number and (left := until - time.monotonic()) > 0:

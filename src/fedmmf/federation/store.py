@@ -1,4 +1,4 @@
-"""What the server keeps on disk: where training is, what was begun, who was in which sum.
+"""The server's files: the checkpoint, the round numbers in use, and who was in which sum.
 
 Written so that a server that is killed at any moment goes on from the last finished round: the
 number of a round is written down before anybody hears of it, and never used again.
@@ -33,7 +33,7 @@ class RunStore:
         self._rounds, self._model = folder / "rounds.jsonl", folder / "model.bin"
 
     def load(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
-        """Where training is; None: it has not begun."""
+        """Read the checkpoint; None: training has not begun."""
         if not self._run.exists():
             return None
         arrays, meta = checkpoints.load(self._run, "run")
@@ -46,20 +46,20 @@ class RunStore:
         return arrays, meta
 
     def save(self, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-        """Write where training is; whole, or as before."""
+        """Write the checkpoint to disk atomically."""
         checkpoints.save(self._run, arrays, {"kind": "run", **self._identity, **meta})
 
     def begin_attempt(self, number: int) -> None:
-        """Write down that a round of this number is about to begin."""
+        """Write the number of a round before it begins, so that it is never used again."""
         _write(self._attempt, str(number).encode())
 
     @property
     def attempt(self) -> int:
-        """The last round that was begun; 0: none."""
+        """Number of the last round that was begun; 0: none."""
         return int(self._attempt.read_text()) if self._attempt.exists() else 0
 
     def note_round(self, about: Mapping[str, Any]) -> None:
-        """Add a line on a finished round, before the checkpoint that has it."""
+        """Append a line on a finished round, before the checkpoint that includes it."""
         is_new = not self._rounds.exists()
         try:
             with self._rounds.open("a") as file:
@@ -72,12 +72,12 @@ class RunStore:
             raise _unwritable(self._rounds, error) from None
 
     def rounds(self) -> Iterator[dict[str, Any]]:
-        """Lines on finished rounds."""
+        """Yield the record of each finished round, oldest first."""
         if self._rounds.exists():
             yield from map(json.loads, self._rounds.read_text().splitlines())
 
     def _forget_rounds_after(self, last: int) -> None:
-        """A line whose checkpoint was never written is of a round that will be made again."""
+        """Delete lines of rounds without a checkpoint, since these will be run again."""
         lines = self._rounds.read_text().splitlines() if self._rounds.exists() else []
         kept = [line for line in lines if _is_whole(line) and json.loads(line)["round"] <= last]
         if kept != lines:
@@ -89,16 +89,16 @@ class RunStore:
         return self._model.read_bytes() if self._model.exists() else b""
 
     def save_model(self, parcel: bytes) -> None:
-        """Keep the result."""
+        """Write the finished model: the invitation and the final factors."""
         _write(self._model, parcel)
 
     def save_evaluation(self, model: bytes, found: Evaluated) -> None:
-        """Keep what came of `federation evaluate`, which is made once for a model."""
+        """Save the result of `federation evaluate`, which runs once for a model."""
         kept = {"model": model.hex(), "found": found.model_dump()}
         _write(self._folder / "evaluation.json", json.dumps(kept).encode())
 
     def evaluation(self, model: bytes) -> Evaluated | None:
-        """What was found of a model; None: nothing yet."""
+        """Return the saved errors of a model; None: there are none yet."""
         path = self._folder / "evaluation.json"
         try:
             kept = json.loads(path.read_bytes()) if path.exists() else {}
@@ -108,12 +108,12 @@ class RunStore:
             return None
 
     def save_status(self, status: FederationStatus) -> None:
-        """Write the picture for whoever asks while no server runs."""
+        """Write the status, for readers while no server runs."""
         data = status.model_dump_json().encode()
         _write(self._folder / "status.json", data, SHARED, is_synced=False)
 
     def status(self) -> FederationStatus | None:
-        """The last picture that was kept; None: there is none that can be read."""
+        """The last saved status; None: there is none that can be read."""
         try:
             return FederationStatus.model_validate_json((self._folder / "status.json").read_bytes())
         except (OSError, ValidationError):

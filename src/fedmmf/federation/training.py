@@ -1,4 +1,4 @@
-"""Training across machines: stretches of rounds among those who are here, until it is done.
+"""Training across machines: rounds among the connected sites, until training is done.
 
 A stretch ends when somebody comes, or when a round gives no sum; the next begins with an invitation
 to the same run and, for secure sums, with fresh keys. What was learned is kept on disk after every
@@ -44,7 +44,7 @@ class StoppedError(FedMMFError):
 
 @dataclass(eq=False)
 class _Stretch:
-    """Rounds among the same parties."""
+    """A sequence of rounds among the same parties."""
 
     roster: Roster
     side: ServerSide
@@ -54,7 +54,7 @@ class _Stretch:
 
 
 class Training:
-    """One run, from whatever is on disk to the final factors.
+    """One run, from the state on disk to the final factors.
 
     Args:
         plan: what is trained; its number of ratings per user is found by the survey.
@@ -84,11 +84,11 @@ class Training:
         self._told_ahead: dict[str, int] = {}  # last round of each site that was told to wait
 
     def stop(self) -> None:
-        """Stop between two rounds; what was learned is on disk."""
+        """Stop between two rounds; the state is on disk."""
         self._stop.set()
 
     def run(self) -> bytes:
-        """Train to the end; return the model as sites read it."""
+        """Train to the end; return the finished model in the encoding that sites read."""
         self._restore()
         while self._coordinator is None or not self._coordinator.is_finished:
             stretch = self._gather()
@@ -124,7 +124,7 @@ class Training:
     # Who is here
 
     def _gather(self) -> _Stretch | None:
-        """Wait for enough sites, invite them, and make the survey if there was none."""
+        """Wait for enough sites, invite them, and run the survey if there was none."""
         self._wait_for_sites()
         changes, here, ahead = self._sites.changes, *self._in_step()
         self._catch_up()
@@ -155,7 +155,7 @@ class Training:
         return ServerContext(roster, *about, site_of=site_of, corrupt=corrupt)
 
     def _wait_for_sites(self) -> None:
-        """Until enough parties are here, and the others had some time to come as well."""
+        """Wait until enough parties are connected, and give the others some time to come."""
         deadlines = self._charter.deadlines
         began, fewest = time.monotonic(), self._plan.settings.smallest_cohort
         while True:
@@ -179,7 +179,7 @@ class Training:
             self._pause(_POLL)
 
     def _in_step(self) -> tuple[list[str], dict[str, int]]:
-        """Sites that are here and can take part in the next round, and the last round of others.
+        """Return the connected sites that can join the next round, and the last round of others.
 
         A server that was restored from an older copy is behind its sites: they refuse rounds whose
         numbers they have answered before.
@@ -211,7 +211,7 @@ class Training:
         return last_number(self._plan.settings)
 
     def _catch_up(self) -> None:
-        """Go on after the round that most say is over."""
+        """Continue after the round that most sites say is over."""
         if self._coordinator is None or self._invitation is None:
             return
         own = self._coordinator.round
@@ -227,7 +227,7 @@ class Training:
             self._board.tell("server", "rounds", words)
 
     def _tell_of_ahead(self, ahead: Mapping[str, int]) -> None:
-        """Tell of sites that have to wait, each once for a round that it names."""
+        """Report sites that have to wait, each once per round that it names."""
         for site, number in ahead.items():
             if self._told_ahead.get(site) != number:
                 words = f"{self._place_of(number)}. It waits until they are past its number"
@@ -274,7 +274,7 @@ class Training:
         return None if n_ratings is None else n_ratings / max(n_users, 1)
 
     def _lose(self, error: Exception) -> None:
-        """Before the first round there is no coordinator that counts."""
+        """Count a lost round; before the first round there is no coordinator that counts."""
         self._n_lost += 1
         log.warning("no sum: %s", error)
         if self._n_lost >= self._charter.deadlines.retries:
@@ -284,7 +284,7 @@ class Training:
     # Rounds
 
     def _go_on(self, stretch: _Stretch) -> None:
-        """Rounds, until training is done, somebody comes, or a round gives no sum."""
+        """Run rounds until training is done, a site arrives, or a round gives no sum."""
         coordinator, is_good = self._rounds(), True
         while is_good and not coordinator.is_finished and self._may_go_on(stretch):
             self._pause(0)
@@ -293,12 +293,12 @@ class Training:
             self._pause(BREATH)
 
     def _may_go_on(self, stretch: _Stretch) -> bool:
-        """Whether it has all who can take part: nobody has come, and whoever waited still waits."""
+        """Whether to go on with these sites: none has arrived, and those ahead must still wait."""
         is_past = any(number <= self._rounds().round for number in stretch.ahead.values())
         return stretch.changes == self._sites.changes and not is_past
 
     def _one_round(self, coordinator: Coordinator, stretch: _Stretch) -> bool:
-        """Whether a round gave a sum; if not, its number is spent all the same."""
+        """Run a round; return whether it gave a sum. Its number is used up either way."""
         round_, began = coordinator.next_round(), time.perf_counter()
         self._store.begin_attempt(round_.round)
         joined = list(stretch.roster.joined)
@@ -317,7 +317,7 @@ class Training:
         return True
 
     def _note(self, number: int, stretch: _Stretch, seconds: float) -> None:
-        """Keep a finished round, and tell of it."""
+        """Save a finished round, and show it in the status."""
         survivors = sorted(stretch.side.survivors)
         self._seconds = [*self._seconds[1 - _RECENT :], seconds]
         line = {
@@ -343,7 +343,7 @@ class Training:
         self._store.save(arrays, meta)
 
     def _finish(self, coordinator: Coordinator) -> bytes:
-        """The model, on disk and for whoever asks."""
+        """Save the finished model, and offer it to the sites."""
         if self._invitation is None:
             raise WireError("a run without an invitation cannot end")
         last = coordinator.next_round(is_last=True)
@@ -356,7 +356,7 @@ class Training:
     # What is shown
 
     def _tell_of(self, stretch: _Stretch) -> None:
-        """Pass on what went wrong with whom."""
+        """Report incidents of parties to the status."""
         news = stretch.roster.incidents[stretch.n_told :]
         stretch.n_told += len(news)
         lines = [

@@ -1,4 +1,4 @@
-"""The public half: what its owner hands to whoever keeps the list, signed by the key it names."""
+"""Cards: a public key with its owner's name, signed by that key, for the trust list's issuer."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ CARD_BYTES = 4096
 
 @dataclass(frozen=True)
 class Card:
-    """Whose key it is, said and signed by that key.
+    """A public key with its owner's name and site, signed by that key.
 
     The signature shows that whoever made the card holds the secret. That name and site are true
     is for the keeper of the list to find out.
@@ -29,7 +29,7 @@ class Card:
 
     @property
     def fingerprint(self) -> str:
-        """What people compare."""
+        """Fingerprint of the public key, which people compare."""
         return fingerprint(self.key)
 
     @classmethod
@@ -61,11 +61,11 @@ class Card:
 
     @classmethod
     def decode(cls, data: bytes, where: str = "the card") -> "Card":
-        """Check what a card's file has in it."""
+        """Check the bytes of a card's file."""
         return cls.from_entry(parse(data, CARD_FORMAT, CARD_FIELDS, where))
 
     def encode(self) -> bytes:
-        """Return what its file has in it."""
+        """Return the bytes of its file."""
         return render(headed(CARD_FORMAT, self.fields()))
 
     def save(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class Card:
         files.create(path, self.encode(), files.PUBLIC)
 
     def fields(self) -> dict[str, str]:
-        """What a list says of it."""
+        """The card's fields in a trust list."""
         key, signature = self.key.hex(), self.signature.hex()
         return {"name": self.name, "site": self.site, "key": key, "signature": signature}
 
@@ -99,5 +99,5 @@ def enrol(path: Path, name: str, site: str, passphrase: str | None = None) -> Ca
 
 
 def card_beside(path: Path) -> Path:
-    """Where the card of a key file is."""
+    """Path of the card that belongs to a key file."""
     return path.with_name(f"{path.name}.card")

@@ -1,4 +1,4 @@
-"""JSON that has one form only: how cards and lists are written, read and checked field by field.
+"""JSON documents with exactly one encoding: how cards and trust lists are written and checked.
 
 Whatever is not exactly as `render` writes it is refused: with one encoding for each document, two
 readers cannot see different things in the same bytes, and no byte can be changed unnoticed.
@@ -26,28 +26,28 @@ Document = Mapping[str, Any]
 
 
 def render(document: Document) -> bytes:
-    """Write a document as its file has it: sorted, ASCII, two spaces of indentation."""
+    """Encode a document for its file: sorted, ASCII, two spaces of indentation."""
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode("ascii") + b"\n"
 
 
 def signed_text(document: Document) -> bytes:
-    """Write what a signature is over: everything else, sorted, ASCII, without spaces."""
+    """Encode what a signature covers: all other fields, sorted, ASCII, without spaces."""
     rest = {name: value for name, value in document.items() if name != "signature"}
     return json.dumps(rest, separators=(",", ":"), sort_keys=True, allow_nan=False).encode("ascii")
 
 
 def headed(kind: str, fields: Document) -> dict[str, Any]:
-    """Put the format's name and version to the fields of a document."""
+    """Add the format's name and version to the fields of a document."""
     return {"format": kind, "version": VERSION, **fields}
 
 
 def moment(now: datetime | None) -> str:
-    """Write a time as documents have it; None is now."""
+    """Format a time for documents; None is now."""
     return (now or datetime.now(UTC)).astimezone(UTC).strftime(_MOMENT_FORM)
 
 
 def format_of(data: bytes, where: str) -> str:
-    """Which format a document claims to have; empty if it does not say."""
+    """Return the format that a document claims to have; empty if it names none."""
     claimed = _parsed(data, where)[0].get("format", "")
     return claimed if isinstance(claimed, str) else ""
 
@@ -113,7 +113,7 @@ def _is_line(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One object of a document: its fields are there, no others are, and each is taken checked."""
+    """One object of a document with exactly the expected fields, each checked when it is read."""
 
     values: Document
     where: str
@@ -130,14 +130,14 @@ class Entry:
         return cls(value, where)
 
     def word(self, name: str) -> str:
-        """A name of a member, site or federation: the same however it is typed or shown."""
+        """Return the name of a member, site or federation: a-z, 0-9 and `. _ -` alone."""
         value = self.values[name]
         if not isinstance(value, str) or not _WORD.fullmatch(value):
             self._refuse(name, "1 to 40 of a-z 0-9 . _ -, the first a letter or digit")
         return value
 
     def text(self, name: str) -> str:
-        """A line for people."""
+        """Return a field that is one printable line for people."""
         value = self.values[name]
         if not isinstance(value, str) or not _is_line(value):
             rule = f"one line of 1 to {LONGEST_TEXT} printable characters, no space around it"
@@ -145,14 +145,14 @@ class Entry:
         return value
 
     def number(self, name: str) -> int:
-        """A whole number from 1 on; neither true nor 1.0 is one."""
+        """Return a whole number of at least 1; neither true nor 1.0 is one."""
         value = self.values[name]
         if type(value) is not int or not 1 <= value <= LARGEST_NUMBER:
             self._refuse(name, f"a whole number from 1 to {LARGEST_NUMBER}")
         return value
 
     def moment(self, name: str) -> str:
-        """A time, to the second, in UTC."""
+        """Return a time in UTC, to the second."""
         value = self.values[name]
         try:
             if not isinstance(value, str) or not _MOMENT.fullmatch(value):
@@ -163,14 +163,14 @@ class Entry:
         return value
 
     def key(self, name: str) -> bytes:
-        """An Ed25519 public key under which not everybody can sign."""
+        """Return an Ed25519 public key that has no low order."""
         key = self._bytes(name, KEY_BYTES)
         if not is_proper(key):
             self._refuse(name, "an Ed25519 public key that only its owner can sign for")
         return key
 
     def signature(self) -> bytes:
-        """The signature, not yet verified."""
+        """Return the signature, not yet verified."""
         return self._bytes("signature", SIGNATURE_BYTES)
 
     def entries(self, name: str, names: Collection[str]) -> list["Entry"]:

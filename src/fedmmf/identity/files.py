@@ -1,4 +1,4 @@
-"""Files of identities, written atomically: secrets for their owner alone, lists replaced at once.
+"""Files of identities, written atomically; only its owner may read a secret.
 
 Rights are asked of the open file and not of its path, so that nobody can swap it in between.
 """

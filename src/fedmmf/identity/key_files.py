@@ -1,4 +1,4 @@
-"""The secret half: an Ed25519 key in a file of its owner's alone."""
+"""Key files: an Ed25519 secret key that only its owner may read."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ LONGEST_PASSPHRASE = 1000  # OpenSSL takes 1023 bytes
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """What a party signs with, or whoever keeps a trust list.
+    """The secret key of a party, or of the issuer of a trust list.
 
     Args:
         secret: 32 bytes; `Policy.identity` of a party.
@@ -41,12 +41,12 @@ class Identity:
 
     @property
     def fingerprint(self) -> str:
-        """What people compare."""
+        """Fingerprint of the public key, which people compare."""
         return fingerprint(self.public)
 
     @classmethod
     def new(cls) -> "Identity":
-        """Draw one from the operating system."""
+        """Draw a new key from the operating system's random source."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     def save(self, path: Path, passphrase: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The newest list that a reader has accepted, so that nobody can hand it an older one.
+"""Remember the newest trust list that was accepted, so that older ones are refused.
 
 What is remembered is that list itself: it is signed, so that a damaged memory is noticed, it tells
 the serial and who was revoked, and a party can start from it when no list has come.
@@ -16,7 +16,7 @@ from fedmmf.identity.trust_lists import TrustList
 
 @dataclass(frozen=True)
 class Membership:
-    """What a party's policy needs to sign: `Policy(identity=..., trusted=...)`."""
+    """What a party's policy needs for signing: `Policy(identity=..., trusted=...)`."""
 
     identity: bytes = field(repr=False)
     trusted: frozenset[bytes] = field(repr=False)

@@ -21,7 +21,7 @@ _LOW_ORDER = {0, 1, _PRIME - 1, _OF_ORDER_8, _PRIME - _OF_ORDER_8}
 
 
 def is_proper(public: bytes) -> bool:
-    """Whether a public key is written in its one way and has no low order."""
+    """Whether a public key has its canonical encoding and no low order."""
     y = int.from_bytes(public, "little") & ~_SIGN_BIT
     return y < _PRIME and y not in _LOW_ORDER
 

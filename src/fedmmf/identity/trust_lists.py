@@ -1,4 +1,4 @@
-"""Who may take part: a list that somebody else than the server keeps and signs.
+"""Trust lists: who may take part, signed by an issuer other than the server.
 
 A list is made by the same code that reads one, so what breaks a rule can be neither. It only ever
 grows in revocations, and its serial goes up with each change.
@@ -29,7 +29,7 @@ LIST_BYTES = 16 * 2**20  # more than 40,000 members
 
 @dataclass(frozen=True)
 class Revocation:
-    """A key that was on the list and never will be again."""
+    """A key that was removed from the list and can never return."""
 
     key: bytes
     name: str
@@ -39,12 +39,12 @@ class Revocation:
 
     @classmethod
     def from_entry(cls, entry: Entry) -> "Revocation":
-        """Check the fields."""
+        """Read a revocation from its checked fields."""
         key, name, site = entry.key("key"), entry.word("name"), entry.word("site")
         return cls(key, name, site, entry.moment("since"), entry.text("reason"))
 
     def fields(self) -> dict[str, str]:
-        """What a list says of it."""
+        """The revocation's fields in a trust list."""
         return {**vars(self), "key": self.key.hex()}
 
 
@@ -103,7 +103,7 @@ class TrustList:
 
     @classmethod
     def inspect(cls, path: Path) -> "TrustList":
-        """Read a list from whatever issuer it names: to look at, not to trust."""
+        """Read a list from whatever issuer it names, for display, not for trust."""
         return cls.decode(files.read(path, LIST_BYTES), str(path))
 
     @classmethod
@@ -243,7 +243,7 @@ class TrustList:
         return frozenset(one.key for one in self.revoked)
 
     def encode(self) -> bytes:
-        """Return what its file has in it."""
+        """Return the bytes of its file."""
         return render(headed(LIST_FORMAT, self._fields() | {"signature": self.signature.hex()}))
 
     def save(self, path: Path) -> None:

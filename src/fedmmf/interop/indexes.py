@@ -17,7 +17,7 @@ _NEIGHBOURS, _WIDTH, _SEED = 32, 400, 100  # of hnswlib's graph: more is slower 
 
 
 def faiss_index(vectors: Vectors) -> Any:
-    """An exact index of FAISS over all items."""
+    """Make an exact FAISS index over all items."""
     faiss = needed("faiss", "faiss-cpu")
     index = faiss.IndexIDMap2(faiss.IndexFlatIP(vectors.items.shape[1]))
     index.add_with_ids(np.ascontiguousarray(vectors.items), labels_of(vectors.item_ids))
@@ -25,12 +25,12 @@ def faiss_index(vectors: Vectors) -> Any:
 
 
 def write_faiss(vectors: Vectors, path: Path) -> None:
-    """Write what `faiss.read_index` reads."""
+    """Write an index in the format that `faiss.read_index` reads."""
     needed("faiss", "faiss-cpu").write_index(faiss_index(vectors), str(path))
 
 
 def hnsw_index(vectors: Vectors) -> Any:
-    """An approximate index of hnswlib over all items; it gives distances, 1 less the score."""
+    """Make an approximate hnswlib index over all items; its distances are 1 less the score."""
     hnswlib = needed("hnswlib", "hnswlib")
     n_items, k = vectors.items.shape
     index = hnswlib.Index(space="ip", dim=k)
@@ -41,5 +41,5 @@ def hnsw_index(vectors: Vectors) -> Any:
 
 
 def write_hnsw(vectors: Vectors, path: Path) -> None:
-    """Write what `Index(space="ip", dim=k).load_index` of hnswlib reads."""
+    """Write an index that hnswlib's `Index(space="ip", dim=k).load_index` reads."""
     hnsw_index(vectors).save_index(str(path))

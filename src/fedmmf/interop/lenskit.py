@@ -39,7 +39,7 @@ class FedMMFScorer(Component[ItemList], Trainable):  # type: ignore[misc, unused
     model: FedMMF | None = None
 
     def is_trained(self) -> bool:
-        """Whether there is a model."""
+        """Whether the scorer has a model."""
         return self.model is not None
 
     def train(self, data: Dataset, options: TrainingOptions | None = None) -> None:
@@ -48,7 +48,7 @@ class FedMMFScorer(Component[ItemList], Trainable):  # type: ignore[misc, unused
             self.model = FedMMF(**self.config.model_dump()).fit(data)
 
     def __call__(self, query: QueryInput, items: ItemList) -> ItemList:
-        """The same items with scores; those that are not known are NaN."""
+        """Return the items with scores; unknown items get NaN."""
         if self.model is None:
             raise FedMMFError("this scorer is not trained yet; call train(dataset) first")
         learned, ids = self.model.learned, np.asarray(items.ids())

@@ -1,4 +1,4 @@
-"""What a training was and gave, for MLflow and TensorBoard: settings, rounds, final figures."""
+"""Log a training to MLflow and TensorBoard: settings, rounds, final figures."""
 
 import json
 import math

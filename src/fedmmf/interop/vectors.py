@@ -42,7 +42,7 @@ class Vectors:
 
     @classmethod
     def of(cls, model: FedMMF) -> "Vectors":
-        """The vectors of a fitted model."""
+        """Compute the vectors of a fitted model."""
         learned = model.learned
         parts = [(learned.user_factors[:-1], learned.item_factors[:-1]), *_mask_parts(learned)]
         users, items = (np.hstack(side).astype(np.float32) for side in zip(*parts, strict=True))
@@ -69,7 +69,7 @@ class Vectors:
 
 
 def _mask_parts(learned: Learned) -> list[tuple[Array, Array]]:
-    """f_u(i) as columns of users and of items: weights, intercept, and what all have in common."""
+    """Write f_u(i) as columns of users and items: weights, intercept and the common part."""
     family, theta, features = FAMILIES[learned.mask], learned.theta[:-1], learned.features[:-1]
     if not family.is_linear:
         raise SettingsError(
@@ -91,7 +91,7 @@ STREAMS = {".npz": Vectors.write_npz, ".parquet": Vectors.write_parquet}  # with
 
 
 def labels_of(item_ids: Array) -> Array:
-    """What an index calls the items: their ids where these are whole numbers, else places. (n,)."""
+    """Return the items' labels in an index: whole-number ids, else positions. (n,)."""
     is_plain = item_ids.dtype.kind in "iu" and item_ids.min() >= 0
     return np.asarray(item_ids if is_plain else np.arange(len(item_ids)), np.int64)
 

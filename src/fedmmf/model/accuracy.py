@@ -1,4 +1,4 @@
-"""How good a model is on test ratings: its errors, and its lists beside those of popularity."""
+"""Evaluate a model on test ratings: its errors, and its lists beside a popularity baseline."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
@@ -23,7 +23,7 @@ Relevant = Mapping[int, Array]  # what there is to find, by user: item codes
 
 
 class Accuracy(TypedDict):
-    """Errors over pairs where ratings are predicted, and lists where they were asked for."""
+    """Errors where ratings are predicted, and list metrics where they were asked for."""
 
     rmse: NotRequired[float]
     mae: NotRequired[float]
@@ -37,7 +37,7 @@ def evaluated(
     relevant_from: float | None,
     progress: Progress,
 ) -> Accuracy:
-    """Errors and, for `top` items, lists; the arguments are those of `FedMMF.evaluate`."""
+    """Compute errors and, for `top` items, list metrics; arguments as in `FedMMF.evaluate`."""
     if top is None and learned.objective == "ranking":
         top = DEFAULT_TOP
     if top is None and relevant_from is not None:
@@ -73,7 +73,7 @@ def relevant_rating(scale: RatingScale, relevant_from: float | None) -> float:
 
 
 def _relevant(learned: Learned, users: Array, items: Array) -> Relevant:
-    """What each user may find: items of the model that the user has not rated in training."""
+    """Relevant items of each user, if the model knows them and training has no such rating."""
     is_known = (users < learned.n_users) & (items < learned.n_items)
     users, items = users[is_known].astype(np.int64), items[is_known]
     is_new = ~_have_rated(learned, users, items)
@@ -94,7 +94,7 @@ def _have_rated(learned: Learned, users: Array, items: Array) -> Array:
 
 
 def _ranking(learned: Learned, relevant: Relevant, top: int, progress: Progress) -> dict[str, Any]:
-    """The model's lists and those of popularity, both judged in the same way."""
+    """Compute the metrics of the model's lists and of the popularity baseline's."""
     wanted = cut_offs(top)
     n, users = max(length for _, length in wanted), np.array(list(relevant), np.int64)
     everything = ListRequest(n, np.arange(learned.n_items), learned.n_items)
@@ -107,7 +107,7 @@ def _ranking(learned: Learned, relevant: Relevant, top: int, progress: Progress)
 def _popular_lists(
     learned: Learned, users: Array, n: int, progress: Progress
 ) -> Iterable[BestItems]:
-    """The n most rated items that each user has not rated; ties by item.
+    """Yield the n most rated items that each user has not rated; ties by item.
 
     Nobody's list reaches further down than n and what that user has rated, so that the rest of the
     catalogue need not be looked at.
@@ -128,7 +128,7 @@ def _popular_lists(
 def _judged(
     learned: Learned, lists: Iterable[BestItems], relevant: Relevant, wanted: Sequence[CutOff]
 ) -> dict[str, float]:
-    """Every metric of the users' lists, by the name that results have for it."""
+    """Compute every metric of the users' lists, by its name in results."""
     tally = ListTally(wanted, surprise(learned.raters, learned.n_users))
     for best, own in zip(lists, relevant.values(), strict=True):
         is_hit = (best.items[:, np.newaxis] == own).any(axis=1)  # both are short: isin is slower

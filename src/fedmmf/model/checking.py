@@ -1,4 +1,4 @@
-"""Whether what a file gave can be a model: kernels do not look at sizes, and would crash."""
+"""Check the arrays of a model file: compiled kernels do not check sizes, and would crash."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
@@ -99,7 +99,7 @@ def _require_lists(learned: "Learned") -> None:
 
 
 def _require_indicators(learned: "Learned") -> None:
-    """J and variances are finite for everybody with ratings; there is neither without any."""
+    """Require finite J and variances of users with ratings; the others may have NaN."""
     has_any = np.diff(learned.indptr) > 0  # (n_users,)
     for name in ("j_train", "variances"):
         values = getattr(learned, name)

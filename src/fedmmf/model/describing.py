@@ -1,4 +1,4 @@
-"""What `help(FedMMF)` says of the settings: made from their fields, which are the one source."""
+"""The settings' part of `help(FedMMF)`, made from their fields."""
 
 import inspect
 import textwrap

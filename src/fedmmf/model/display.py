@@ -1,4 +1,4 @@
-"""Models in notebooks."""
+"""HTML representation of models in notebooks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def html_of(model: "FedMMF") -> str:
-    """What a model is and, if it is fitted, what it was fitted on."""
+    """Describe a model and, if it is fitted, its training data."""
     rows: dict[str, Any] = {"settings": repr(model)}
     if not model.__sklearn_is_fitted__():
         return html_table("FedMMF, not fitted", rows)

@@ -88,19 +88,19 @@ class FedMMF(SklearnSide):
 
     @property
     def learned(self) -> Learned:
-        """What fitting found."""
+        """Result of fitting; raises `NotFittedError` before `fit`."""
         if self._learned is None:
             raise NotFittedError("this FedMMF is not fitted yet; call fit(ratings) first")
         return self._learned
 
     @property
     def item_factors(self) -> Array:
-        """q_i. (n_items, k)."""
+        """Item factors q_i of all known items. (n_items, k)."""
         return self.learned.item_factors[:-1]
 
     @property
     def user_factors(self) -> Array:
-        """p_u, each private to its party. (n_users, k)."""
+        """User factors p_u, each private to its party. (n_users, k)."""
         return self.learned.user_factors[:-1]
 
     def fit(

@@ -1,4 +1,4 @@
-"""What a run has learned, ready for prediction.
+"""The result of a run, ready for prediction.
 
 Arrays by user and by item end in one row more: the stranger and the unknown item. Codes of unknown
 ids point there, so that prediction needs no special case.
@@ -107,7 +107,7 @@ class Learned:
 
     @classmethod
     def of(cls, trained: Trained, ratings: Ratings, settings: Settings) -> Self:
-        """Gather the result of a run on `ratings`."""
+        """Collect the result of a run on `ratings`."""
         masks, features = trained.masks, trained.features
         common = masks.population if masks.family.is_centred else trained.layout.population
         found = cls(
@@ -158,7 +158,7 @@ class Learned:
 
     @cached_property
     def user_factors(self) -> Array:
-        """p_u of every member side by side, and of the stranger. (n_users + 1, n_own).
+        """p_u of every member side by side, then of the default user. (n_users + 1, n_own).
 
         Whoever has rated nothing is a stranger too.
         """
@@ -168,7 +168,7 @@ class Learned:
         return np.vstack((np.where(has_any, factors, default_user), default_user))
 
     def _stranger(self, public: Broadcast) -> Array:
-        """The mean user; without a mask, one who gives what people give. (n_own,)."""
+        """Factors of the default user: the mean user; without a mask, a typical one. (n_own,)."""
         mean = SOLVERS[self.solver].default_user(self.update_shape, public)
         if FAMILIES[self.mask].is_centred or self.objective == "ranking":
             return mean
@@ -180,7 +180,7 @@ class Learned:
 
     @cached_property
     def update_shape(self) -> UpdateShape:
-        """Sizes of what the solver sent."""
+        """Sizes of the updates that the solver used."""
         return SOLVERS[self.solver].update_shape(self.members[0].public.rank, self.variant)
 
     @cached_property
@@ -199,12 +199,12 @@ class Learned:
 
     @property
     def is_implicit(self) -> bool:
-        """Whether it was trained on what was chosen, without ratings."""
+        """Whether it was trained on implicit feedback."""
         return self.objective == "ranking" and self.means.overall == self.scale.max
 
     @property
     def rounds(self) -> int:
-        """Rounds of all members."""
+        """Number of rounds of all members of the ensemble together."""
         return sum(len(member.history) for member in self.members)
 
     @cached_property
@@ -214,12 +214,12 @@ class Learned:
 
     @property
     def n_users(self) -> int:
-        """Users known from training."""
+        """Number of users known from training."""
         return len(self.user_ids)
 
     @property
     def n_items(self) -> int:
-        """Items known from training."""
+        """Number of items known from training."""
         return len(self.item_ids)
 
     def user_codes(self, ids: Array) -> Array:
@@ -264,7 +264,7 @@ class Learned:
         return self.shown(scores + self._mask_of(users, items))
 
     def shown(self, scores: Array) -> Array:
-        """What scores say of ratings, as the solver has it; scores that only rank stay. (n,)."""
+        """Convert scores to ratings as the solver defines it; ranking scores stay. (n,)."""
         solver, first = SOLVERS[self.solver], self.members[0].public
         numbers = np.mean([member.public.parameters for member in self.members], axis=0)
         public = Broadcast(first.rank, numbers, first.item_rows)
@@ -276,7 +276,7 @@ class Learned:
         return np.asarray(self.scale.clip(masks))
 
     def _joint_part(self, users: Array, items: Array) -> Array:
-        """What masks say that belong to p_u, for pairs of codes. (n,)."""
+        """Predictions of masks that are fitted jointly with p_u, for pairs of codes. (n,)."""
         is_mask = np.arange(self.update_shape.n_own) >= self.update_shape.rank
         columns = np.tile(is_mask, len(self.members))
         p, q = self.user_factors[:, columns], self.item_factors[:, columns]
@@ -318,11 +318,11 @@ class Learned:
 
     @property
     def population(self) -> Population:
-        """What users have in common."""
+        """Population statistics: the common line, and the shrinkage towards it."""
         return Population(self.line, self.pull)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """What a file has to hold: arrays, and a description for JSON."""
+        """Return arrays for a file, and a description for JSON."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         if self.item_titles is not None:
             arrays["item_titles"] = self.item_titles
@@ -337,7 +337,7 @@ class Learned:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], about: dict[str, Any]) -> Self:
-        """Read back what `to_arrays` gave."""
+        """Build the result from what `to_arrays` returned."""
         rest: dict[str, Any] = {name: about[name] for name in _PLAIN}
         rest |= {name: arrays[name] for name in _ARRAYS}
         return cls(

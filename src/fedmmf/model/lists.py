@@ -1,4 +1,4 @@
-"""Recommended lists: whose, of which items, how many, and as a table."""
+"""Recommended lists: their users, candidate items, length, and form as a table."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class BestItems(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ListRequest:
-    """What lists are made of.
+    """The options of a list: its length, candidates and exclusions.
 
     Attributes:
         n: items in a list at most.
@@ -132,7 +132,7 @@ def frame_of(learned: Learned, best: BestItems) -> pl.DataFrame:
 
 
 def what_ranks(settings: Settings) -> str:
-    """What a reader of lists has to know about the model that made them; nothing: all is well."""
+    """Return a warning where lists are ranked by predicted ratings; empty: none is due."""
     if settings.objective == "ranking":
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Somebody who joins after training: a party of its own, with the model's item factors."""
+"""A user who joins after training: a party of its own, with the model's item factors."""
 
 import logging
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Newcomer:
         return self._learned.shown(self.scores(items))
 
     def scores(self, items: Any) -> Array:
-        """What lists are ranked by: predictions before they are clipped to the scale. (n,)."""
+        """Return predictions before clipping, which lists are ranked by. (n,)."""
         codes = self._learned.item_codes(as_ids(items, "items"))
         if (codes == self._learned.n_items).any():
             raise DataError("a newcomer's predictions are for items of the model; some are unknown")
@@ -59,7 +59,7 @@ class Newcomer:
 
 
 def own_ratings(learned: Learned, given: Any) -> Mapping[Id, float]:
-    """A newcomer's ratings by item, from what people have them in."""
+    """Convert a newcomer's ratings from any supported type to ratings by item."""
     if isinstance(given, Mapping):
         return given
     if isinstance(given, pl.Series) and isinstance(given.dtype, pl.Struct):
@@ -122,7 +122,7 @@ def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
 
 
 def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:
-    """Fit a newcomer's mask on own ratings; nothing is trained anew."""
+    """Fit a newcomer's mask on own ratings, without any training."""
     codes, values = _known(learned, ratings)
     order = np.argsort(codes)
     codes, values = codes[order], values[order]

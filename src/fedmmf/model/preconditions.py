@@ -1,4 +1,4 @@
-"""What ratings a model can be trained on and tested on."""
+"""Check that ratings can be used for training or testing."""
 
 from typing import Any
 

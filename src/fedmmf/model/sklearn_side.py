@@ -1,4 +1,4 @@
-"""What scikit-learn asks of an estimator, so that it can split, search and score."""
+"""The methods that scikit-learn needs to split, search and score."""
 
 from typing import TYPE_CHECKING, Any
 

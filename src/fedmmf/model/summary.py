@@ -58,7 +58,7 @@ def summarize(
 
 
 def _spent(model: "FedMMF") -> dict[str, Any]:
-    """Of the budget, where the aggregation scheme has one."""
+    """Spent part of the privacy budget, where the aggregation scheme has one."""
     spent = AGGREGATIONS[model.settings.sums].spent
     if spent is None:
         return {}
@@ -78,7 +78,7 @@ def _accuracy(learned: Learned, test: Ratings | None, found: Accuracy | None) ->
 
 
 def baselines(learned: Learned, test: Ratings) -> list[BaselineAccuracy]:
-    """What a model has to beat: three means and the masks alone, on the same test ratings."""
+    """Errors of three means and of the masks alone, on the same test ratings."""
     users = learned.user_codes(test.user_ids)[test.user_codes]  # (n_test,)
     items = learned.item_codes(test.item_ids)[test.item_codes]
     predictions = learned.means.predictions(users, items)

@@ -1,4 +1,4 @@
-"""A party: answers bytes with bytes, once for each message, and goes back where it refuses."""
+"""A party: answers each message once, and restores its state where it refuses one."""
 
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
@@ -79,7 +79,7 @@ class Party:
 
     @property
     def invitation(self) -> Invitation | None:
-        """To the run that it has joined last."""
+        """Invitation to the run that it joined last."""
         return None if self._run is None else self._run.invitation
 
     @property
@@ -94,7 +94,7 @@ class Party:
 
     @property
     def guards(self) -> Guards:
-        """What it has answered, for its owner to keep where no older copy is ever put back."""
+        """Counters of its answers, for its owner to keep where no older copy is ever restored."""
         users, run = self._users, self._run
         return Guards(
             n_noisy=users.n_noisy,
@@ -105,7 +105,7 @@ class Party:
         )
 
     def keep_to(self, guards: Guards) -> None:
-        """Count what was answered before, though its state may be lost: counters only go up.
+        """Raise the counters to those of earlier answers, though their state may be lost.
 
         A run whose state is lost is not joined again, since its rounds would be answered twice.
         """
@@ -180,7 +180,7 @@ class Party:
         return table[type(message)](message)
 
     def _table(self) -> dict[type[Message], Callable[[Any], Message]]:
-        """What is answered now, and how."""
+        """Handlers of the messages that are accepted now."""
         table: dict[type[Message], Callable[[Any], Message]] = {Invitation: self._join}
         if self._run is not None:
             table[Adopt] = self._adopt
@@ -189,7 +189,7 @@ class Party:
         return table
 
     def _join(self, invitation: Invitation) -> Joined:
-        """Begin a run; one that is being run already goes on, and one that is over stays over."""
+        """Begin a run; a running one continues, and a finished one stays finished."""
         if self._run is None or invitation != self._run.invitation:
             name = name_of(invitation.encode())
             if name in self._runs:
@@ -207,7 +207,7 @@ class Party:
         return Joined(self.n_users, self.policy.public_identity)
 
     def _adopt(self, message: Adopt) -> Adopted:
-        """Fit masks, and train by this layout from now on."""
+        """Fit masks, and train with this layout from now on."""
         self._running().adopt(message.about)
         return Adopted(self.in_clear)
 
@@ -218,7 +218,7 @@ class Party:
     def join_late(
         self, solver: str, variant: str, public: Broadcast, population: Population
     ) -> None:
-        """Take finished item factors and find p_u for them, without any federation.
+        """Take finished item factors and solve p_u for them, without any federation.
 
         Args:
             solver: its name.
@@ -257,7 +257,7 @@ class Party:
         return self._result
 
     def state(self) -> dict[str, Array]:
-        """What changes from round to round, for a checkpoint on this device."""
+        """Return all that changes from round to round, for a checkpoint on this device."""
         run = self._running()
         return {
             "invitation": np.frombuffer(run.invitation.encode(), np.uint8),
@@ -296,7 +296,7 @@ class Party:
             self._users.restore(factors)
 
     def _factors(self) -> dict[str, Array]:
-        """What the users know in this run: nothing before there is a layout."""
+        """State of the users' factors in this run; empty before there is a layout."""
         return {} if self._running().layout is None else self._users.state()
 
     def _running(self) -> PartyRun:
@@ -336,7 +336,7 @@ def _refusal(error: Exception) -> bytes:
 
 
 class _Before:
-    """Where a party was before an answer, and the way back.
+    """The state of a party before an answer, for undoing the answer.
 
     Attributes of a party, its run and its side are replaced, never changed in place; only the
     users' factors move where they are, and the run keeps a copy of them first.
@@ -349,7 +349,7 @@ class _Before:
         self._side = None if run is None else run.side.state()
 
     def go_back(self, party: Party) -> None:
-        """Undo whatever the answer did."""
+        """Undo all changes that the answer made."""
         moved = None if party._run is None else party._run.undo
         replaced = [(party, self._party), (self._party["_users"], self._users)]
         if self._run is not None and self._side is not None:

@@ -1,4 +1,4 @@
-"""What a party expects of a run, worked out from its own charter; a server's word changes nothing.
+"""What a party expects of a run, computed from its own charter; the server cannot change it.
 
 The charter is the settings that everybody agreed on before any message, and the catalogue. Whatever
 an invitation says follows from them, so a party that works it out for itself needs to believe
@@ -37,7 +37,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Expectation:
-    """What an invitation and the sums after it have to say.
+    """The values that an invitation and the later broadcasts must have.
 
     Attributes:
         solver: its name.
@@ -65,7 +65,7 @@ class Expectation:
     def of(
         cls, settings: Any, data: PartyData, users_per_party: int | None = None
     ) -> "Expectation":
-        """Work it out.
+        """Compute the expectation from a charter and a catalogue.
 
         Args:
             settings: of the run, by the charter; with the name of a mask.
@@ -90,7 +90,7 @@ class Expectation:
         )
 
     def check(self, invitation: Invitation) -> None:
-        """Refuse another run than the charter's, by the name of what differs.
+        """Refuse a run that differs from the charter, and name what differs.
 
         Raises:
             WireError: with what this party expects, and what the invitation says.
@@ -128,10 +128,10 @@ class Expectation:
 
 
 def _words(variant: str) -> dict[str, str]:
-    """`name=value` of each word."""
+    """Split a solver's variant, words `name=value`, into a dictionary."""
     return dict(word.partition("=")[::2] for word in variant.split(" "))
 
 
 def _shown(value: Any) -> Any:
-    """Short enough for a message; the server may have written anything."""
+    """Shorten a value for a message, since the server may have written anything."""
     return value[:40] if isinstance(value, str) else value

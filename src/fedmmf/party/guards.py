@@ -14,7 +14,7 @@ Surveys = frozenset[tuple[str, frozenset[bytes]]]
 
 @dataclass(frozen=True)
 class Guards:
-    """What a party has answered, in all runs.
+    """Counters of a party's answers in all runs.
 
     Attributes:
         n_noisy: updates with noise that have left.
@@ -46,7 +46,7 @@ class Guards:
         )
 
     def lead_over(self, state: "Guards") -> str:
-        """Say what these counters have that a state has not; empty: nothing."""
+        """Describe what these counters have beyond a state's; empty: nothing."""
         is_same_run = self.runs[-1:] == state.runs[-1:]
         leads = (
             (
@@ -75,7 +75,7 @@ class Guards:
         return next((words for is_ahead, words in leads if is_ahead), "")
 
     def as_json(self) -> dict[str, Any]:
-        """As a file has it."""
+        """Return the counters as JSON for a file."""
         return {
             "noisy_updates": self.n_noisy,
             "runs": [run.hex() for run in self.runs],

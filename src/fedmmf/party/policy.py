@@ -1,4 +1,4 @@
-"""What a party's owner allows; nothing the server says can widen it."""
+"""A party's policy: what its owner allows, which no message of the server can widen."""
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -21,7 +21,7 @@ SHARING = ("strict", "adaptive", "plain")
 
 @dataclass(frozen=True, eq=False)
 class Private:
-    """What a party knows of itself, for its own audit; none of it leaves."""
+    """A party's private data for its own audit; none of it leaves."""
 
     lists: RatedItems
     ratings: Array  # (n,)
@@ -38,7 +38,7 @@ class SelfAudit(Protocol):
 
 @dataclass(frozen=True)
 class Policy:
-    """What may leave a party, and in which company.
+    """What may leave a party, and with how many others it is summed.
 
     Attributes:
         sharing: strict: updates leave only in sums; adaptive: in the clear if every user's J is at
@@ -96,7 +96,7 @@ class Policy:
 
     @property
     def public_identity(self) -> bytes:
-        """What others may know it by; empty: it does not sign."""
+        """Public key of the party; empty: it does not sign."""
         return b"" if self.identity is None else public_identity(self.identity)
 
     def lets_updates_out(self, private: Private) -> bool:

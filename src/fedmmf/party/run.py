@@ -90,7 +90,7 @@ class PartyRun:
 
     @property
     def place(self) -> tuple[int, int, bool]:
-        """The last round and the best that it had a part in, and whether training is over."""
+        """Last round and best round that the party took part in, and whether training is over."""
         return self._last_round, self._best_round, self._is_finished
 
     @property
@@ -99,7 +99,7 @@ class PartyRun:
         return self.users.are_in_clear(self.policy)
 
     def adopt(self, name: bytes) -> None:
-        """Train by a layout: masks are fitted around its mean, and rows are those of its items."""
+        """Adopt a layout: fit masks around its mean, and send rows of its items only."""
         layout = self._published(name)
         if not isinstance(layout, Layout):
             raise WireError("what is published under that name is no layout")
@@ -115,7 +115,7 @@ class PartyRun:
         self.layout = layout
 
     def progress(self) -> dict[str, Array]:
-        """How far it is, for a checkpoint."""
+        """Return the state of the run, for a checkpoint."""
         found = {"rounds": np.array(self.place, np.int64)}
         if self.layout is not None:
             found["layout"] = np.frombuffer(self.layout.encode(), np.uint8)
@@ -124,7 +124,7 @@ class PartyRun:
         return found if self._best is None else found | {"best": self._best}
 
     def resume(self, state: Mapping[str, Array]) -> None:
-        """Go on from there."""
+        """Continue from the state that `progress` returned."""
         self._moments_of = state.get("moments_of")
         if "layout" in state:
             known = self._shapes.known(None)
@@ -152,13 +152,13 @@ class PartyRun:
         self.users.surveyed = surveys
 
     def take(self, name: bytes, frame: bytes) -> None:
-        """Read a broadcast, once, and keep it."""
+        """Decode a broadcast once, and keep it."""
         if name not in self._works:
             kept = list(self._works.items())[1 - _HELD :]
             self._works = dict([*kept, (name, self.side.read(frame))])
 
     def work(self, name: bytes) -> Work:
-        """Something to sum that was published and taken."""
+        """Return a broadcast that was taken and asks for a sum."""
         found = self._published(name)
         if isinstance(found, Layout):
             raise WireError("a layout is nothing to sum")
@@ -185,7 +185,7 @@ class PartyRun:
         raise WireError("only surveys, layouts and rounds are published")
 
     def sizes(self, work: Work) -> Expected:
-        """Of the answer to what is summed."""
+        """Sizes of the answer to a broadcast."""
         return self._shapes.of(asked_by(work), self.layout)
 
     @property
@@ -195,7 +195,7 @@ class PartyRun:
     def contribute(
         self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
     ) -> Contribution:
-        """What the users add; p_u moves with it."""
+        """Compute the users' update to a broadcast; in a round, p_u changes too."""
         cohort = Cohort(left_out=left_out) if rounding is None else rounding.cohort(left_out)
         if isinstance(work, Survey):
             self._check_survey(work)
@@ -208,13 +208,13 @@ class PartyRun:
         return Contribution(items, counts, found.rows[0][items], found.totals[0])
 
     def collect(self) -> tuple[Array, Array]:
-        """Items and masked ratings, which are handed over by intention."""
+        """Return items and masked ratings, which are shared on purpose."""
         if self.n_users > 1 or self.policy.noise is not None:
             raise WireError("only a single user without noise hands over masked ratings")
         return self.users.summed_ratings
 
     def finish(self, name: bytes) -> Round:
-        """Take the final factors; who had no part in their round finds p_u for them now."""
+        """Take the final factors; users who missed their round solve p_u for them now."""
         work = self.work(name)
         if not isinstance(work, Round) or not work.is_last:
             raise WireError("what is published under that name is not the end of training")
@@ -230,7 +230,7 @@ class PartyRun:
         return work
 
     def _settle(self, work: Round, users: Array | None = None) -> None:
-        """Find p_u; it stays where the server's matrices have no inverse, and nothing tells.
+        """Solve p_u; keep it silently where the server's matrices have no inverse.
 
         Users whose own numbers overflow stay too, each for itself: the engine sees to that.
         """
@@ -242,12 +242,12 @@ class PartyRun:
             self._stay()
 
     def _stay(self) -> None:
-        """Put p_u back to where it was before this answer."""
+        """Restore p_u from before this answer."""
         if self.undo is not None:
             self.users.restore(self.undo)
 
     def _update(self, work: Round, cohort: Cohort) -> CrowdUpdate:
-        """What the users add; zeros, and p_u as before, where what was published is refused.
+        """Compute the users' update; where the broadcast is refused, zeros and the old p_u.
 
         Refused are matrices without an inverse and membership rounds beyond the most: public
         numbers, whoever rated what. A user whose own numbers overflow adds zeros alone, which is
@@ -280,7 +280,7 @@ class PartyRun:
             self._best, self._best_round = self.users.user_factors.copy(), work.best_round
 
     def _noisy(self, work: Round, rounding: Rounding | None, n_parties: int) -> Contribution:
-        """Clipped rows with noise, over the whole catalogue; totals have none, so they are left.
+        """Clip rows of the whole catalogue and add noise; drop the totals, which have none.
 
         Each user's rows are rounded for themselves, and nothing is cut off after the noise: an
         entry beyond the bounds is an element of the ring like any other.
@@ -313,7 +313,7 @@ class PartyRun:
             raise WireError("a survey comes before the first round")
 
     def _rows(self, work: Survey, cohort: Cohort) -> Contribution:
-        """Which items are rated or, if its owner lets it, the ratings around the scale's middle."""
+        """Return which items are rated or, if allowed, the ratings around the scale's middle."""
         lists, values = self._described(work)
         rows = np.asarray(values, np.float32)[:, np.newaxis]
         rows = cohort.in_steps(rows) if cohort.is_fixed else rows
@@ -324,14 +324,14 @@ class PartyRun:
         return Contribution(items, counts, total[items], cohort.totals_in_steps(np.zeros(0)))
 
     def _described(self, work: Survey) -> tuple[RatedItems, Array]:
-        """Items, and what is said of each. (n,)."""
+        """Return items, and a value for each. (n,)."""
         users, scale = self.users, self.catalogue.scale
         if work.with_ratings:
             return users.summed_lists, scale.to_unit(users.summed_values) - 0.5
         return users.lists, np.ones(len(users.ratings))
 
     def _moments(self, work: Survey, cohort: Cohort) -> Contribution:
-        """What the users add to what is known of all users, over the items of one layout alone.
+        """Compute the users' part of the population statistics, over one layout's items alone.
 
         Moments over two lists of items differ by what few items add, and who is in the clear has
         chosen by then: so there is one list in a run, before the layout.
@@ -365,7 +365,7 @@ def _counted(counts: Array, left_out: Array | None) -> tuple[Array, Array]:
 
 
 def check_line(layout: Layout, invitation: Invitation) -> None:
-    """Refuse another line than was agreed on; what it says is clipped to the scale."""
+    """Refuse a population line of another size; its values are clipped to the scale."""
     if len(layout.line) != invitation.columns:
         raise WireError(
             f"what users have in common has {invitation.columns} columns; got {len(layout.line)}"
@@ -373,7 +373,7 @@ def check_line(layout: Layout, invitation: Invitation) -> None:
 
 
 def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:
-    """Refuse to train something else than this party can."""
+    """Refuse a run that this party cannot take part in."""
     scale = catalogue.scale
     theirs = (invitation.scale_min, invitation.scale_max, invitation.scale_step)
     if theirs != (scale.min, scale.max, scale.step):

@@ -55,7 +55,7 @@ class PartyData:
             object.__setattr__(self, "profiles", np.zeros((self.lists.n_users, 0)))
 
     def seen_by(self, mask: str) -> Array:
-        """What masks of a family see: content, interactions of it, and the rest. (n_items, d')."""
+        """Features that masks of a family see: content, interactions, the rest. (n_items, d')."""
         if self.seen is not None:
             return self.seen
         features, content = np.asarray(self.features, np.float64), np.asarray(self.content)
@@ -63,16 +63,16 @@ class PartyData:
 
     @property
     def n_content(self) -> int:
-        """Columns of features, without what only masks are given."""
+        """Number of feature columns, without those that only masks get."""
         return int(np.asarray(self.content).shape[1])
 
     def n_seen(self, mask: str) -> int:
-        """Columns that masks of a family see of the content, interactions among them."""
+        """Number of content columns that masks of a family see, with interactions."""
         n_statistics = self.features.shape[1] - self.n_content
         return int(self.seen_by(mask).shape[1] - n_statistics)
 
     def part(self, *, held_out: bool) -> tuple[RatedItems, Array]:
-        """Lists and ratings of the held-out part, or of the rest."""
+        """Return lists and ratings of the held-out part, or of the rest."""
         if self.held_out is None and not held_out:
             return self.lists, self.ratings
         everything = np.zeros(len(self.ratings), bool) if self.held_out is None else self.held_out
@@ -83,7 +83,7 @@ class PartyData:
 
 
 class Users:
-    """Everything private: ratings, masks, p_u. Whoever reads this object reads it all.
+    """All private data of a party: ratings, masks and p_u.
 
     Masks are fitted when the layout is known, whose line they shrink towards.
 
@@ -111,18 +111,18 @@ class Users:
 
     @property
     def n_users(self) -> int:
-        """How many there are."""
+        """Number of users behind the party."""
         return self.lists.n_users
 
     @property
     def masks(self) -> FittedMasks:
-        """The private models."""
+        """Fitted masks of the users; raises `NotFittedError` before there is a layout."""
         if self._masks is None:
             raise NotFittedError("a party has masks after it has adopted a layout")
         return self._masks
 
     def totals(self, items: Array, n_columns: int, min_raters: int) -> Iterator[Array]:
-        """What they add to what is known of all users, some users at a time. (n_some, n_totals).
+        """Yield each user's part of the population statistics, block by block. (n_some, n_totals).
 
         Args:
             items: of the layout. (n,)
@@ -136,22 +136,22 @@ class Users:
 
     @property
     def counts(self) -> Array:
-        """How many of them rated each item of the layout. (n_items,)."""
+        """Number of its users who rated each item of the layout. (n_items,)."""
         return self._counts
 
     @property
     def summed_lists(self) -> RatedItems:
-        """The rated items of the layout, by their places there."""
+        """Rated items of the layout, as positions in it."""
         return self._started_input().lists
 
     @property
     def summed_values(self) -> Array:
-        """Ratings of these. (n,)."""
+        """Ratings of the items in `summed_lists`, without masks. (n,)."""
         return self.ratings[self._is_summed]
 
     @property
     def summed_ratings(self) -> tuple[Array, Array]:
-        """Items of the layout, and their masked ratings. (n,), (n,)."""
+        """Positions of rated items in the layout, and their masked ratings. (n,), (n,)."""
         given = self._started_input()
         return given.lists.items, given.masked_ratings
 
@@ -163,7 +163,7 @@ class Users:
         return self._in_clear
 
     def check_form(self, update_shape: UpdateShape) -> None:
-        """Refuse a variant that calls for other profiles, features or levels than there are here.
+        """Refuse a variant whose profiles, features or levels differ from those here.
 
         Users without any profile may take part: they are taken for the mean one.
         """
@@ -200,7 +200,7 @@ class Users:
 
     @property
     def user_factors(self) -> Array:
-        """p_u. (n_users, n_own)."""
+        """Factors p_u of all users of the party. (n_users, n_own)."""
         return self._started().user_factors
 
     @user_factors.setter
@@ -234,7 +234,7 @@ class Users:
         self._crowd = self._engine.crowd(self._given)
 
     def _profiles(self, n_columns: int) -> Array:
-        """What is known of each user; zeros where nothing is. (n_users, n_columns)."""
+        """Profile of each user; zeros where nothing is known. (n_users, n_columns)."""
         known = self._data.profiles[:, :n_columns]
         return known if known.shape[1] else np.zeros((self.n_users, n_columns))
 
@@ -247,7 +247,7 @@ class Users:
         return {"levels": self._data.catalogue.scale.levels(ratings), "mask": masks}
 
     def _fit(self, population: Population) -> None:
-        """Masks around what users have in common; those that are there already stay."""
+        """Fit masks around the population statistics; keep masks that exist already."""
         if self._masks is not None and self._masks.population.is_like(population):
             return
         scale, streams = self._data.catalogue.scale, deepcopy(self._data.streams)
@@ -257,11 +257,11 @@ class Users:
 
     @property
     def _n_columns(self) -> int:
-        """Of what masks are linear in."""
+        """Number of columns that masks are linear in."""
         return 1 + int(self._seen.shape[1]) * self._plan.family.needs_features
 
     def _design(self, items: Array | slice) -> Array:
-        """What masks are linear in, of some items. (n, m)."""
+        """Columns that masks are linear in, for some items. (n, m)."""
         return design_of(self._seen[items], sees_features=self._plan.family.needs_features)
 
     def update(self, public: Broadcast, t: int, cohort: Cohort) -> CrowdUpdate:
@@ -274,7 +274,7 @@ class Users:
         return CrowdUpdate(found.rows, [np.concatenate((held_out, found.totals[0]))])
 
     def settle(self, public: Broadcast, users: Array | None = None) -> None:
-        """Find p_u of some users, or of all, for finished item factors, without any round."""
+        """Solve p_u of some users, or of all, for final item factors, without any round."""
         self._started().settle(public, np.arange(self.n_users) if users is None else users)
 
     def scores(self, lists: RatedItems, public: Broadcast) -> Array:
@@ -290,16 +290,16 @@ class Users:
         return self._factor_scores(lists, public, design) + mask
 
     def state(self) -> dict[str, Array]:
-        """What changes from round to round; copies."""
+        """Return copies of all arrays that change from round to round."""
         return {} if self._crowd is None else self._crowd.state()
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Be as before."""
+        """Restore the arrays that `state` returned."""
         if self._crowd is not None:
             self._crowd.restore(state)
 
     def _crowd_for(self, cohort: Cohort) -> Crowd:
-        """The same users, summed in another way if need be."""
+        """Return the user group of the same users, for another way of summing if needed."""
         crowd, given = self._started(), self._given
         if given is not None and not given.cohorts[0].is_like(cohort):
             self._given = replace(given, cohorts=(cohort,))
@@ -318,12 +318,12 @@ class Users:
         return self._given
 
     def ratings_of(self, scores: Array, public: Broadcast) -> Array:
-        """What scores say of ratings. (n,)."""
+        """Convert scores to ratings, as the solver defines it. (n,)."""
         given, scale = self._started_input(), self._data.catalogue.scale
         return SOLVERS[given.solver].ratings_of(given.update_shape, public, scores, scale)
 
     def _held_out_totals(self, public: Broadcast) -> Array:
-        """Number of held-out ratings and their squared error, of every user. (n_users, 2).
+        """Number of held-out ratings and squared error of every user. (n_users, 2).
 
         Zeros for users whose error is not finite: the sums of others must not depend on it.
         """

@@ -1,4 +1,4 @@
-"""Which settings had a say in a run; a page that lists the others would claim too much."""
+"""Which settings affected a run; the page lists only those."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ _OF_AUDITS = ("grouping", "audit_limit")  # an audit says whom either rule would
 
 
 def applied(result: TrainResult | AuditResult) -> dict[str, Any]:
-    """The settings that had a say, in their order; one that is not known here is taken for one."""
+    """Return the settings that affected a run, in order; an unknown one is included."""
     chosen, is_audit = result.settings, isinstance(result, AuditResult)
     found = {}
     for name, value in chosen.items():

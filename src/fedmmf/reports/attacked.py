@@ -1,4 +1,4 @@
-"""The section on attacks: what each found, beside what public knowledge gives."""
+"""The section on attacks: their success beside that of public knowledge alone."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ _KEY = (
 
 
 def attacks(run: Run) -> Section | None:
-    """What attacks found, for each kind of thing attacked."""
+    """Make the section on attacks, with a part for each kind of target."""
     if run.audit is None:
         return None
     everything = {**run.audit.groups, **run.audit.messages}
@@ -40,7 +40,7 @@ def attacks(run: Run) -> Section | None:
 
 
 def _explained(everything: Mapping[str, tuple[AttackOutcome, ...]]) -> PageTable:
-    """What each attack is."""
+    """Make a table that explains each attack."""
     known = {attack.name: attack for results in everything.values() for attack in results}
     rows = [[a.name, a.knows, a.outputs, a.measure] for a in known.values()]
     columns = ["attack", "the attacker knows", "and claims to find", "success is"]

@@ -39,7 +39,7 @@ class PageTable:
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """A drawing and the same figures as a table."""
+    """A drawing, and the same figures as a table."""
 
     drawing: Element
     table: PageTable
@@ -51,7 +51,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Bar:
-    """One horizontal bar."""
+    """One horizontal bar with its label and value."""
 
     label: str
     value: float
@@ -62,7 +62,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """What bars are measured by."""
+    """The axis that bars are measured by."""
 
     label: str
     show: Format = plain
@@ -89,7 +89,7 @@ SYMBOLS = {"above": "M0,10L5,0L10,10Z", "level": "M5,0L10,5L5,10L0,5Z", "below":
 
 @dataclass(frozen=True)
 class KeyEntry:
-    """What a look of bars means."""
+    """The legend entry of one style of bars."""
 
     look: str
     words: str
@@ -260,7 +260,7 @@ def _axes(xs: Sequence[float], curve: Series) -> tuple[Axis, Axis]:
 
 
 def _course(xs: Sequence[float], curve: Series) -> str:
-    """Where a curve begins and ends, in words."""
+    """Describe in words where a curve begins and ends."""
     known = [(x, value) for x, value in zip(xs, curve.values, strict=True) if value is not None]
     (first, begin), (last, end) = known[0], known[-1]
     return (

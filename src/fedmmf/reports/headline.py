@@ -1,4 +1,4 @@
-"""The one sentence that says what a run came to; it is the same on pages, terminals and in JSON."""
+"""The one-sentence verdict of a run, the same on pages, terminals and in JSON."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ CLEAR, SUMMED = "in the clear", "in sums"  # the two groups of an audit
 
 
 def of(found: Found) -> str:
-    """The sentence of a training, or of an audit, which has verdicts already."""
+    """Return the sentence of a training, or of an audit, which has verdicts already."""
     return _of_audit(found) if hasattr(found, "verdicts") else _of_training(found)
 
 
 def _of_training(found: Found) -> str:
-    """What was spent, who is in the clear, how accurate it is: in this order, where there is any.
+    """Name the privacy spent, the users in the clear and the accuracy, where known.
 
     Returns:
         One sentence.
@@ -37,7 +37,7 @@ def _of_audit(found: Found) -> str:
 
 
 def in_clear(found: Found) -> str | None:
-    """Who is in the clear, by which rule, and what that is worth.
+    """Name the users in the clear, the rule, and what the rule is worth.
 
     Returns:
         A part of a sentence; None where nobody's update can leave in the clear.
@@ -70,7 +70,7 @@ def _spent(found: Found) -> str:
 
 
 def _lists(found: Found) -> str:
-    """Of a run that ranks and predicts no ratings."""
+    """Describe a run that ranks items and predicts no ratings."""
     ranking = found.ranking
     if found.rmse is not None or ranking is None or ranking.ndcg_at_10 is None:
         return ""

@@ -1,4 +1,4 @@
-"""What stands first on the page, how real the run was and what it came to; and last, its origin."""
+"""The first part of the page, with the verdict, and the last part, with the origin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Origin:
 
 
 def kinds(run: Run) -> list[tuple[str, str]]:
-    """How real it was, in a word or two, and what that means; two where the parts differ.
+    """Say in a word or two whether it was simulated, and what that means.
 
     Returns:
         Pairs such as ("simulated", "no message was sent").
@@ -86,7 +86,7 @@ def _of_audit(audit: AuditResult) -> list[Tile]:
 
 
 def _of_shared(audit: AuditResult) -> list[Tile]:
-    """Of masked ratings in the clear."""
+    """Make the tiles on masked ratings in the clear."""
     found, n_clear = [], audit.privacy.users_in_clear
     if audit.recovered_users is not None and n_clear:
         counted = f"{audit.recovered_users:,} of {n_clear:,}"
@@ -117,7 +117,7 @@ def _had_they_shared(audit: AuditResult) -> list[Tile]:
 
 
 def _best(attacks: Sequence[AttackOutcome]) -> AttackOutcome | None:
-    """Which has the highest mean success, of those that were tried on anybody."""
+    """Return the attack with the highest mean success, among those tried on anybody."""
     tried = [attack for attack in attacks if attack.n_users]
     return max(tried, key=lambda attack: attack.mean, default=None)
 

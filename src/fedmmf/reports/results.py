@@ -19,7 +19,7 @@ SIMULATED, REAL = "simulated: no message was sent", "real parties"
 
 
 class PrivacyGroups(Typed):
-    """How many users are on which side of threshold_j, by their J on training ratings."""
+    """Number of users on either side of threshold_j, by their J on training ratings."""
 
     threshold_j: FiniteFloat
     secure_users: Count  # J <= threshold_j, the paper's rule
@@ -33,7 +33,7 @@ class PrivacyGroups(Typed):
 
     @property
     def n_users(self) -> int:
-        """Everybody."""
+        """Number of users in both groups together."""
         return self.secure_users + self.insecure_users
 
 
@@ -69,7 +69,7 @@ class ProtocolCost(Typed):
 
 
 class StageSeconds(Typed):
-    """How long the parts of a run took."""
+    """Seconds that the parts of a run took."""
 
     mask: FiniteFloat
     train: FiniteFloat
@@ -186,7 +186,7 @@ class TradeoffPoint(Typed):
 
 
 class _RunFacts(Typed):
-    """What a run was, whatever it found.
+    """Facts about a run that do not depend on its results.
 
     Attributes:
         data: name of the ratings.
@@ -222,7 +222,7 @@ class _RunFacts(Typed):
     @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
     def verdict(self) -> str:
-        """What it came to, in one sentence."""
+        """Verdict of the run, in one sentence."""
         return headline.of(self)
 
     @computed_field(repr=False)  # type: ignore[prop-decorator]
@@ -312,7 +312,7 @@ class DemoResult(Typed):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def run_kind(self) -> str:
-        """Of its runs, which are all alike."""
+        """Kind of its runs, which are all alike."""
         return self.runs[0].run_kind
 
 
@@ -393,6 +393,6 @@ class AuditResult(_RunFacts):
 
 
 def versions() -> dict[str, str]:
-    """What makes a result, for whoever wants to make it again."""
+    """Versions of what makes a result, so that it can be reproduced."""
     packages = ("fedmmf", "numpy", "numba", "cryptography", *({"torch"} & sys.modules.keys()))
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -1,4 +1,4 @@
-"""What a section of the page is made of."""
+"""The parts that a section of the page is made of."""
 
 from dataclasses import dataclass
 from typing import Any

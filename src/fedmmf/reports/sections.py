@@ -1,4 +1,4 @@
-"""What the page says, section by section; a section without data is left out."""
+"""The sections of the page; a section without data is left out."""
 
 from collections.abc import Callable, Mapping
 
@@ -52,7 +52,7 @@ def _of_best(make: Callable[[TrainResult], Section | None]) -> Callable[[Run], S
 
 
 def _comparison(run: Run) -> Section | None:
-    """All trainings against each other."""
+    """Compare all trainings with each other."""
     if run.best is None or len(run.trained) < 2:
         return None
     tested = [(train, train.rmse) for train in run.trained if train.rmse is not None]
@@ -118,7 +118,7 @@ def _error_bars(
 
 
 def learning(train: TrainResult) -> Section | None:
-    """Held-out error, round by round."""
+    """Make the section on the held-out error, round by round."""
     if len(train.history) < 2 or all(rmse is None for rmse in train.history):
         return None
     rounds = [float(number) for number in range(1, len(train.history) + 1)]
@@ -148,7 +148,7 @@ def privacy(run: Run) -> Section:
 
 
 def differential_privacy(train: TrainResult) -> Section | None:
-    """What was spent of the budget, where there is one."""
+    """Make the section on the spent privacy budget, where there is one."""
     if train.dp is None:
         return None
     spent = train.dp
@@ -209,7 +209,7 @@ def _up_kilobytes(point: TradeoffPoint) -> float | None:
 
 
 def traffic(train: TrainResult) -> Section:
-    """Bytes and seconds."""
+    """Make the section on bytes sent and seconds taken."""
     found = train.traffic
     ways = [
         Bar("up, to the server", found.up_bytes_per_user_round / 1e3),
@@ -251,7 +251,7 @@ def _elapsed(train: TrainResult) -> list[list[str]]:
 
 
 def _recommendations(run: Run) -> Section | None:
-    """What one user would be shown."""
+    """Make the section with the list of one user."""
     if run.recommended is None:
         return None
     chosen = run.recommended
@@ -266,13 +266,13 @@ def _recommendations(run: Run) -> Section | None:
 
 
 def protection(run: Run) -> Section:
-    """What is hidden, from whom, and what is not."""
+    """Make the section on what is hidden, from whom, and what is not."""
     said = (f"Sharing: {run.subject.sharing}.", *words.of_protection(run.subject))
     return Section("protection", "What this protects, and what not", said)
 
 
 def settings(run: Run) -> Section:
-    """Everything that decided the result, and nothing that did not."""
+    """Make the section on the settings that affected the result."""
     source = run.subject
     chosen = applied(source)
     rows = [[name, "default" if value is None else str(value)] for name, value in chosen.items()]

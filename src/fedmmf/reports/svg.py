@@ -21,7 +21,7 @@ def plain(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent."""
+    """Format a share as a percentage with three digits."""
     return f"{100 * share:.3g}\N{NO-BREAK SPACE}%"
 
 
@@ -51,7 +51,7 @@ class Axis:
         return cls(round_ticks(low, high), begin, end)
 
     def __call__(self, value: float) -> float:
-        """The place of a value."""
+        """Map a value to its place on the drawing."""
         low, high = self.ticks[0], self.ticks[-1]
         return self.begin + (value - low) / (high - low) * (self.end - self.begin)
 

@@ -38,7 +38,7 @@ _UNDER_STRICT = {"in the clear": "masked ratings of users, had they shared in th
 
 
 def of_model(train: TrainResult) -> str:
-    """What a run is called beside others."""
+    """Name a run beside others."""
     return f"mask {train.mask}, solver {train.solver}"
 
 
@@ -75,7 +75,7 @@ def of_ranking(ranking: RankingScores) -> tuple[str, ...]:
 
 
 def of_learning(train: TrainResult) -> tuple[str, ...]:
-    """How long it trained."""
+    """Describe the number of rounds and the best one."""
     if not train.best_round:
         return (f"Training took {len(train.history)} rounds.",)
     return (
@@ -86,7 +86,7 @@ def of_learning(train: TrainResult) -> tuple[str, ...]:
 
 
 def of_privacy(found: PrivacyGroups) -> tuple[str, ...]:
-    """Who is secure, and what that means."""
+    """Describe who is secure, and what that means."""
     share = found.secure_users / max(found.n_users, 1)
     counted = (
         f"{found.secure_users:,} of {found.n_users:,} users ({percent(share)}) have "
@@ -124,7 +124,7 @@ def _of_variance(found: PrivacyGroups) -> tuple[str, ...]:
 
 
 def of_spending(spent: PrivacySpent) -> tuple[str, ...]:
-    """What epsilon is about, and what it is not."""
+    """Explain what epsilon covers, and what it does not."""
     return (
         f"Epsilon compares {spent.neighbours}. Noise is added by {spent.added_by}.",
         spent.not_covered,
@@ -132,7 +132,7 @@ def of_spending(spent: PrivacySpent) -> tuple[str, ...]:
 
 
 def of_tradeoff(settings: dict[str, Any]) -> tuple[str, ...]:
-    """What the curves are about."""
+    """Explain what the curves show."""
     is_adaptive = settings.get("sharing") == "adaptive"
     is_by_j = is_adaptive and settings.get("grouping") != "audit"
     sharing = "" if is_by_j else " This run did not share so; the curves say what would be."
@@ -144,7 +144,7 @@ def of_tradeoff(settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def of_point(point: TradeoffPoint) -> str:
-    """One threshold in words."""
+    """Describe the effect of one threshold_j."""
     parts = [f"{percent(point.share_in_clear)} of the users share in the clear"]
     if point.up_bytes_per_user_round is not None:
         kilobytes = plain(point.up_bytes_per_user_round / 1e3)
@@ -190,12 +190,12 @@ def of_mismatch(audit: AuditResult, train: TrainResult | None) -> tuple[str, ...
 
 
 def of_target(name: str, *, is_strict: bool) -> str:
-    """What was attacked."""
+    """Name the target of an attack."""
     return (_TARGETS | _UNDER_STRICT if is_strict else _TARGETS).get(name, name)
 
 
 def of_traffic(train: TrainResult) -> tuple[str, ...]:
-    """Where the figures come from."""
+    """Explain where the figures on traffic come from."""
     how = train.cost.how.rstrip(".") if train.cost else ""
     cost = (f"CPU seconds are of the protocol alone: {how}.",) if how else ()
     return ("Bytes are those of the messages as they are encoded for the wire.", *cost)

@@ -1,4 +1,4 @@
-"""A federation from the server's side: invite, prepare the sums, train, hand out."""
+"""A federation from the server's side: invite, prepare, train, hand out the result."""
 
 import os
 from collections.abc import Callable
@@ -29,7 +29,7 @@ ASSUMED_RATINGS = 50.0  # of a user, where no survey may count them
 
 @dataclass(frozen=True, eq=False)
 class ServerPlan:
-    """What the server knows before training; all of it public.
+    """All that the server knows before training; all of it is public.
 
     Attributes:
         settings: of the run.
@@ -51,31 +51,31 @@ class ServerPlan:
 
     @property
     def variant(self) -> str:
-        """Of the solver."""
+        """Variant of the solver, in words `name=value`."""
         solver, n_levels = SOLVERS[self.settings.solver], self.catalogue.scale.n_levels
         return solver.variant(self.settings, self.n_profile, self.design.shape[1], n_levels)
 
     @property
     def n_columns(self) -> int:
-        """Of what users have in common."""
+        """Number of columns of the population statistics."""
         sees_features = self.design.shape[1] > 1
         return columns_of(self.settings, self.regressors.shape[1] * sees_features)
 
     @property
     def seen(self) -> Array:
-        """What masks see of the items' content. (n_catalogue, m - 1)."""
+        """Content features that masks see. (n_catalogue, m - 1)."""
         return self.design[:, 1:]
 
     @property
     def update_shape(self) -> UpdateShape:
-        """Sizes of what is sent."""
+        """Sizes of the updates that parties send."""
         solver = SOLVERS[self.settings.solver]
         return solver.update_shape(solver.rank(self.settings), self.variant)
 
     def coordinator(
         self, layout: Layout, member: int = 0, most_lost: int = MAX_LOST
     ) -> Coordinator:
-        """The state before round 1; `member` tells the runs of an ensemble apart."""
+        """Make the state before round 1; `member` tells the runs of an ensemble apart."""
         settings, update_shape, scale = self.settings, self.update_shape, self.catalogue.scale
         context = SolverContext(
             n_items=len(layout.items),
@@ -91,7 +91,7 @@ class ServerPlan:
         return Coordinator(settings, half, Everything(layout.items, self.regressors), most_lost)
 
     def invitation(self) -> Invitation:
-        """What everybody has to agree on; fresh for every run."""
+        """Make the invitation that all parties must agree to; it is new for every run."""
         settings, scale, solver = self.settings, self.catalogue.scale, SOLVERS[self.settings.solver]
         bounds = solver.bounds(scale.span)
         return Invitation(
@@ -113,7 +113,7 @@ class ServerPlan:
 
 
 class FederationServer:
-    """One run of a federation.
+    """The server of one run of a federation.
 
     Args:
         plan: what is trained.
@@ -159,7 +159,7 @@ class FederationServer:
         return self._side
 
     def one_round(self) -> None:
-        """One round among those who joined."""
+        """Run one round among the parties that joined."""
         one_round(self.coordinator, self.side)
 
     def run(self, after_round: Callable[[Coordinator], None] = lambda coordinator: None) -> None:

@@ -1,4 +1,4 @@
-"""Who takes part: asks parties, checks what they answer, and drops the dead.
+"""The roster of parties: sends messages, checks answers, and drops parties that fail.
 
 Nothing that one party sends, or fails to send, ends the run of another: what is refused, missing or
 nonsense is noted here, and the others are summed.
@@ -24,7 +24,7 @@ Known = Callable[[str, bytes], bool]
 
 @dataclass(frozen=True)
 class Incident:
-    """What went wrong with a party, for people."""
+    """A party's failure, described for people."""
 
     stage: str
     party: str
@@ -78,12 +78,12 @@ class Roster:
 
     @property
     def names(self) -> list[str]:
-        """Everybody who may take part, in order."""
+        """Names of all parties that may take part, in order."""
         return self._names
 
     @property
     def joined(self) -> Mapping[str, Joined]:
-        """What those who take part and are alive said of themselves, by name, in order."""
+        """Replies of the parties that joined and have not dropped out, by name, in order."""
         return {name: said for name, said in self._joined.items() if self._is_alive(name)}
 
     @property
@@ -97,7 +97,7 @@ class Roster:
         return {party: number for party, number in self._blamed.items() if number != NO_PARTY}
 
     def invite(self, invitation: Invitation) -> None:
-        """Begin a run: ask everybody, the dead too, whether they take part."""
+        """Begin a run: invite all parties, those that dropped out too."""
         self._misses = dict.fromkeys(self._names, 0)
         replies = self.ask("invite", dict.fromkeys(self._names, invitation), Joined)
         self._joined = {
@@ -125,7 +125,7 @@ class Roster:
         known: Any = None,
         broadcast: bytes = b"",
     ) -> dict[str, Reply]:
-        """Ask the living; return what the willing ones answered in time.
+        """Send messages to the active parties; return the proper answers that came in time.
 
         Args:
             stage: what it is about.
@@ -146,7 +146,7 @@ class Roster:
         return {name: said for name, said in answers.items() if isinstance(said, expected)}
 
     def refuse(self, name: str, reason: str) -> None:
-        """Note why a party's answer is of no use."""
+        """Record why a party's answer is unusable."""
         self.incidents.append(Incident("sum", name, reason))
 
     def _publish(self, broadcast: bytes) -> None:
@@ -176,7 +176,7 @@ class Roster:
     def _read(
         self, stage: str, name: str, data: bytes | None, expected: type[Message], known: Any
     ) -> Message | None:
-        """A proper answer, or None with an incident."""
+        """Decode a proper answer; None, with an incident, for any other."""
         reason, self._blamed[name] = "did not answer", NO_PARTY
         if data is not None:
             try:

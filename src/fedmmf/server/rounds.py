@@ -1,4 +1,4 @@
-"""Item factors and their way through the rounds. The server never sees ratings or masks.
+"""Item factors through the rounds of training. The server never sees ratings or masks.
 
 `Coordinator` holds the state and moves it by one round's sums. Where the sums come from is a
 `Participants`: an aggregation scheme asks parties over a transport, a simulation computes the same
@@ -22,10 +22,10 @@ MAX_LOST = 3  # rounds in a row that may fail before training is given up
 
 
 class Participants(Protocol):
-    """Whoever holds the ratings."""
+    """The holders of ratings, as a source of each round's sums."""
 
     def sums(self, round_: Round) -> ItemSums:
-        """Take part in a round."""
+        """Compute the statistics of a round, summed over users."""
 
     def finish(self, round_: Round) -> None:
         """Receive the final item factors."""
@@ -51,7 +51,7 @@ class Everything:
 
 
 class Coordinator:
-    """Item factors, rounds, early stopping.
+    """The server's state through the rounds: item factors and early stopping.
 
     Attributes:
         round: number of the last round that was begun.
@@ -82,7 +82,7 @@ class Coordinator:
 
     @property
     def half(self) -> ServerHalf:
-        """The server's half of the solver, where it is now."""
+        """The server's half of the solver, in its current state."""
         return self._half
 
     @property
@@ -108,13 +108,13 @@ class Coordinator:
 
     @property
     def result(self) -> Broadcast:
-        """What to keep, of all items: of the best round, or the last if nothing was held out."""
+        """Final broadcast for all items: of the best round, else of the last."""
         if self._best is not None:
             return self._best
         return self._everything.filled(self._public, self._half)
 
     def next_round(self, *, is_last: bool = False) -> Round:
-        """What is published for the coming round, or at the end."""
+        """Return the broadcast of the coming round, or the final one."""
         if self._is_spent and not is_last:
             raise WireError(
                 f"training needs {self.rounds} rounds and has {self.n_done} after {self.round} "
@@ -124,7 +124,7 @@ class Coordinator:
         return Round.of(public, self.round + 1, self.best_round, is_last)
 
     def advance(self, round_: Round, sums: ItemSums) -> None:
-        """Finish the round that was published as `round_`; where that fails, stay as before.
+        """Finish the round of the broadcast `round_`; a failure leaves the state as before.
 
         The sums are anybody's numbers: one party can make them what it likes within its bounds.
         """
@@ -151,14 +151,14 @@ class Coordinator:
         self._half.check(public)
 
     def lose(self, round_: Round, error: Exception) -> None:
-        """Go on without a sum; the factors stay. Raises `error` if that happens too often."""
+        """Count a round without a sum; the factors stay. Raises `error` after too many."""
         self._n_lost += not isinstance(error, ExcludedError)  # those end: parties run out
         if self._n_lost >= self._most_lost:
             raise error
         self.skip_to(round_.round)
 
     def skip_to(self, number: int) -> None:
-        """Never use the numbers up to this one again: rounds that parties know of gave no sum."""
+        """Never use round numbers up to this one again, since parties know them already."""
         while self.round < number:
             self._stop.observe(0.0, 0)
             self.round += 1
@@ -178,7 +178,7 @@ class Coordinator:
         self.n_done += n_rounds
 
     def state(self) -> dict[str, Array]:
-        """Everything that changes from round to round, for a checkpoint."""
+        """Return all that changes from round to round, for a checkpoint."""
         state = {f"solver/{name}": value for name, value in self._half.state().items()}
         state["history"], state["n_done"] = np.array(self.history), np.array(self.n_done)
         if self._best is not None:
@@ -231,7 +231,7 @@ def divergence(settings: Any, round_: int, error: Exception | None = None) -> Di
 
 
 def one_round(coordinator: Coordinator, participants: Participants) -> None:
-    """Publish, sum, and move on; a round without a sum is lost."""
+    """Run one round: broadcast, sum, step; a round without a sum is lost."""
     round_ = coordinator.next_round()
     try:
         sums = participants.sums(round_)

@@ -1,4 +1,4 @@
-"""Mistakes in settings, in words: the field, what it must be, what arrived, what it means."""
+"""Explain settings errors: the field, its rule, the value that arrived, what it means."""
 
 from typing import Any
 

@@ -86,7 +86,7 @@ class Settings(
 
     @property
     def _declared(self) -> Any:
-        """What the solver says of itself."""
+        """The solver that is chosen, for its declared abilities."""
         return registry_of("solver")[self.solver]
 
     @model_validator(mode="after")
@@ -191,11 +191,11 @@ def _completed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _able_to(ability: str) -> tuple[str, ...]:
-    """The solvers that declare an ability."""
+    """Names of the solvers that declare an ability."""
     solvers = registry_of("solver")
     return tuple(name for name in solvers.names() if getattr(solvers[name], ability))
 
 
 def _solvers_that(ability: str) -> str:
-    """The same in words."""
+    """Name in words the solvers that declare an ability."""
     return either(_able_to(ability))

@@ -1,4 +1,4 @@
-"""What a round costs: the same arithmetic for every aggregation scheme."""
+"""The cost of a round, by the same arithmetic for every aggregation scheme."""
 
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from fedmmf.wire import Round
 
 @dataclass(frozen=True)
 class RoundSizes:
-    """What decides how much is sent in a round."""
+    """Sizes that decide how many bytes a round sends."""
 
     update_shape: UpdateShape
     n_items: int  # that are summed
@@ -25,7 +25,7 @@ class RoundSizes:
 
     @property
     def published_bytes(self) -> int:
-        """Of a round, as it is encoded."""
+        """Bytes of a round's broadcast, as it is encoded."""
         update_shape = self.update_shape
         one = Broadcast(
             update_shape.rank,
@@ -39,7 +39,7 @@ class RoundSizes:
 def cost_input(
     settings: Settings, sizes: RoundSizes, n_users: int, ratings_per_user: float, n_clear: int
 ) -> CostInput:
-    """What decides the cost of a run's rounds."""
+    """Return the sizes that decide the cost of a run's rounds."""
     return CostInput(
         settings=settings,
         solver=SOLVERS[settings.solver],
@@ -54,7 +54,7 @@ def cost_input(
 
 
 def expected_cost(given: CostInput) -> Cost:
-    """By the aggregation scheme that the settings ask for."""
+    """Compute the cost of a round with the aggregation scheme of the settings."""
     return AGGREGATIONS[given.settings.sums].cost(given)
 
 

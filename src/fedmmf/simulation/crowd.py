@@ -1,4 +1,4 @@
-"""Every party at once: what the server would be told, computed by an engine."""
+"""All parties of a simulation at once: an engine computes the sums that the server would get."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -35,11 +35,11 @@ class SimulatedCrowd:
 
     @property
     def user_factors(self) -> Array:
-        """p_u of everybody. (n_users, n_own)."""
+        """Factors p_u of all users. (n_users, n_own)."""
         return self._users.user_factors
 
     def sums(self, round_: Round) -> ItemSums:
-        """Take part in a round."""
+        """Compute the statistics of a round, summed over users."""
         self._remember_best(round_)
         try:
             with np.errstate(all="ignore"):  # what comes of it is checked
@@ -65,7 +65,7 @@ class SimulatedCrowd:
         return engine.rounds(given, half, group.counts, self._users.state())
 
     def take(self, rounds: Rounds) -> None:
-        """Be where these rounds have come to."""
+        """Take over the state after these rounds."""
         self._users.restore(rounds.parties())
 
     def finish(self, round_: Round) -> None:
@@ -102,7 +102,7 @@ class SimulatedCrowd:
         return np.column_stack((tested.lists.lengths, errors))
 
     def state(self) -> dict[str, Array]:
-        """Everything that changes from round to round, for a checkpoint."""
+        """Return all that changes from round to round, for a checkpoint."""
         users = {f"parties/{name}": value for name, value in self._users.state().items()}
         return {"parties-best": self._best, **users}
 

@@ -1,4 +1,4 @@
-"""What masks and priors see of the items."""
+"""Item features as masks and priors see them."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards 
 
 
 def settled(settings: Settings, ratings: Ratings) -> Settings:
-    """The settings with a mask that the ratings' items allow, where none was asked for."""
+    """Replace the mask `auto` in the settings by one that the items' features allow."""
     if settings.mask != AUTO:
         return settings
     names = () if ratings.features is None else ratings.features.names
@@ -50,7 +50,7 @@ def scaled_features(features: Array) -> Array:
 
 
 def profile_values(ratings: Ratings) -> Array:
-    """What is known of each user; no columns where nothing is. (n_users, d).
+    """Profile values of each user; no columns where nothing is known. (n_users, d).
 
     Without columns in which fewer than `MIN_HOLDERS` differ from the others: sums over users
     would be about them alone.
@@ -64,7 +64,7 @@ def profile_values(ratings: Ratings) -> Array:
 
 
 def census_of(ratings: Ratings, content: Array, settings: Settings) -> Census:
-    """What a survey would say; under a privacy budget nobody asks.
+    """Compute what a survey would find; under a privacy budget there is no survey.
 
     Args:
         ratings: of everybody.
@@ -92,7 +92,7 @@ def _items_of(n_raters: Array, settings: Settings) -> Array:
 
 
 def layout_of(census: Census, settings: Settings) -> Layout:
-    """Which items are summed, and what users have in common."""
+    """Compute the layout: the items that are summed, and the population statistics."""
     items = _items_of(census.n_raters, settings)
     if len(items) == 0:
         raise DataError(
@@ -105,7 +105,7 @@ def layout_of(census: Census, settings: Settings) -> Layout:
 
 
 def surveyed(ratings: Ratings, settings: Settings) -> ItemSums:
-    """What a survey gives: each item's ratings around the middle of [0, 1], and counts.
+    """Compute a survey: each item's ratings around the middle of [0, 1], and counts.
 
     Nothing of rare items, unless sums are in the clear anyway.
     """

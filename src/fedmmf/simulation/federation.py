@@ -1,4 +1,4 @@
-"""Real parties and real messages, in one process: the reference, and what protocols cost."""
+"""Real parties and real messages in one process: the reference for simulations and costs."""
 
 import os
 import time
@@ -49,7 +49,7 @@ ROUND_STAGES = ("round", "trip 1", "trip 2", "trip 3")  # the others are set-up,
 
 @dataclass(frozen=True, eq=False)
 class LocalFederation:
-    """Parties of this process, and a server that knows their names."""
+    """Parties in this process, and a server that knows their names."""
 
     plan: ServerPlan
     parties: Mapping[str, Party]
@@ -58,7 +58,7 @@ class LocalFederation:
 
     @classmethod
     def of(cls, run: Prepared) -> "LocalFederation":
-        """One party per user of a prepared run."""
+        """Make one party per user of a prepared run."""
         parties = make_parties(run.ratings, run.settings, run.is_held_out, run.statistics)
         return cls.among(run.plan, parties)
 
@@ -70,7 +70,7 @@ class LocalFederation:
         transport: Transport | None = None,
         member: int = 0,
     ) -> "LocalFederation":
-        """These parties; over another transport than the plain one, if given."""
+        """Make a federation of these parties; over another transport, if one is given."""
         metered = Metered(transport or InProcess(parties))
         trusted = frozenset[bytes]().union(*(party.policy.trusted for party in parties.values()))
         known = (lambda name, identity: identity in trusted) if trusted else None
@@ -78,7 +78,7 @@ class LocalFederation:
         return cls(plan, parties, metered, server)
 
     def invite(self) -> ServerSide:
-        """Invite everybody, and hand out what the server may not know."""
+        """Invite all parties, and hand out the secret that the server may not know."""
         side = self.server.invite()
         secret = side.handout()
         if secret:
@@ -87,15 +87,15 @@ class LocalFederation:
         return side
 
     def prepare_sums(self) -> None:
-        """Invite everybody, and survey."""
+        """Invite all parties and run the surveys before the first round."""
         self.invite().prepare()
 
     def one_round(self) -> None:
-        """One round of training."""
+        """Run one round of training."""
         self.server.one_round()
 
     def run(self, progress: Progress = no_progress) -> Member:
-        """Train to the end; results of both sides, which one process can join."""
+        """Train to the end; return the results of both sides, which one process can join."""
         self.prepare_sums()
         self.server.run(lambda server: progress("rounds", server.n_done, server.rounds))
         n_own = self.plan.update_shape.n_own
@@ -119,7 +119,7 @@ def make_parties(
     held_out: Array | None = None,
     statistics: Array | None = None,
 ) -> dict[str, Party]:
-    """One party per user, with its own ratings alone; names sort like the users.
+    """Make one party per user, with its own ratings alone; names sort like the users.
 
     Args:
         ratings: of everybody.
@@ -133,7 +133,7 @@ def make_parties(
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """What parties are made of."""
+    """The data that parties are made from."""
 
     ratings: Ratings
     settings: Settings
@@ -142,7 +142,7 @@ class Holdings:
 
 
 def make_silos(holdings: Holdings, cuts: Array, engine: Engine) -> dict[str, Party]:
-    """Parties of several users each.
+    """Make parties of several users each.
 
     Args:
         holdings: everything.
@@ -183,7 +183,7 @@ def _data_of(holdings: Holdings, catalogue: Catalogue, features: Array, users: r
 
 
 def _policies(settings: Settings, n_parties: int) -> Sequence[Policy]:
-    """What the settings let each party do; identities are known to all of them."""
+    """Make each party's policy from the settings; all parties know all identities."""
     policy = policy_of(settings)
     if settings.aggregation == "dp":
         from fedmmf.aggregation.dp.guarantee import guarantee_of

@@ -1,4 +1,4 @@
-"""A run, ready for its rounds: what training, audits and experiments have in common."""
+"""A prepared run: what training, audits and experiments have in common."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -47,11 +47,11 @@ MIN_RATINGS_TO_HOLD_OUT = 5  # a party with fewer trains on all it has
 
 
 def no_progress(stage: str, done: int, total: int) -> None:
-    """Show nothing."""
+    """Ignore progress: a callback that shows nothing."""
 
 
 def lists_of(ratings: Ratings) -> RatedItems:
-    """The rated items of each user."""
+    """Return the rated items of each user."""
     return RatedItems(ratings.by_user, ratings.item_codes)
 
 
@@ -63,7 +63,7 @@ def choose_held_out(ratings: Ratings, settings: Settings) -> Array:
 
 
 def mask_plan(settings: Settings) -> MaskPlan:
-    """What masks the settings ask for."""
+    """Return the plan of the masks that the settings ask for."""
     return MaskPlan(
         settings.mask,
         settings.mask_strength,
@@ -74,13 +74,13 @@ def mask_plan(settings: Settings) -> MaskPlan:
 
 
 def mask_stream(seed: int, user_id: object) -> np.random.Generator:
-    """Where a simulated party takes its mask's random start from."""
+    """Return the random stream of a simulated party's mask."""
     return rng.stream(seed, "mask", str(user_id))
 
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """Held-out ratings, by the places of their items in the layout."""
+    """Held-out ratings, with the positions of their items in the layout."""
 
     lists: RatedItems
     values: Array  # (n,)
@@ -119,7 +119,7 @@ class Prepared:
 
     @property
     def engine(self) -> Engine:
-        """What computes all users' halves."""
+        """Engine that computes the halves of all users."""
         return engine_of(self.settings)
 
     @cached_property
@@ -133,22 +133,22 @@ class Prepared:
 
     @cached_property
     def design(self) -> Array:
-        """What masks are linear in. (n_items, m)."""
+        """Columns that masks are linear in. (n_items, m)."""
         return design_of(self.seen, sees_features=self.masks.family.needs_features)
 
     @property
     def statistics(self) -> Array:
-        """What masks see beside that. (n_items, 2 or 0)."""
+        """Further item features that masks see. (n_items, 2 or 0)."""
         return self.features[:, self.seen.shape[1] :]
 
     @cached_property
     def profiles(self) -> Array:
-        """What is known of each user. (n_users, d)."""
+        """Profile values of each user. (n_users, d)."""
         return profile_values(self.ratings)
 
     @cached_property
     def crowd_input(self) -> CrowdInput:
-        """What all users train on, by the places of items in the layout."""
+        """Training data of all users, with positions of items in the layout."""
         lists, is_summed = self._summed
         update_shape, masked = self.plan.update_shape, self.masks.masked_ratings
         lines = np.zeros((lists.n_users, 0))
@@ -177,12 +177,12 @@ class Prepared:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """What every side has to agree on."""
+        """Catalogue that server and parties must agree on."""
         return Catalogue.of(self.ratings.item_ids, self.ratings.scale, self.content)
 
     @cached_property
     def plan(self) -> ServerPlan:
-        """What the server knows before training."""
+        """Plan of the server before training."""
         return ServerPlan(
             settings=self.settings,
             catalogue=self.catalogue,
@@ -209,7 +209,7 @@ class Prepared:
 
     @property
     def n_left_out(self) -> int:
-        """Items with too few raters for a sum that hides summands."""
+        """Number of items with too few raters for a sum that hides its summands."""
         n_missing = self.ratings.n_items - len(self.layout.items)
         rare = [group.cohort.left_out for group in self.groups]
         return n_missing + max((int(items.sum()) for items in rare if items is not None), default=0)
@@ -225,12 +225,12 @@ class Prepared:
         return Tested(places, self.held_out.values[is_summed], mask[is_summed])
 
     def over_everything(self) -> "Prepared":
-        """The same run if every item of the catalogue were summed."""
+        """Return the same run with every item of the catalogue summed."""
         items = np.arange(self.ratings.n_items, dtype=np.int32)
         return replace(self, layout=replace(self.layout, items=items))
 
     def coordinator(self, member: int = 0) -> Coordinator:
-        """The server's state before round 1."""
+        """Make the server's state before round 1."""
         return self.plan.coordinator(self.layout, member)
 
     def crowd(self, member: int = 0) -> SimulatedCrowd:
@@ -239,7 +239,7 @@ class Prepared:
 
     @property
     def cost_input(self) -> CostInput:
-        """What decides the cost of a round."""
+        """Sizes that decide the cost of a round."""
         n_users = self.training.n_users
         per_user, n_clear = self.training.n_ratings / n_users, int(self.in_clear.sum())
         n_items, span = len(self.layout.items), self.ratings.scale.span
@@ -247,7 +247,7 @@ class Prepared:
         return cost_input(self.settings, rounds, n_users, per_user, n_clear)
 
     def cost(self) -> Cost:
-        """Of a round."""
+        """Compute the expected cost of a round."""
         return expected_cost(self.cost_input)
 
 

@@ -32,7 +32,7 @@ HOLD_SECONDS = 0.5  # between two copies in memory: how much work an interrupt m
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One run of an ensemble: what the server has, and, in one process, what the parties have."""
+    """One run of an ensemble: the server's result and, in one process, the parties'."""
 
     public: Broadcast
     user_factors: Array  # (n_users, k)
@@ -41,14 +41,14 @@ class Member:
 
     @classmethod
     def of(cls, coordinator: Coordinator, user_factors: Array) -> "Member":
-        """Join both sides' results."""
+        """Join the server's result with the parties' factors."""
         best_round = coordinator.best_round or coordinator.round
         return cls(coordinator.result, user_factors, np.array(coordinator.history), best_round)
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What training leaves behind."""
+    """The result of a training run with all its members."""
 
     masks: FittedMasks
     features: Array  # (n_items, d)
@@ -116,7 +116,7 @@ def _on_device(
     crowd: SimulatedCrowd,
     after_round: Callable[[Coordinator], None],
 ) -> None:
-    """Do all rounds where the engine can do them by itself, and look at them now and then."""
+    """Run all rounds on the engine's device, and check them now and then."""
     try:
         rounds = crowd.rounds(coordinator.half)
     except np.linalg.LinAlgError as error:
@@ -169,7 +169,7 @@ def _is_sound(array: Array) -> bool:
 
 
 class _Keeper:
-    """Keeps a run's state now and then, and finds its way back."""
+    """Saves a run's state now and then, and resumes from it."""
 
     def __init__(self, kept: Checkpoint, ratings: Ratings, settings: Settings) -> None:
         self._kept = kept
@@ -216,7 +216,7 @@ class _Keeper:
             self._found = {}
 
     def _require_like(self, fresh: dict[str, Array]) -> None:
-        """Refuse arrays that no run of this kind has: kernels do not look, and would crash."""
+        """Refuse arrays of other shapes: compiled kernels do not check them, and would crash."""
         for name, like in fresh.items():
             array = self._found.get(name)
             if array is None or array.dtype != like.dtype or array.ndim != like.ndim:

@@ -1,1 +1,1 @@
-"""Files: written atomically, checkpoints, and what may be unpacked."""
+"""Files: atomic writes, checkpoints, and limits on unpacking."""

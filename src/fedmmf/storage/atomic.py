@@ -27,13 +27,13 @@ def create(path: Path, rights: int) -> int:
 
 
 def unguessable(path: Path) -> Path:
-    """Return a name in the same folder, for what is to take the place of a file."""
+    """Return a random name in the same folder, for a temporary file."""
     return path.with_name(f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
 
 
 @contextmanager
 def writing(path: Path, rights: int, *, is_synced: bool = True) -> Iterator[Path]:
-    """Make a new, empty file to write to, which takes the place of `path` at the end.
+    """Open a new, empty file that replaces `path` atomically at the end.
 
     Whatever is raised before that leaves `path` as it was, and nothing beside it.
 
@@ -49,7 +49,7 @@ def writing(path: Path, rights: int, *, is_synced: bool = True) -> Iterator[Path
 def write(
     path: Path, data: bytes, rights: int, *, is_synced: bool = True, is_exact: bool = False
 ) -> None:
-    """Put a file in the place of an older one; see `replacing`.
+    """Write a file atomically in place of an older one; see `writing`.
 
     Args:
         path: the file to replace, or to make.
@@ -67,7 +67,7 @@ def write(
 
 @contextmanager
 def _opened(path: Path, rights: int, *, is_synced: bool) -> Iterator[tuple[Path, int]]:
-    """Make what is to take the place of a file; yields its name and its descriptor."""
+    """Create the temporary file that will replace a file; yields its name and descriptor."""
     partial = unguessable(path)
     _partial.add(partial)
     try:
@@ -89,7 +89,7 @@ def _opened(path: Path, rights: int, *, is_synced: bool) -> Iterator[tuple[Path,
 
 
 def write_new(path: Path, data: bytes, rights: int) -> None:
-    """Write a file that is not there yet, with exactly these rights; half of one is removed.
+    """Write a file that must not exist, with exactly these rights; a partial one is removed.
 
     Raises:
         FileExistsError: it is there; it stays as it was.
@@ -108,7 +108,7 @@ def write_new(path: Path, data: bytes, rights: int) -> None:
 
 
 def make_folder(folder: Path, rights: int = 0o777) -> None:
-    """Make a folder and those on the way to it, so that they outlast a loss of power.
+    """Make a folder and its parents, synced to disk so that they survive a loss of power.
 
     Args:
         folder: that may be there already.
@@ -121,7 +121,7 @@ def make_folder(folder: Path, rights: int = 0o777) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Sync the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -133,13 +133,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_partial() -> None:
-    """Delete what is half written, before a process ends without another word."""
+    """Delete partly written files before the process ends."""
     for path in list(_partial):
         _unlink(path)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what a process that was killed left half written; nobody may write there now."""
+    """Delete temporary files of a killed process; nobody may write there now."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         _unlink(path)
 

@@ -1,4 +1,4 @@
-"""Arrays and their description in one file, written atomically and never compressed."""
+"""Arrays and their description in one file, written atomically and uncompressed."""
 
 import json
 import zipfile
@@ -70,7 +70,7 @@ def save(
 
 
 def _refuse_bomb(path: Path) -> None:
-    """Refuse a file that holds more than there is to read in it: `save` compresses nothing."""
+    """Refuse a file that unpacks to more than its size: `save` compresses nothing."""
     with zipfile.ZipFile(path) as archive:  # which reads no more of a member than it says here
         n_bytes = sum(member.file_size for member in archive.infolist())
     size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Many parties' messages in one: what a site with many parties is sent, and what it answers.
+"""Bundles: the messages of a site's many parties in one, and their answers.
 
 A broadcast that several of them are to have is in a bundle once. A bundle is: the number of
 broadcasts (uint32) and each after its length (uint32); the number of entries (uint32) and, for

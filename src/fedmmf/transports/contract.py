@@ -1,4 +1,4 @@
-"""What a transport is."""
+"""The interfaces of a transport and of a party that it reaches."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ MAX_MESSAGE_BYTES = 256 << 20  # NVFlare would take two gigabytes from anybody i
 
 
 class Answers(Protocol):
-    """Something that answers bytes with bytes; a party."""
+    """A party, as a transport sees it: it answers bytes with bytes."""
 
     def answer(self, data: bytes) -> bytes:
-        """Answer one message."""
+        """Return the answer to one message."""
 
 
 class Transport(Protocol):
@@ -32,7 +32,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class Credentials:
-    """Files that say who a machine is, and whom it believes."""
+    """Files that prove a machine's identity, and the authority that it trusts."""
 
     authority: Path  # certificate that signed all others
     certificate: Path

@@ -1,4 +1,4 @@
-"""Parties in the same process, asked one after the other; nobody is ever late."""
+"""Transport to parties in the same process, one after the other; no reply is ever late."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from fedmmf.transports.contract import Answers
 
 
 class InProcess:
-    """Hands each party its message. One that crashes has not answered, and is named."""
+    """Passes each party its message; a party that crashes has not answered, and is recorded."""
 
     def __init__(self, parties: Mapping[str, Answers]) -> None:
         self._parties = parties
@@ -15,7 +15,7 @@ class InProcess:
     def exchange(
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, bytes]:
-        """Ask everybody."""
+        """Pass each party its message; return the replies of those that did not crash."""
         replies = {}
         for name in messages:
             try:

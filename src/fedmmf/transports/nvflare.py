@@ -38,7 +38,7 @@ Answer = Callable[[str, bytes], bytes]
 
 
 class CellLink:
-    """One machine's place in the network.
+    """Connection of one machine to NVFlare's cell network.
 
     Attributes:
         door: what the server's listener says to those who knock, and whom it tells of refusals.
@@ -89,7 +89,7 @@ class CellLink:
         return make_reply(ReturnCode.AUTHENTICATION_ERROR)
 
     def answer(self, topic: str, answer: Answer) -> None:
-        """Let questions about a topic be answered; where that fails, there is no answer."""
+        """Register a handler for questions on a topic; where it fails, there is no answer."""
 
         def reply(message: Message) -> Message:
             who = message.get_prop(MessagePropKey.ENDPOINT).name
@@ -102,7 +102,7 @@ class CellLink:
         self._cell.register_request_cb(_CHANNEL, topic, reply)
 
     def ask(self, topic: str, questions: Mapping[str, bytes], timeout: float) -> dict[str, bytes]:
-        """Ask others; return what came in time."""
+        """Send questions to other machines; return the answers that came in time."""
         sent = {
             name: TargetMessage(name, _CHANNEL, topic, Message(payload=data))
             for name, data in questions.items()
@@ -119,7 +119,7 @@ class CellLink:
         return bool(self._cell.is_cell_connected(name))
 
     def close(self) -> None:
-        """Leave the network; a process may join it again under the same name."""
+        """Leave the network; a process may join again under the same name."""
         self._cell.stop()
         CoreCell.ALL_CELLS.pop(self._name, None)
         # The process has these by name, two of each at most: a third cell could not be made.

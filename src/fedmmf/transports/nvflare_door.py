@@ -118,7 +118,7 @@ def read_frame(self: Any) -> bytearray:
 
 
 def handle_error(self: Any, request: socket.socket, address: Any) -> None:
-    """Say in one line who could not shake hands: a stranger, or somebody with a wrong key."""
+    """Log in one line who failed the TLS handshake: a stranger, or a wrong key."""
     error, claimed = sys.exc_info()[1], getattr(request, "claimed_name", None)
     reason = words_of(error) if isinstance(error, OSError) else f"{error}"
     if claimed:
@@ -128,6 +128,6 @@ def handle_error(self: Any, request: socket.socket, address: Any) -> None:
 
 
 def shutdown(self: Any) -> None:
-    """Listen no more; the port is free at once, and not when Python finds the time."""
+    """Stop listening, and free the port at once rather than at garbage collection."""
     ThreadingTCPServer.shutdown(self)
     TCPServer.server_close(self)

@@ -1,4 +1,4 @@
-"""Ask at the server's TLS port whether a machine may come in, and say in words why not.
+"""Ask at the server's TLS port whether a machine may connect, and explain a refusal.
 
 A machine knocks before it joins the network: one TLS connection that belongs to no name there, so
 that it disturbs nobody. Python's own handshake gives the reason of a refusal, which NVFlare hides.

@@ -1,4 +1,4 @@
-"""Wrappers over any transport: keep what passes, count it, or lose and damage some of it."""
+"""Wrappers over any transport: record messages, count them, or lose and damage some."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Recorded:
     def exchange(
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, bytes]:
-        """Pass it on, and keep both ways."""
+        """Pass messages on, and record both directions."""
         replies = self._inner.exchange(stage, messages, timeout)
         self.seen.append(Exchange(stage, messages, replies))
         return replies
@@ -38,7 +38,7 @@ class Recorded:
 
 @dataclass
 class Counted:
-    """What passed in one stage, over all its exchanges."""
+    """Counts of one stage, over all its exchanges."""
 
     up_bytes: int = 0
     down_bytes: int = 0
@@ -57,7 +57,7 @@ class Metered:
     def exchange(
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, bytes]:
-        """Pass it on, and count."""
+        """Pass messages on, and count bytes and CPU seconds."""
         counted = self.by_stage.setdefault(stage, Counted())
         counted.down_bytes += sum(len(messages[name]) for name in messages)
         began = process_time()
@@ -69,7 +69,7 @@ class Metered:
         return replies
 
     def of(self, *stages: str) -> Counted:
-        """The sum over some stages."""
+        """Sum the counts of some stages."""
         found = [self.by_stage[stage] for stage in stages if stage in self.by_stage]
         return Counted(
             sum(part.up_bytes for part in found),
@@ -84,13 +84,13 @@ Fault = Callable[[str, str, bytes], bytes | None]
 
 
 def no_fault(stage: str, party: str, data: bytes) -> bytes | None:
-    """Everything arrives as it is."""
+    """Return a message unchanged: no fault."""
     return data
 
 
 @dataclass
 class Faulty:
-    """Loses or damages messages on either way, as told."""
+    """Loses or damages messages in either direction, as a function decides."""
 
     inner: Transport
     down: Fault = no_fault
@@ -99,7 +99,7 @@ class Faulty:
     def exchange(
         self, stage: str, messages: Mapping[str, bytes], timeout: float
     ) -> dict[str, bytes]:
-        """Pass on what is left."""
+        """Pass on the messages that are not lost."""
         sent = _through(self.down, stage, messages)
         return _through(self.up, stage, self.inner.exchange(stage, sent, timeout))
 

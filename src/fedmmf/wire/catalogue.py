@@ -1,4 +1,4 @@
-"""What has to be the same on both sides before anything is trained."""
+"""The catalogue, which must be the same on both sides before training."""
 
 import hashlib
 import struct
@@ -28,7 +28,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, item_ids: Iterable[object], scale: RatingScale, features: Array) -> "Catalogue":
-        """The catalogue of these items, in this order, with these public features.
+        """Make the catalogue of these items, in this order, with these public features.
 
         SHA-256 over the scale's three numbers (float64), the number of items and of feature columns
         (uint32), each id as text after its length (uint32), and the features (float32), all

@@ -41,13 +41,13 @@ def require(holds: bool, rule: str) -> None:
 
 
 class Reader:
-    """Walks over the body of a frame."""
+    """Reader of the body of a frame, from front to back."""
 
     def __init__(self, body: memoryview) -> None:
         self._body, self._at = body, 0
 
     def take(self, size: int) -> memoryview:
-        """The next bytes."""
+        """Read the next `size` bytes, without a copy."""
         left = len(self._body) - self._at
         require(size <= left, f"{size} bytes more are due; {left} are left")
         self._at += size
@@ -61,14 +61,14 @@ class Reader:
         return int(n)
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Refuse bytes after the last field."""
         left = len(self._body) - self._at
         require(left == 0, f"{left} bytes too many")
 
 
 @dataclass(frozen=True)
 class Field:
-    """How one kind of value is written and read.
+    """Encoding of one kind of value.
 
     Attributes:
         words: what docs/wire.md says about it.
@@ -192,7 +192,7 @@ def _read_names(reader: Reader) -> tuple[bytes, ...]:
 
 
 def fixed(size: int) -> Field:
-    """So many bytes, as they are."""
+    """Make a field of a fixed number of bytes."""
 
     def write(data: bytes) -> bytes:
         require(len(data) == size, f"{size} bytes are due; got {len(data)}")
@@ -230,7 +230,7 @@ class Message:
     kind: ClassVar[int]
 
     def encode(self) -> bytes:
-        """Write the frame; whether what it says is right, its receiver checks."""
+        """Encode the frame; its receiver checks whether the content is valid."""
         parts = [field.write(getattr(self, name)) for name, field in self.fields().items()]
         body = b"".join(parts)
         require(len(body) < 1 << 32, f"a body has less than 2^32 bytes; got {len(body)}")
@@ -238,7 +238,7 @@ class Message:
 
     @classmethod
     def fields(cls) -> dict[str, Field]:
-        """Fields on the wire, in their order."""
+        """Fields on the wire, in order."""
         message: Any = cls
         return _fields(message)
 
@@ -261,7 +261,7 @@ class Message:
         return message
 
     def check(self, known: Any) -> None:
-        """Refuse what is well-formed and yet wrong, or wrong for this receiver."""
+        """Refuse a well-formed message whose content is wrong for this receiver."""
 
 
 @cache
@@ -299,12 +299,12 @@ def read(
 
 
 def name_of(frame: bytes | memoryview) -> bytes:
-    """What a broadcast is called: the SHA-256 of its frame."""
+    """Return the name of a broadcast: the SHA-256 of its frame."""
     return hashlib.sha256(frame).digest()
 
 
 def parcel(message: Message, *broadcasts: bytes) -> bytes:
-    """A message, with broadcasts before it."""
+    """Encode a message, with broadcasts before it."""
     return b"".join((*broadcasts, message.encode()))
 
 

@@ -57,7 +57,7 @@ class Invitation(Message):
     minimum: Annotated[int, WHOLE]  # the fewest parties that may be in a sum
 
     def check(self, known: Any) -> None:
-        """Sizes are those of a training run."""
+        """Refuse sizes that no training run has."""
         require(0 < self.rank <= MAX_FACTORS, f"k is in [1, {MAX_FACTORS}]; got {self.rank}")
         require(self.rounds > 0, "there must be a round")
         is_usual = 0 < self.columns <= MAX_COLUMNS
@@ -75,7 +75,7 @@ class Joined(Message):
     identity: Annotated[bytes, BLOB]  # 32-byte Ed25519 public key; empty: it does not sign
 
     def check(self, known: Any) -> None:
-        """There is somebody behind it."""
+        """Refuse a party without users, or with a malformed identity."""
         require(0 < self.n_users < 1 << 31, f"1 to 2^31 users may join; got {self.n_users}")
         require(len(self.identity) in (0, 32), "an identity has 32 bytes")
 
@@ -92,7 +92,7 @@ class Refused(Message):
     blamed: Annotated[int, WHOLE] = NO_PARTY  # by its number in the sums at hand; 2^32 - 1: nobody
 
     def check(self, known: Any) -> None:
-        """Short enough for a log."""
+        """Refuse a reason that is too long for a log."""
         require(len(self.reason) <= MAX_WORDS, f"a reason has {MAX_WORDS} characters at most")
 
 
@@ -106,7 +106,7 @@ class Wanted(Message):
 
 @dataclass(frozen=True, eq=False)
 class Survey(Message):
-    """Published before the first round: count raters, or add up ratings.
+    """Broadcast before the first round: count raters, or add up ratings.
 
     Three things are asked for, in this order. *Counts*: the rows are ones, of the whole catalogue.
     *Moments*: no rows, and the totals of `masks.population`, what users have in common, over some
@@ -120,13 +120,13 @@ class Survey(Message):
 
     @property
     def asks(self) -> str:
-        """Counts, moments or ratings."""
+        """Kind of sum that is asked for: counts, moments or ratings."""
         if self.with_ratings:
             return "ratings"
         return "moments" if len(self.items) else "counts"
 
     def check(self, known: "Expected | None") -> None:
-        """Items of the catalogue, and only where moments are asked for."""
+        """Refuse items outside the catalogue, and any items in a survey of ratings."""
         names_too_many = self.with_ratings and len(self.items) > 0
         require(not names_too_many, "a survey of ratings is of the layout's items; it names none")
         if known is not None:
@@ -135,7 +135,7 @@ class Survey(Message):
 
 @dataclass(frozen=True, eq=False)
 class Layout(Message):
-    """Published after the survey: which items are summed, and what users have in common.
+    """Broadcast after the survey: which items are summed, and the population statistics.
 
     Rows of rounds and of updates are those of these items, in this order; every item that is said
     to be the n-th is the n-th of these.
@@ -148,11 +148,11 @@ class Layout(Message):
 
     @property
     def population(self) -> Population:
-        """What users have in common."""
+        """Population statistics: the common line, and the shrinkage towards it."""
         return Population(self.line, self.pull)
 
     def check(self, known: "Expected | None") -> None:
-        """Items of the catalogue; whoever knows the invitation checks the length of the line."""
+        """Refuse items outside the catalogue; the length of the line is checked elsewhere."""
         require(len(self.items) > 0, "at least one item is summed")
         require(len(self.line) > 0, "what users have in common has a level at least")
         is_tame = bool((np.abs(self.line) <= LARGEST_WEIGHT).all())
@@ -165,7 +165,7 @@ class Layout(Message):
 
 @dataclass(frozen=True)
 class Adopt(Message):
-    """Server to party: train by the layout that is published under this name."""
+    """Server to party: train with the layout whose broadcast has this name."""
 
     kind: ClassVar[int] = Kind.ADOPT
     about: Annotated[bytes, NAME]
@@ -173,7 +173,7 @@ class Adopt(Message):
 
 @dataclass(frozen=True)
 class Adopted(Message):
-    """Party to server: it does, and how it shares its updates; its own choice (errata 37)."""
+    """Party to server: it does, and how it chooses to share its updates (errata 37)."""
 
     kind: ClassVar[int] = Kind.ADOPTED
     in_clear: Annotated[bool, SWITCH]  # else only in sums
@@ -181,7 +181,7 @@ class Adopted(Message):
 
 @dataclass(frozen=True, eq=False)
 class Round(Message):
-    """Published for a round: the item factors of the whole layout, and in the end of all items.
+    """Broadcast of a round: the item factors of the layout, and at the end of all items.
 
     All of it, since downloading only the rated items would reveal which they are (errata 25).
     """
@@ -196,17 +196,17 @@ class Round(Message):
 
     @classmethod
     def of(cls, public: Broadcast, round_: int, best_round: int, is_last: bool) -> "Round":
-        """What the server publishes."""
+        """Make the message from a solver's broadcast."""
         arrays = (public.parameters, public.item_rows)
         return cls(round_, best_round, is_last, public.rank, *arrays)
 
     @property
     def public(self) -> Broadcast:
-        """The same for a solver."""
+        """Return the broadcast in the solver's form."""
         return Broadcast(self.rank, self.parameters, self.item_rows)
 
     def check(self, known: "Expected | None") -> None:
-        """The catalogue and the solver that were agreed on."""
+        """Refuse sizes other than those of the agreed catalogue and solver."""
         require(0 < self.rank <= self.item_rows.shape[1], "k must fit into the rows")
         require(0 <= self.best_round < self.round, "rounds count from 1, and the best one is over")
         if known is not None:
@@ -221,7 +221,7 @@ class Round(Message):
 
 @dataclass(frozen=True)
 class Ask(Message):
-    """Server to party: your part of what is published under this name."""
+    """Server to party: send your part of the sum that the broadcast of this name asks for."""
 
     kind: ClassVar[int] = Kind.ASK
     about: Annotated[bytes, NAME]
@@ -244,11 +244,11 @@ class Update(Message):
 
     @property
     def n_raters(self) -> Array:
-        """Users of this party who rated each item. (n,)."""
+        """Number of users of this party who rated each item. (n,)."""
         return self.counts if len(self.counts) else np.ones(len(self.items), np.int64)
 
     def check(self, known: "Expected | None") -> None:
-        """Increasing items of the catalogue, and arrays that fit together."""
+        """Refuse items outside the catalogue or out of order, and arrays that do not fit."""
         n = len(self.items)
         require(len(self.rows) == n and len(self.counts) in (0, n), "a row and a count per item")
         is_said_once = len(self.counts) == 0 or bool((self.counts != 1).any())
@@ -264,7 +264,7 @@ class Update(Message):
 
 @dataclass(frozen=True)
 class Finish(Message):
-    """Server to party: training is over; the final factors are published under this name."""
+    """Server to party: training is over; the broadcast of this name has the final factors."""
 
     kind: ClassVar[int] = Kind.FINISH
     about: Annotated[bytes, NAME]
@@ -272,7 +272,7 @@ class Finish(Message):
 
 @dataclass(frozen=True)
 class Finished(Message):
-    """Party to server: it has them."""
+    """Party to server: it has the final factors."""
 
     kind: ClassVar[int] = Kind.FINISHED
 

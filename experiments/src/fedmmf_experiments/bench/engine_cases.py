@@ -1,4 +1,4 @@
-"""What the engine on torch is timed with: made on the card, or taken from a prepared run.
+"""Test cases for timing the torch engine: synthetic, or taken from a prepared run.
 
 Needs numpy and torch alone, so that a bare machine with a card can run it: a case that needs the
 rest of the package, real ratings with masks, is packed into a file elsewhere, which needs no torch.
@@ -30,7 +30,7 @@ _SPREAD = 1.1  # of the logarithm of users' activity
 
 @dataclass(frozen=True)
 class RatingsShape:
-    """How many of each."""
+    """Numbers of users, items and ratings of a case."""
 
     n_users: int
     n_items: int
@@ -43,7 +43,7 @@ BILLION = RatingsShape(10_000_000, 1_000_000, 1_000_000_000)
 
 @dataclass(frozen=True, eq=False)
 class TestedPairs:
-    """Ratings that are predicted in the end."""
+    """Test ratings that are predicted after training."""
 
     users: Array  # (n,)
     items: Array  # (n,)
@@ -54,7 +54,7 @@ class TestedPairs:
 
 @dataclass(frozen=True, eq=False)
 class EngineCase:
-    """A training: what users have, what the server starts from."""
+    """A training to time: the users' data, and the server's initial state."""
 
     name: str
     given: CrowdInput
@@ -64,7 +64,7 @@ class EngineCase:
     tested: TestedPairs | None = None
 
     def summed(self, cohort: Cohort) -> "EngineCase":
-        """The same with other sums."""
+        """Return the same case with another way of summing."""
         return replace(self, given=replace(self.given, cohorts=(cohort,)))
 
 

@@ -41,7 +41,7 @@ STRICT = Cohort(bound=32.0, scale=2.0**8, total_bound=2.0**20, total_scale=2.0**
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a device is and does."""
+    """Name, versions and measured speeds of a device."""
 
     name: str
     torch: str
@@ -72,7 +72,7 @@ class EngineRow:
 
 
 def card_of(device: torch.device) -> CardFacts:
-    """Measure a device."""
+    """Measure a device's memory bandwidth and its matrix product rates."""
     bytes_ = torch.empty(1 << 28, device=device)
     copy = _seconds(lambda: bytes_.clone(), device)
     rates = []
@@ -147,7 +147,7 @@ def measured(
 
 
 def told(row: EngineRow) -> EngineRow:
-    """The same row; people who wait see it."""
+    """Print a row for people who wait, and return it."""
     sys.stderr.write(f"{row.case}, k={row.factors}, {row.sums}: {row.round_ms:.2f} ms a round\n")
     return row
 
@@ -204,7 +204,7 @@ def _row(
 
 
 def limit_of(case: EngineCase, card: CardFacts) -> tuple[float, str]:
-    """Seconds of a round at best, and what it is limited by.
+    """Return the shortest possible seconds of a round, and what limits them.
 
     Memory: items and ratings are read twice, places once, a row of each rating written and read.
     Arithmetic: products of tiles by tensor cores, inverses by the other units.

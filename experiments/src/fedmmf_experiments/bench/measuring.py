@@ -17,11 +17,11 @@ Progress = Callable[[str, int, int], None]  # told (stage, done, total)
 
 
 def quiet(stage: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress: a callback that shows nothing."""
 
 
 def timed(function: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
@@ -33,7 +33,7 @@ def median(values: Iterable[Any]) -> float:
 
 
 def peak_gigabytes() -> float:
-    """Most memory that this process has used."""
+    """Return the peak memory of this process in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
@@ -65,7 +65,7 @@ def in_own_process(home: str, arguments: list[Any], environment: Mapping[str, st
 
 
 def main() -> None:
-    """Be such a process: one call, one answer on standard output."""
+    """Run as such a process: one call, one answer on standard output."""
     home, arguments = json.loads(sys.argv[1])
     try:
         answer = {"found": imported(home)(*arguments)}

@@ -22,7 +22,7 @@ Scores = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Ranker:
-    """A way to rank, and the settings that it is tuned over."""
+    """A ranker, and the settings that it is tuned over."""
 
     name: str
     fit: Callable[..., Scores]  # (ratings, least, **settings)
@@ -30,7 +30,7 @@ class Ranker:
 
 
 def chosen_matrix(ratings: Ratings, chosen: str, least: float) -> Any:
-    """What was chosen. (n_users, n_items), sparse.
+    """Sparse matrix of the items that users chose. (n_users, n_items).
 
     rated: 1 for each rating; liked: for each that is at least `least`; value: what a rating is
     above the lowest, by the span of the scale.
@@ -45,7 +45,7 @@ def chosen_matrix(ratings: Ratings, chosen: str, least: float) -> Any:
 
 
 def popularity(ratings: Ratings, least: float) -> Scores:
-    """The same for everybody: how many rated an item."""
+    """Score items by their number of raters, the same for everybody."""
     counts = np.bincount(ratings.item_codes, minlength=ratings.n_items).astype(np.float32)
     return lambda users: np.tile(counts, (len(users), 1))
 
@@ -69,7 +69,7 @@ def ease(ratings: Ratings, least: float, penalty: float, chosen: str) -> Scores:
 
 
 def _inverse(matrix: Array) -> Array:
-    """Of a symmetric positive matrix: half the work of a general one."""
+    """Invert a symmetric positive matrix, with half the work of a general inverse."""
     lower, failed = linalg.lapack.spotrf(matrix, lower=True, clean=True, overwrite_a=True)
     lower, failed_too = linalg.lapack.spotri(lower, lower=True, overwrite_c=True)
     if failed or failed_too:

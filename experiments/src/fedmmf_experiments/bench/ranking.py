@@ -40,7 +40,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ListsOfSplit:
-    """One way to make lists, on one split."""
+    """Metrics of one ranker's lists on one split."""
 
     settings: Mapping[str, Any]
     seconds: float  # of the fit
@@ -49,26 +49,26 @@ class ListsOfSplit:
 
 @dataclass(frozen=True)
 class RankingRow:
-    """One way to make lists, on every split."""
+    """Results of one ranker on every split."""
 
     name: str
     splits: tuple[ListsOfSplit, ...]
 
     @property
     def seconds(self) -> float:
-        """Of a fit; the median."""
+        """Median seconds of a fit."""
         return median(split.seconds for split in self.splits)
 
     def each(self, metric: str = MAIN) -> list[float]:
-        """Split by split."""
+        """Return a metric on each split."""
         return [split.metrics[metric] for split in self.splits]
 
     def mean(self, metric: str = MAIN) -> float:
-        """Over splits."""
+        """Return the mean of a metric over splits."""
         return round(float(np.mean(self.each(metric))), 4)
 
     def to_json_dict(self) -> dict[str, Any]:
-        """With means."""
+        """Return the row for JSON, with means over splits."""
         names = self.splits[0].metrics
         means = {"metrics": {name: self.mean(name) for name in names}, "seconds": self.seconds}
         return {"name": self.name, **means, "splits": [asdict(split) for split in self.splits]}
@@ -76,7 +76,7 @@ class RankingRow:
 
 @dataclass(frozen=True)
 class RankingRun:
-    """What is compared, and where results are kept."""
+    """The comparison: rankers, splits, and the cache of results."""
 
     splits: Sequence[tuple[Ratings, Ratings]]
     settings: Settings
@@ -85,11 +85,11 @@ class RankingRun:
 
     @property
     def least(self) -> float:
-        """What counts as relevant."""
+        """Smallest rating that counts as relevant."""
         return relevant_rating(self.splits[0][0].scale, None)
 
     def rows(self) -> Iterator[RankingRow]:
-        """Every ranker, and ours."""
+        """Yield the results of every other ranker, tuned, and then of ours."""
         for ranker in (*RANKERS, *installed_rankers()):
             tuning = partial(self._tuned, ranker)
             chosen = self._once((ranker.name, "tuned"), dict(ranker.grid), tuning)
@@ -136,14 +136,14 @@ class RankingRun:
 
 
 def behind(rows: Sequence[RankingRow], test: float) -> dict[str, PairedDifference]:
-    """How much better ours is than each other row, over splits that test on such a share."""
+    """Paired differences between ours and each other row, for splits with this test share."""
     ours = next(row for row in rows if row.name.startswith("fedmmf"))
     others = (row for row in rows if row is not ours)
     return {row.name: paired_difference(ours.each(), row.each(), test) for row in others}
 
 
 def _variants(settings: Settings) -> dict[str, Settings]:
-    """Ours, and ours with ratings alone."""
+    """Settings of ours, and of ours with ratings alone."""
     ours = f"fedmmf, {settings.sharing}"
     alone = settings.changed(item_prior=False, profile_prior=False)
     return {ours: settings, "fedmmf, ratings alone": alone}
@@ -200,7 +200,7 @@ def judged(scores: Scores, train: Ratings, test: Ratings, least: float) -> dict[
 
 
 def _by_user(test: Ratings, is_good: Array) -> dict[int, Array]:
-    """What there is to find."""
+    """Return the relevant items of each user."""
     found: dict[int, Array] = {}
     for user in np.unique(test.user_codes[is_good]):
         own = slice(*test.by_user[user : user + 2])

@@ -38,7 +38,7 @@ def implicit_als(
 def lenskit_implicit(
     ratings: Ratings, least: float, factors: int, weight: float, penalty: float, chosen: str
 ) -> Scores:
-    """LensKit's `ImplicitMFScorer`."""
+    """Rank items with LensKit's `ImplicitMFScorer`."""
     from lenskit.als import ImplicitMFScorer
 
     model = ImplicitMFScorer(
@@ -48,7 +48,7 @@ def lenskit_implicit(
 
 
 def lenskit_knn(ratings: Ratings, least: float, neighbours: int, chosen: str) -> Scores:
-    """LensKit's `ItemKNNScorer`."""
+    """Rank items with LensKit's `ItemKNNScorer`."""
     from lenskit.knn import ItemKNNScorer
 
     model = ItemKNNScorer(max_nbrs=neighbours, feedback="implicit")
@@ -122,13 +122,13 @@ PEERS = (
 
 
 def missing_rankers() -> tuple[str, ...]:
-    """Packages that are not here."""
+    """Names of the packages that are not installed."""
     packages = dict.fromkeys(package for package, _ in PEERS)
     return tuple(name for name in packages if importlib.util.find_spec(name) is None)
 
 
 def installed_rankers() -> tuple[Ranker, ...]:
-    """Those whose tool is here."""
+    """Rankers whose package is installed."""
     return tuple(
         ranker for package, ranker in PEERS if importlib.util.find_spec(package) is not None
     )

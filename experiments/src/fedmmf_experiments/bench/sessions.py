@@ -55,7 +55,7 @@ def measure(size: SessionSize, threshold: int | None = None) -> SessionCost:
 
 @dataclass(frozen=True)
 class SessionRow(SessionCost):
-    """The same, with the graph that parties agree on."""
+    """The cost of a session's round, with the graph that parties agree on."""
 
     signed: bool
     neighbours: int
@@ -111,7 +111,7 @@ class SessionMeter:
     def trip(
         self, ask: Callable[[], dict[int, bytes]], answer: Mapping[int, Callable[[bytes], bytes]]
     ) -> None:
-        """Carry one trip."""
+        """Carry one trip of messages to all parties and back, and count its cost."""
         began = process_time()
         messages = ask()
         asked = process_time()

@@ -99,7 +99,7 @@ def training(
 
 @dataclass(frozen=True)
 class ListsTried:
-    """On what lists are compared."""
+    """Options for the data that lists are compared on."""
 
     data: DataChoice = _RANKED
     test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
@@ -190,7 +190,7 @@ _GROWTH: Columns = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many of everything."""
+    """Options for the sizes of synthetic ratings."""
 
     ratings: Annotated[
         list[int], typer.Option(min=1000, help="How many ratings; may be given repeatedly.")
@@ -201,7 +201,7 @@ class Sizes:
     ] = bench_growth.RATINGS_PER_USER
 
     def shape(self) -> bench_growth.Shape:
-        """Checked: every item is rated at least once."""
+        """Return the shape; refuse fewer ratings than items."""
         if min(self.ratings) < self.items:
             raise SettingsError(
                 f"{self.items:,} items need as many ratings; got {min(self.ratings):,}. Give more "

@@ -30,7 +30,7 @@ app = typer.Typer(help="Reproduce the paper's experiments.", no_args_is_help=Tru
 
 @dataclass(frozen=True)
 class TableChoice:
-    """What is in the table."""
+    """Options for the rows of the table."""
 
     data: Annotated[list[str], typer.Option(help="Data set; may be given repeatedly.")] = field(
         default_factory=lambda: ["ml-100k"]
@@ -96,7 +96,7 @@ def _show(rows: list[TableRow], test: float) -> Any:
 
 @dataclass(frozen=True)
 class TuningBudget:
-    """How far to search, and on what."""
+    """Options for the size of the search, and its data."""
 
     trials: Annotated[int, typer.Option(min=1, help="Candidates per model.")] = 30
     test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2

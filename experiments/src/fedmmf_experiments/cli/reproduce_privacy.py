@@ -175,7 +175,7 @@ def attacks(
 
 @dataclass(frozen=True)
 class Tried:
-    """Which masks are tried at which strengths, and on whom."""
+    """Options for the masks, their strengths and the attacked users."""
 
     mask: Annotated[list[str], typer.Option(help="May be given repeatedly.")] = field(
         default_factory=lambda: list(strengths.MASKS)
@@ -187,7 +187,7 @@ class Tried:
     seed: SeedOption = 0
 
     def plan(self) -> strengths.StrengthPlan:
-        """What to run."""
+        """Make the plan of the experiment from the options."""
         return strengths.StrengthPlan(self.mask, self.strength, self.users, self.seed)
 
 

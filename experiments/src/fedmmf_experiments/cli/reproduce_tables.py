@@ -33,7 +33,7 @@ ALL_EXAMPLE = "Example: fedmmf reproduce all --quick --out reproduced"
 
 @dataclass(frozen=True)
 class FactorialChoice:
-    """What is combined, on what."""
+    """Options for what is combined, and on which data."""
 
     data: Annotated[str, typer.Option(help="Data set.")] = "ml-100k"
     split: Annotated[

@@ -1,4 +1,4 @@
-"""How much masks bend: the share of a mask that no line over the item features has."""
+"""Nonlinearity of masks: the share of a mask that no linear function of the features has."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ from fedmmf.solvers.contract import design_of
 
 @dataclass(frozen=True, eq=False)
 class BentShares:
-    """Of each user's f_u over the catalogue, the share of its variance that is not linear."""
+    """For each user, the share of the variance of f_u over the catalogue that is not linear."""
 
     whole: Array  # (n_users,) with what users have in common
     private: Array  # (n_users,) without
 
 
 def bent_shares(run: Prepared) -> BentShares:
-    """Of a run's masks, over all items."""
+    """Compute the shares for a run's masks, over all items."""
     design = design_of(run.seen, sees_features=True)  # (n_items, m)
     lines = lines_of(run.masks, run.features, design, run.engine.mask_runner())
     common = np.zeros(design.shape[1])
@@ -30,6 +30,6 @@ def bent_shares(run: Prepared) -> BentShares:
 
 
 def _share(lines: Array, design: Array, rest: Array) -> Array:
-    """Variance of the rest, by that of all. (n_users,)."""
+    """Variance of the residuals divided by that of all values. (n_users,)."""
     whole = np.var(lines @ design.T, axis=1)
     return np.asarray(np.var(lines @ rest.T, axis=1) / np.maximum(whole, 1e-12))

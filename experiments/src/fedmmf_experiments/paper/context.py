@@ -34,7 +34,7 @@ GradientSum = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class ContextPlan:
-    """How a context model is trained.
+    """Settings of the training of a context model.
 
     Args:
         kind: lr, fm or nn.
@@ -54,20 +54,20 @@ class ContextPlan:
 
     @property
     def model(self) -> SharedModel:
-        """What is trained."""
+        """Model that is trained, by its kind."""
         if self.kind == "fm":
             return FactorizationMachine(self.rank)
         return Line() if self.kind == "lr" else HiddenLayer()
 
     def tuned(self) -> dict[str, Any]:
-        """What can be searched for; the rank where there is one."""
+        """Settings that tuning searches; the rank where there is one."""
         found = {"strength": self.strength, "rounds": self.rounds}
         return found | {"rank": self.rank} if self.kind == "fm" else found
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What a model sees of a rating: features of the item, beside the profile of the user."""
+    """Inputs of a context model: features of the item, and the profile of the user."""
 
     items: Array  # (n_items, d_items)
     users: Array  # (n_users, d_users)
@@ -81,11 +81,11 @@ class Context:
 
     @property
     def width(self) -> int:
-        """How many columns that makes."""
+        """Number of columns of the inputs."""
         return int(self.items.shape[1] + self.users.shape[1])
 
     def rows(self, users: Array, items: Array) -> Array:
-        """Of pairs of codes. (n, d)."""
+        """Return the inputs of pairs of codes. (n, d)."""
         return np.hstack((self.items[items], self.users[users]))
 
 
@@ -99,7 +99,7 @@ class ContextModel:
     theta: Array
 
     def predict(self, ratings: Ratings) -> Array:
-        """What it says of these ratings, clipped to the scale. (n,)."""
+        """Predict these ratings, clipped to the scale. (n,)."""
         x = self.context.rows(ratings.user_codes, ratings.item_codes)
         unit = 0.5 + self.model.predict(x, self.theta)
         return self.scale.clip(self.scale.min + self.scale.span * unit)

@@ -1,4 +1,4 @@
-"""What noise costs, by three ways of counting: how far our epsilon is from the best known.
+"""Epsilon by three accounting methods: how far ours is from the best known.
 
 Ours is of what is run, sums of discrete Gaussians. The others are of a continuous Gaussian of the
 same size, which is not what is run, but says how much of epsilon is the method's.
@@ -16,7 +16,7 @@ from fedmmf.aggregation.dp.guarantee import Guarantee
 
 @dataclass(frozen=True)
 class Configuration:
-    """What decides the noise."""
+    """The settings that decide the noise."""
 
     noise: Literal["local", "distributed"]
     asked: float  # epsilon
@@ -43,7 +43,7 @@ CONFIGURATIONS = (
 
 @dataclass(frozen=True)
 class EpsilonRow(Configuration):
-    """One configuration: the noise, and epsilon by three ways."""
+    """One configuration: its noise, and its epsilon by three methods."""
 
     multiplier: float
     steps: float  # standard deviation of one party's noise, in steps of the grid
@@ -53,7 +53,7 @@ class EpsilonRow(Configuration):
 
 
 def epsilon_table() -> list[EpsilonRow]:
-    """All configurations."""
+    """Compute the row of every configuration."""
     return [_row(configuration) for configuration in CONFIGURATIONS]
 
 

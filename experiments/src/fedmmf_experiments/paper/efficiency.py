@@ -31,7 +31,7 @@ SCHEMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class WayCost(Cost):
-    """What a round costs with one aggregation scheme: all of a party's and of the server's work."""
+    """Cost of a round with one aggregation scheme: all work of a party and of the server."""
 
     way: str
     share_in_clear: float  # of the parties
@@ -47,7 +47,7 @@ class SecureShares:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What the experiment found."""
+    """Results of the efficiency experiment."""
 
     data: str
     n_users: int
@@ -82,7 +82,7 @@ def run(
 
 
 def _ways(settings: Settings, thresholds: list[float]) -> dict[str, Settings]:
-    """What is measured among real parties, by name."""
+    """Settings that are measured among real parties, by name."""
     adaptive = {
         f"adaptive, J <= {threshold:g}": settings.changed(sharing="adaptive", threshold_j=threshold)
         for threshold in thresholds
@@ -113,12 +113,12 @@ def measured(name: str, run: Prepared, rounds: int) -> WayCost:
 
 
 def _passed(transport: Metered) -> Counted:
-    """Everything until now."""
+    """Sum the counts of all stages so far."""
     return transport.of(*transport.by_stage)
 
 
 def extrapolated(name: str, given: CostInput, plain: WayCost) -> WayCost:
-    """A homomorphic way: ciphertexts of one party measured, on top of a plain round."""
+    """Extrapolate homomorphic encryption: one party's ciphertexts on top of a plain round."""
     scheme, n_measured = SCHEMES[name]
     cost = homomorphic.cost(given, scheme, n_measured)
     seconds = {"party_s": plain.party_s + cost.party_s, "server_s": plain.server_s + cost.server_s}
@@ -144,7 +144,7 @@ def write(report: Efficiency, out: Path) -> None:
 
 
 def to_markdown(report: Efficiency) -> str:
-    """The table."""
+    """Write the costs as a Markdown table, a line per aggregation scheme."""
     lines = [
         "| way | in the clear | party CPU ms | server CPU s | up kB | down kB | how |",
         "|---|---|---|---|---|---|---|",
@@ -158,7 +158,7 @@ def to_markdown(report: Efficiency) -> str:
 
 
 def draw(report: Efficiency) -> Any:
-    """Costs by way, on a logarithmic axis, beside the share of secure users."""
+    """Draw costs by aggregation scheme, on a logarithmic axis, and the share of secure users."""
     figure, (left, right) = new_figure(2)
     ways, places = report.ways, np.arange(len(report.ways))
     left.barh(places - 0.2, [1e3 * way.party_s for way in ways], 0.4, label="party CPU, ms")

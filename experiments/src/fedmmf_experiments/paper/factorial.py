@@ -31,7 +31,7 @@ Tell = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination."""
+    """One combination of solver, mask, fit and priors."""
 
     solver: str
     mask: str
@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """In one line."""
+        """Name of the combination, in one line."""
         priors = f"item prior {'on' if self.item_prior else 'off'}, implicit {self.implicit_prior}"
         return f"{self.solver}, {self.mask}, {self.fit}, {priors}, k={self.factors}"
 
@@ -52,7 +52,7 @@ class Cell:
         return self.item_prior or self.mask not in ("none", "mean")
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Of `FedMMF`."""
+        """Return the settings of `FedMMF` for this combination."""
         found = {"solver": self.solver, "mask": self.mask, "factors": self.factors, "seed": seed}
         if self.solver == "sgd":
             return found
@@ -61,7 +61,7 @@ class Cell:
         return found | priors | fit | {"profile_prior": False}
 
     def like(self, mask: str, fit: str) -> "Cell":
-        """The same with another mask."""
+        """Return the same combination with another mask."""
         return replace(self, mask=mask, fit=fit)
 
 
@@ -84,7 +84,7 @@ def cells(masks: Sequence[str], solvers: Sequence[str], factors: Sequence[int]) 
 
 @dataclass(frozen=True)
 class FactorialRow:
-    """A combination on every split."""
+    """Results of a combination on every split."""
 
     cell: Cell
     rmse: tuple[float, ...]
@@ -95,11 +95,11 @@ class FactorialRow:
 
     @property
     def mean(self) -> float:
-        """Over splits."""
+        """Mean RMSE over all splits."""
         return float(np.mean(self.rmse))
 
     def to_json_dict(self) -> dict[str, Any]:
-        """With the mean and what was set."""
+        """Return the row for JSON, with the mean and the settings."""
         about = {"name": self.cell.name, "mean": round(self.mean, 5)}
         return about | asdict(self) | {"settings": self.cell.settings(0)}
 
@@ -109,14 +109,14 @@ _BESIDE = (("mean", "alone"), ("mean", "joint"), ("none", "alone"))
 
 @dataclass(frozen=True)
 class Factorial:
-    """What is combined, on which splits."""
+    """The experiment: its combinations and splits."""
 
     ratings: Ratings
     splitting: Splitting
     cache: ResultCache = NO_CACHE
 
     def rows(self, wanted: Sequence[Cell], tell: Tell) -> Iterator[FactorialRow]:
-        """Every combination on every split."""
+        """Run every combination on every split."""
         found = {cell: self._errors(cell, tell) for cell in wanted}
         for cell, (errors, seconds) in found.items():
             beside = [self._difference(cell, cell.like(*other), found) for other in _BESIDE]
@@ -152,7 +152,7 @@ def _one_split(cell: Cell, part: Part) -> dict[str, Any]:
 
 
 def factorial_markdown(rows: Sequence[FactorialRow]) -> str:
-    """One line per combination."""
+    """Write a Markdown table with one line per combination."""
     lines = [
         "| solver | k | mask | fit | item prior | implicit | RMSE | less mean, alone "
         "| less mean, joint | less none |",

@@ -29,7 +29,7 @@ class Row:
     paper_name: str | None = None  # its name in the paper's table; None: not in it
 
     def suits(self, ratings: Ratings) -> bool:
-        """Whether it says something of its own; to ignore profiles does, where there are some."""
+        """Whether the row suits a set: a row that ignores profiles needs a set that has some."""
         return dict(self.fixed).get("profiles", True) or ratings.profiles is not None
 
 
@@ -121,7 +121,7 @@ def _factorize(
 def _local(
     row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
 ) -> SplitScores:
-    """Each party's own model alone."""
+    """Fit and score each party's own model alone."""
     scores = mask_scores(local_models(row, train, tuned, seed), test)
     return SplitScores(**scores, settings={"mask": row.mask, "seed": seed, **tuned})
 
@@ -146,7 +146,7 @@ def local_models(row: Row, train: Ratings, tuned: dict[str, Any], seed: int) -> 
 def _context(
     row: Row, train: Ratings, test: Ratings, tuned: dict[str, Any], seed: int
 ) -> SplitScores:
-    """One shared context model."""
+    """Train and score one shared context model on one split."""
     plan = context_plan(row, tuned, seed)
     scores = evaluation.scored(test.values, train_context(plan, train).predict(test))
     settings = {"mask": row.mask, "seed": seed, "profiles": plan.profiles, **plan.tuned()}

@@ -38,7 +38,7 @@ Predict = Callable[
 
 @dataclass(frozen=True)
 class NewcomerRow:
-    """RMSE of one way to predict.
+    """RMSE of one prediction method for newcomers.
 
     Differences are those of each newcomer's mean squared error from that of item and user bias,
     over newcomers: where all of the interval is below 0, the row is better. There each newcomer
@@ -56,7 +56,7 @@ class NewcomerRow:
 
     @property
     def name(self) -> str:
-        """In one cell."""
+        """Name of the method, for one cell of the table."""
         return self.model if self.solver == "-" else f"{self.model}, {self.solver}"
 
 
@@ -83,11 +83,11 @@ class Case:
         return {"newcomers": len(np.unique(self.test.user_codes)), "ratings": len(self.test)}
 
     def squares(self, predict: Predict) -> Array:
-        """Squared errors. (n,)."""
+        """Squared errors of the predicted ratings. (n,)."""
         return np.square(self.test.values - predict(self.given, self.test), dtype=np.float64)
 
     def difference(self, squares: Array, reference: Array, seed: int) -> Gain:
-        """The mean over users of what one way's mean squared error is above that of another."""
+        """Mean over users of the difference of two methods' mean squared errors."""
         users, n_users = self.test.user_codes, self.test.n_users
         sums = np.bincount(users, squares - reference, n_users)
         counts = np.bincount(users, minlength=n_users)
@@ -162,7 +162,7 @@ def _errors(squares: Sequence[Array]) -> tuple[float, float, dict[int, float]]:
 
 
 def _joined(model: FedMMF, given: Ratings | None, test: Ratings) -> Array:
-    """Each newcomer joins by itself, with its own ratings; where there are none, as a stranger."""
+    """Let each newcomer join with its own ratings; without any, it is the default user."""
     items = test.item_ids[test.item_codes]
     if given is None:
         return model.predict(test.user_ids[test.user_codes], items)
@@ -189,7 +189,7 @@ def _means(train: Ratings) -> dict[str, Predict]:
 
 
 def _biased(items: Array, pull: float, given: Ratings | None, test: Ratings) -> Array:
-    """Items' means and users' biases; none without ratings or with an infinite pull. (n,)."""
+    """Items' means and users' biases; no bias without ratings or with infinite shrinkage. (n,)."""
     bias = np.zeros(test.n_users) if given is None else _user_bias(given, items, pull)
     return np.asarray(test.scale.clip(items[test.item_codes] + bias[test.user_codes]))
 
@@ -203,13 +203,13 @@ def _item_means(ratings: Ratings, shrinkage: float) -> Array:
 
 
 def best_pull(train: Ratings) -> float:
-    """Which pull serves users of the training part best, were they newcomers."""
+    """Return the shrinkage that serves users of the training part best, as newcomers."""
     items, case = _item_means(train, BIAS_SHRINKAGE), Case.of(train, GIVEN, GIVEN)
     return min(PULLS, key=lambda pull: float(case.squares(partial(_biased, items, pull)).mean()))
 
 
 def _user_bias(given: Ratings, items: Array, pull: float) -> Array:
-    """What users give beyond the items' means, shrunken by so many ratings' worth. (n_users,)."""
+    """Users' mean difference from the items' means, shrunken by `pull` ratings. (n_users,)."""
     beyond = given.values - items[given.item_codes]
     counts = np.bincount(given.user_codes, minlength=given.n_users)
     sums = np.bincount(given.user_codes, beyond, given.n_users)

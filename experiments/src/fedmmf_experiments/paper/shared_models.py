@@ -12,16 +12,16 @@ from fedmmf.arrays import Array
 
 
 class SharedModel(Protocol):
-    """What a federated context model is."""
+    """Interface of a federated context model with parameters theta."""
 
     def start(self, stream: np.random.Generator, n_features: int) -> Array:
         """Return theta before the first round."""
 
     def predict(self, x: Array, theta: Array) -> Array:
-        """What it says of each row. (n,)."""
+        """Predict the target of each row. (n,)."""
 
     def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
-        """Slope in theta."""
+        """Return the gradient of the loss in theta."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Line:
     """b + w.x; theta = (b, w)."""
 
     def start(self, stream: np.random.Generator, n_features: int) -> Array:
-        """Nothing."""
+        """Return zeros for all parameters."""
         return np.zeros(1 + n_features)
 
     def predict(self, x: Array, theta: Array) -> Array:
-        """What it says of each row. (n,)."""
+        """Predict the target of each row. (n,)."""
         return np.asarray(theta[0] + x @ theta[1:])
 
     def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
-        """Slope in theta."""
+        """Return the gradient of the loss in theta."""
         error = weights * (self.predict(x, theta) - y)
         return np.concatenate(([error.sum()], x.T @ error))
 
@@ -49,12 +49,12 @@ class FactorizationMachine:
     rank: int
 
     def start(self, stream: np.random.Generator, n_features: int) -> Array:
-        """Nothing but small random pairs."""
+        """Return zeros, except for small random pair weights."""
         pairs = 0.05 * stream.standard_normal(self.rank * n_features)
         return np.concatenate((np.zeros(1 + n_features), pairs))
 
     def predict(self, x: Array, theta: Array) -> Array:
-        """What it says of each row. (n,)."""
+        """Predict the target of each row. (n,)."""
         d = x.shape[1]
         pairs = theta[1 + d :].reshape(self.rank, d)
         projections = x @ pairs.T  # (n, rank)
@@ -63,7 +63,7 @@ class FactorizationMachine:
         return np.asarray(theta[0] + x @ theta[1 : 1 + d] + of_pairs)
 
     def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
-        """Slope of 1/2 sum weight (f - y)^2 in theta."""
+        """Return the gradient of 1/2 sum weight (f - y)^2 in theta."""
         d = x.shape[1]
         pairs = theta[1 + d :].reshape(self.rank, d)
         error = weights * (self.predict(x, theta) - y)
@@ -78,17 +78,17 @@ class HiddenLayer:
     hidden: int = 8
 
     def start(self, stream: np.random.Generator, n_features: int) -> Array:
-        """Small random weights, no offsets."""
+        """Return small random weights, and offsets of zero."""
         out = 0.1 * stream.standard_normal(self.hidden)
         weights = 0.3 * stream.standard_normal(self.hidden * n_features)
         return np.concatenate((np.zeros(1), out, np.zeros(self.hidden), weights))
 
     def predict(self, x: Array, theta: Array) -> Array:
-        """What it says of each row. (n,)."""
+        """Predict the target of each row. (n,)."""
         return np.asarray(theta[0] + self._units(x, theta) @ theta[1 : 1 + self.hidden])
 
     def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
-        """Slope in theta: backpropagation."""
+        """Return the gradient of the loss in theta, by backpropagation."""
         out, units = theta[1 : 1 + self.hidden], self._units(x, theta)
         error = weights * (theta[0] + units @ out - y)  # (n,)
         back = (1.0 - units * units) * out * error[:, np.newaxis]  # (n, hidden)

@@ -28,7 +28,7 @@ class SolverProblem:
     rows: Mapping[str, Mapping[str, Any]]
 
     def parts(self, n_splits: int, seed: int) -> Iterator[Part]:
-        """Some splits, from that seed on."""
+        """Return some splits, from that seed on."""
         return replace(self.splitting, count=n_splits, seed=seed).parts(load(self.data))
 
 
@@ -46,7 +46,7 @@ class SolverRow:
     seconds: float  # of a split
 
     def to_json_dict(self) -> dict[str, Any]:
-        """With means and standard deviations."""
+        """Return the row for JSON, with means and standard deviations."""
         means = {
             f"{name}_{what}": figure
             for name, values in (("single", self.single), ("averaged", self.averaged))

@@ -16,7 +16,7 @@ FIRST_CUT, CUT = 0.5, 0.1  # by time: the share that the first window trains on;
 
 @dataclass(frozen=True)
 class Part:
-    """One split."""
+    """One split, by its name and seed."""
 
     name: str
     seed: int  # of what is trained on it
@@ -56,7 +56,7 @@ class Splitting:
         return by_way[self.way]
 
     def parts(self, ratings: Ratings) -> Iterator[Part]:
-        """Every split of a set."""
+        """Return every split of a set."""
         for number in range(self.count):
             seed = self.seed + number
             if self.way == "published":

@@ -1,4 +1,4 @@
-"""What a mask's strength is worth: ratings found, J, how much the mask bends, and accuracy.
+"""Effects of a mask's strength: ratings found by attacks, J, nonlinearity and accuracy.
 
 Masked ratings of some users are attacked as `fedmmf audit` does it: by every attack of the registry
 that finds ratings, with other people's ratings as public knowledge. What counts is the best attack
@@ -55,7 +55,7 @@ COLUMNS: dict[str, Callable[["StrengthRow"], str]] = {
 
 @dataclass(frozen=True)
 class StrengthPlan:
-    """What is tried.
+    """The masks, strengths and users of the experiment.
 
     Attributes:
         masks: names of families.
@@ -70,7 +70,7 @@ class StrengthPlan:
     seed: int = 0
 
     def settings(self) -> list[Settings]:
-        """Of each mask at each strength, in the table's order; checked before anything runs."""
+        """Settings of each mask at each strength, in the table's order, checked beforehand."""
         pairs = product(dict.fromkeys(self.masks), sorted(set(self.strengths)))
         return [
             Settings.checked(mask=mask, mask_strength=strength, seed=self.seed)
@@ -133,7 +133,7 @@ class StrengthTable:
 
     @property
     def masks(self) -> list[str]:
-        """Their names, in order."""
+        """Names of the masks, in the order of the rows."""
         return list(dict.fromkeys(row.mask for row in self.rows))
 
 

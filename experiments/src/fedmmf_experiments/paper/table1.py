@@ -71,7 +71,7 @@ class TableRow:
 
 
 def _deviation(values: list[float]) -> float:
-    """Of a sample; 0 for a single value."""
+    """Standard deviation of a sample; 0 for a single value."""
     return float(np.std(values, ddof=min(1, len(values) - 1)))
 
 
@@ -122,7 +122,7 @@ def _rows_of(scores: Mapping[Job, SplitScores]) -> list[TableRow]:
 
 
 def reference_of(row: Row) -> str:
-    """Which model its errors are compared with."""
+    """Return the model that a model's errors are compared with."""
     return "FedMF (vb)" if row.solver == "vb" else "FedMF"
 
 
@@ -148,7 +148,7 @@ def to_markdown(rows: list[TableRow]) -> str:
 
 
 def to_csv(rows: list[TableRow]) -> str:
-    """The table as CSV."""
+    """Write the table's rows as CSV."""
     text = io.StringIO()
     columns = [field.name for field in fields(TableRow)]
     writer = csv.DictWriter(text, columns, lineterminator="\n")

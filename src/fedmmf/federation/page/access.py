@@ -44,7 +44,7 @@ class Asked:
 
     @property
     def changes_something(self) -> bool:
-        """Whether it asks for more than a look."""
+        """Whether the request changes something, rather than only reading."""
         return self.method not in ("GET", "HEAD")
 
 
@@ -76,7 +76,7 @@ class Guard:
                 raise HttpRefusal(HTTPStatus.UNAUTHORIZED, TELL_ME_WHO, WWW_Authenticate="Bearer")
 
     def cookie_for(self, asked: Asked, port: int) -> dict[str, str]:
-        """A header that lets a browser look again without the token in the address."""
+        """Return a header that lets a browser reload without the token in the address."""
         if self.is_open or not self._has_query(asked):
             return {}
         # Cookies do not know ports: two federations on one machine must not share one.

@@ -1,4 +1,4 @@
-"""What each address of a status page answers."""
+"""The answer to each address of a status page."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class PageReply:
-    """An answer that is known as a whole."""
+    """A complete HTTP answer, with nothing left to stream."""
 
     body: bytes
     kind: str = JSON
@@ -48,13 +48,13 @@ VIEWS = {"/": _page, "/status": _status, "/metrics": _metrics}
 
 
 class PageAnswers:
-    """Answers requests that may be asked; events go on and on, and are made elsewhere."""
+    """Answers to requests that were let pass, except for the stream of events."""
 
     def __init__(self, board: Board, actions: Mapping[str, Action]) -> None:
         self._board, self._actions = board, dict(actions)
 
     def looked(self, asked: Asked) -> PageReply:
-        """The answer to a GET."""
+        """Return the answer to a GET."""
         if asked.path in VIEWS:
             return VIEWS[asked.path](self._board.status)
         name = asked.path.removeprefix("/")
@@ -65,7 +65,7 @@ class PageAnswers:
         raise HttpRefusal(HTTPStatus.NOT_FOUND, "there is nothing at this address")
 
     def action(self, asked: Asked) -> Action:
-        """What a POST asks for."""
+        """Return the action that a POST asks for."""
         name = asked.path.removeprefix("/")
         if name in self._actions:
             return self._actions[name]
@@ -76,7 +76,7 @@ class PageAnswers:
 
 
 def done(action: Action, body: bytes) -> PageReply:
-    """The answer of an action to a body."""
+    """Run an action on a request's body; return the answer."""
     request = _object(body)
     try:
         return PageReply(json.dumps(action(request)).encode())

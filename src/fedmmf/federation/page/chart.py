@@ -26,7 +26,7 @@ def known(errors: Sequence[float | None]) -> Known:
 
 
 def line(errors: Sequence[float | None]) -> str:
-    """The drawing; at least one attempt must have an error. Attempts without one are gaps."""
+    """Draw the errors; at least one attempt must have one. Attempts without one are gaps."""
     points = known(errors)
     x_ticks = round_ticks(0, max(len(errors), 4), whole=True)
     y_ticks = round_ticks(*(extreme(error for _, error in points) for extreme in (min, max)))
@@ -41,7 +41,7 @@ def line(errors: Sequence[float | None]) -> str:
 
 
 def described(points: Known) -> str:
-    """What the drawing shows, in a sentence."""
+    """Describe the drawing in a sentence."""
     (_, first), (number, last) = points[0], points[-1]
     lowest = min(error for _, error in points)
     if len(points) == 1:

@@ -1,4 +1,4 @@
-"""News of a board as server-sent events."""
+"""Status updates of a board as server-sent events."""
 
 import select
 import socket
@@ -15,7 +15,7 @@ RETRY = b"retry: 3000\n\n"
 
 
 def events(board: Board, is_over: Callable[[], bool]) -> Iterator[bytes]:
-    """The picture as it is, then every newer one; a beat where there is none for long."""
+    """Yield the status now, then every newer one; a heartbeat where there is none for long."""
     yield RETRY
     number, last = -1, time.monotonic()
     while not is_over():

@@ -1,4 +1,4 @@
-"""Reads requests and writes answers; what is in them is decided elsewhere."""
+"""Read HTTP requests and write answers; other modules decide what the answers say."""
 
 import io
 import socket
@@ -52,7 +52,7 @@ class _Until(io.RawIOBase):
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """One connection with one request."""
+    """Handler of one connection with one request."""
 
     server: "PageServer"
     protocol_version = "HTTP/1.1"
@@ -65,15 +65,15 @@ class PageHandler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(_Until(self.connection, SLOWEST))
 
     def do_GET(self) -> None:
-        """Show something."""
+        """Answer a GET, which only reads."""
         self._answer()
 
     def do_HEAD(self) -> None:
-        """The headers of what a GET would show."""
+        """Answer with the headers of a GET."""
         self._answer()
 
     def do_POST(self) -> None:
-        """Do something."""
+        """Answer a POST, which may start an action."""
         self._answer()
 
     def _answer(self) -> None:
@@ -120,7 +120,7 @@ class PageHandler(BaseHTTPRequestHandler):
         return int(said)
 
     def _stream(self) -> PageReply | None:
-        """Send events for as long as somebody listens."""
+        """Send events for as long as the client listens."""
         if self.command == "HEAD":
             return PageReply(b"", "text/event-stream")
         if not self.server.listeners.acquire(blocking=False):
@@ -171,8 +171,8 @@ class PageHandler(BaseHTTPRequestHandler):
         self._send(refused(refusal, None))
 
     def version_string(self) -> str:
-        """Strangers need not know which versions run here."""
+        """Return a name without a version, since clients need not know what runs here."""
         return "fedmmf"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Nothing: requests may carry the token."""
+        """Log nothing, since requests may carry the token."""

@@ -1,4 +1,4 @@
-"""The picture for machines that watch: Prometheus' text format, version 0.0.4."""
+"""The status for monitoring: Prometheus' text format, version 0.0.4."""
 
 import math
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Metric:
 
 
 def metrics(status: FederationStatus) -> str:
-    """All of a picture that is a number."""
+    """Write every number of a status as a metric."""
     families = (*_of_run(status), *_of_quality(status), *_of_sites(status))
     return "".join(f"{line}\n" for family in families for line in family.lines())
 

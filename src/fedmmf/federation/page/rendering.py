@@ -1,4 +1,4 @@
-"""The picture for people: HTML, made here whole, so that the page needs no script to be read."""
+"""The status as an HTML page, rendered by the server, so that it is readable without scripts."""
 
 from functools import cache
 from importlib import resources
@@ -16,13 +16,13 @@ ROWS_OF_ERRORS = 20
 
 
 def page(status: FederationStatus) -> str:
-    """The whole page."""
+    """Render the status page as HTML."""
     return _environment().get_template("page.html").render(_shown(status))
 
 
 @cache
 def file(name: str) -> bytes:
-    """A file of the page that is the same for every federation."""
+    """Return a static file, which is the same for every federation."""
     return resources.files(PACKAGE).joinpath(name).read_bytes()
 
 
@@ -41,7 +41,7 @@ def _environment() -> "Environment":
 
 
 def _shown(status: FederationStatus) -> dict[str, Any]:
-    """All that the template shows, in words."""
+    """Return the values that the template shows, in words."""
     return {
         "status": status,
         "title": _title(status),
@@ -61,7 +61,7 @@ def _shown(status: FederationStatus) -> dict[str, Any]:
 
 
 def _title(status: FederationStatus) -> str:
-    """What fits on a tab: the state first, since tabs are cut off at the end."""
+    """Return the page's title: the state first, since browser tabs cut off the end."""
     done = f" {status.round}/{status.rounds}" if status.state == "training" else ""
     return f"{status.state.capitalize()}{done}: {status.federation}"
 

@@ -1,4 +1,4 @@
-"""The status page as a part of the server's process."""
+"""The status page as a part of the server process."""
 
 import errno
 import logging
@@ -90,7 +90,7 @@ class StatusPage:
         Thread(target=serve, args=(0.1,), name="status page", daemon=True).start()
 
     def stop(self) -> None:
-        """Answer no more. Listeners are let go."""
+        """Stop answering, and disconnect the listeners."""
         server, self._server = self._server, None
         if server is not None:
             server.stopping.set()
@@ -99,7 +99,7 @@ class StatusPage:
 
 
 def _why_not(error: OSError, host: str, port: int) -> str:
-    """Why nobody can listen there, and what to do."""
+    """Explain why the port cannot be opened, and what to do."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {port} of {host} is in use, maybe by another server of this federation; "
@@ -129,7 +129,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it really listens."""
+        """Port that the server listens on, also where port 0 was asked for."""
         return int(self.server_address[1])
 
     def server_bind(self) -> None:
@@ -138,7 +138,7 @@ class PageServer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.port
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a thread, or say that there is no place."""
+        """Start a thread for the connection, or refuse it where all are in use."""
         if self._places.acquire(blocking=False):
             super().process_request(request, client_address)
             return
@@ -148,7 +148,7 @@ class PageServer(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and give the place back."""
+        """Answer the request, and free its place."""
         try:
             super().process_request_thread(request, client_address)
         finally:

@@ -1,4 +1,4 @@
-"""Figures, times and states as people read them."""
+"""Format figures, times and states for people."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ NO_ROUND_YET = "No round is finished yet."
 
 
 def size(n_bytes: int) -> str:
-    """Bytes in kB, MB or GB."""
+    """Format bytes in kB, MB or GB."""
     for unit, per in (("GB", 1e9), ("MB", 1e6)):
         if n_bytes >= per * 0.9995:
             return f"{n_bytes / per:.3g}\N{NO-BREAK SPACE}{unit}"
@@ -35,7 +35,7 @@ def _small(kilobytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, no finer than anybody wants to know."""
+    """Format seconds in seconds, minutes or hours, coarsely."""
     space = "\N{NO-BREAK SPACE}"
     if seconds < 9.95:
         return f"{seconds:.1f}{space}s"
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(when: str, today: str) -> str:
-    """The time of a day, with its date where that is not the day of `today`."""
+    """Format a time of day, with its date where that differs from `today`."""
     try:
         then = datetime.fromisoformat(when).astimezone(UTC)
     except ValueError:
@@ -60,12 +60,12 @@ def moment(when: str, today: str) -> str:
 
 
 def error(value: float) -> str:
-    """An RMSE or MAE."""
+    """Format an RMSE or MAE with four decimals."""
     return f"{value:.4f}"
 
 
 def time_left(status: FederationStatus) -> str:
-    """Until the last round, about."""
+    """Format the estimated time until the last round."""
     if status.state in ("finished", "failed", "stopped"):
         return "none"
     if status.seconds_left is None:

@@ -35,12 +35,12 @@ _GONE = -1  # the group of ratings that no answer is about any more
 
 
 class DeclinedError(FedMMFError):
-    """This site does not say its errors, and why."""
+    """This site declines to report its errors; the text says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Covered:
-    """Which test ratings answers are about, by keyed hashes.
+    """The test ratings that answers have covered so far, as keyed hashes.
 
     Attributes:
         users: whose they are. (n,) uint64
@@ -54,7 +54,7 @@ class Covered:
 
     @classmethod
     def nothing(cls) -> "Covered":
-        """Before the first answer."""
+        """Return the empty set, as before the first answer."""
         return cls(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64))
 
     @classmethod
@@ -144,7 +144,7 @@ class _Given:
 
 @dataclass(frozen=True, eq=False)
 class JudgedOn:
-    """What a site is judged on.
+    """The test ratings of a site, and its predictions of them.
 
     Attributes:
         test: ratings that nobody trained on.
@@ -158,7 +158,7 @@ class JudgedOn:
 
 
 class ErrorAnswers:
-    """A site's side of sums of errors.
+    """A site's side of secure sums of errors.
 
     Args:
         name: of the site.
@@ -188,7 +188,7 @@ class ErrorAnswers:
             return NO + shown(str(error)).encode()
 
     def _agree(self, agreement: ErrorAgreement, model: bytes, tested: JudgedOn) -> bytes:
-        """Check whatever can be checked; work out the sums; return keys."""
+        """Check the terms, compute this site's sums, and return keys."""
         self._client = self._giving = None
         self._require_sayable()
         if not model or agreement.model != model.hex():
@@ -291,7 +291,7 @@ class ErrorAnswers:
     # On disk
 
     def _keep(self, given: _Given) -> None:
-        """Write an answer down before it leaves; the number goes up after the file is there."""
+        """Save an answer before it leaves; the counter goes up once the file exists."""
         number = self._guards.n_evaluations + 1
         meta = {
             "kind": _KIND,
@@ -304,7 +304,7 @@ class ErrorAnswers:
         self._guards.count_evaluation()
 
     def _last(self) -> _Given | None:
-        """The last answer; None: there was none."""
+        """Return the last answer; None: there was none."""
         if not self._file.exists() and self._guards.n_evaluations == 0:
             return None
         try:

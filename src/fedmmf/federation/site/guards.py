@@ -69,7 +69,7 @@ class GuardStore:
         return self._parties.get(name)
 
     def raise_to(self, parties: Mapping[str, Guards]) -> None:
-        """Count what parties have answered; it is on disk when this returns."""
+        """Raise the counters of parties; they are on disk when this returns."""
         old = {name: self._parties.get(name) for name in parties}
         new = {name: (old[name] or Guards()).raised(guards) for name, guards in parties.items()}
         if new != old:

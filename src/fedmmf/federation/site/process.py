@@ -34,7 +34,7 @@ _REMIND = 30  # a warning that comes again and again is logged every so many tim
 
 
 class SiteProcess:
-    """One site on this machine.
+    """The process of one site on this machine.
 
     Args:
         folder: the federation's, as this site has it.
@@ -105,7 +105,7 @@ class SiteProcess:
 
     @property
     def held(self) -> dict[str, int]:
-        """What this site holds, for its own eyes."""
+        """Number of users, and of ratings and items outside the catalogue."""
         outside = self.outside or Outside(0, 0, 0)
         return {
             "users": self.site.n_users,
@@ -125,7 +125,7 @@ class SiteProcess:
                 self._stop.wait(self._charter.deadlines.heartbeat)
 
     def _may_connect(self) -> bool:
-        """Knock first: to join would end the connection of another process of this site."""
+        """Ask first whether the site's place is free: joining would disconnect another process."""
         names = (self._name, server_name(self._charter))
         question = self._instance.encode()
         try:
@@ -146,7 +146,7 @@ class SiteProcess:
         self._warned = text
 
     def _stay(self) -> None:
-        """Be in the network until this process is stopped, or has to wait outside."""
+        """Stay connected until this process is stopped or must wait outside."""
         nvflare = needs_nvflare("fedmmf.transports.nvflare")
         name = server_name(self._charter)
         link = nvflare.CellLink(self._name, self._charter.url, self._machine.credentials, name)
@@ -159,7 +159,7 @@ class SiteProcess:
             link.close()
 
     def _is_heard(self, link: Any) -> bool:
-        """Say hello; return False where this process has to leave the network and knock again."""
+        """Say hello; return False where this process must disconnect and ask again."""
         try:
             return self._say_hello(link)
         except WireError as error:  # whatever a server says, a site stays
@@ -167,7 +167,7 @@ class SiteProcess:
             return True
 
     def stop(self) -> None:
-        """End `serve`."""
+        """Ask `serve` to return soon."""
         self._stop.set()
 
     def _answer(self, who: str, data: bytes) -> bytes:
@@ -234,7 +234,7 @@ def _require_within_limits(plan: SitePlan) -> None:
 
 
 def policy_for(folder: Folder, charter: Charter, machine: Machine) -> Policy:
-    """What this site's owner allows: what the charter says, and nothing more."""
+    """Return what this site's owner allows: what the charter says, and nothing more."""
     settings = charter.training
     corrupt = charter.corrupt_parties
     most = charter.most_parties * len(charter.sites)

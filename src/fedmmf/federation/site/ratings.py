@@ -1,4 +1,4 @@
-"""What a site holds of its users, in the catalogue's codes; private, all of it."""
+"""The private ratings of a site's users, in the catalogue's codes."""
 
 import hashlib
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class UserRatings:
     values: Array
 
     def part(self, keep: Array) -> "UserRatings":
-        """Some of the ratings, of the same users."""
+        """Return some of the ratings, with the same users."""
         before = np.concatenate(([0], np.cumsum(keep)))
         lists = RatedItems(before[self.lists.indptr], self.lists.items[keep])
         return UserRatings(self.user_ids, lists, self.values[keep])
@@ -51,7 +51,7 @@ class UserRatings:
         return UserRatings(self.user_ids[chosen], lists, self.values[keep])
 
     def user(self, user: str) -> int:
-        """The place of a user."""
+        """Position of a user by id."""
         (found,) = np.nonzero(self.user_ids == str(user))
         if len(found) == 0:
             raise UnknownNameError(
@@ -63,7 +63,7 @@ class UserRatings:
 
 @dataclass(frozen=True)
 class Outside:
-    """Ratings that have no place in this federation; told to the site alone."""
+    """Counts of ratings that do not belong to this federation; only the site sees them."""
 
     n_ratings: int
     n_items: int
@@ -72,7 +72,7 @@ class Outside:
 
 @dataclass(frozen=True, eq=False)
 class SiteRatings:
-    """What a site trains and tests on.
+    """The training and test ratings of a site.
 
     Attributes:
         training: what masks and factors are found from.
@@ -85,7 +85,7 @@ class SiteRatings:
     share: float = 0.0
 
     def save(self, path: Path) -> None:
-        """Write it, for the owner alone."""
+        """Write the ratings to a file that only its owner may read."""
         arrays: dict[str, Any] = {"user_ids": self.training.user_ids}
         for name, part in (("training", self.training), ("test", self.test)):
             arrays[f"{name}/indptr"], arrays[f"{name}/items"] = part.lists.indptr, part.lists.items
@@ -94,7 +94,7 @@ class SiteRatings:
 
     @classmethod
     def load(cls, path: Path) -> "SiteRatings":
-        """Read it."""
+        """Read ratings that `save` wrote."""
         arrays, meta = checkpoints.load(path, _KIND)
         ids = arrays["user_ids"]
         training, test = (
@@ -116,7 +116,7 @@ class SiteRatings:
         return digest.hexdigest()
 
     def is_without_some_of(self, before: "SiteRatings") -> bool:
-        """Whether it is what was here before, without some of its users."""
+        """Whether these are earlier ratings without some of their users."""
         now, then = self.training.user_ids, before.training.user_ids
         stays = np.isin(then, now)  # (n_users,)
         if stays.all() or not np.isin(now, then).all() or self.share != before.share:
@@ -124,11 +124,11 @@ class SiteRatings:
         return before.of_users(stays).fingerprint == self.fingerprint
 
     def of_users(self, chosen: Array) -> "SiteRatings":
-        """Both parts of some users. (n_users,) bool."""
+        """Return both parts for some users. (n_users,) bool."""
         return SiteRatings(self.training.of(chosen), self.test.of(chosen), self.share)
 
     def party_data(self, items: ItemList, users: range, seed: Any, held_out: Array) -> PartyData:
-        """What one party is made of."""
+        """Return the data of one party."""
         mine, start = self.training, int(self.training.lists.indptr[users.start])
         indptr = mine.lists.indptr[users.start : users.stop + 1]
         own = slice(start, int(indptr[-1]))
@@ -143,7 +143,7 @@ class SiteRatings:
 
 
 def read_ratings(path: Path, items: ItemList) -> tuple[UserRatings, Outside]:
-    """Ratings of a file, in the catalogue's codes, and what is not in the catalogue."""
+    """Read a file in the catalogue's codes; also count what is not in the catalogue."""
     found = load(path, scale=items.scale)
     codes = np.array([items.codes.get(str(item), -1) for item in found.item_ids])  # (n,)
     inside = codes[found.item_codes] >= 0  # (n_ratings,)

@@ -32,7 +32,7 @@ class _Mask:
 
 
 class SiteModel:
-    """What a site has learned, read once for any number of lists.
+    """The site's finished model, read once for any number of lists.
 
     Args:
         folder: of the federation.
@@ -59,7 +59,7 @@ class SiteModel:
         self._factors = whole_factors(self._update_shape, self._public, design)  # (n_items, k)
 
     def recommend(self, user: str, n: int) -> RecommendedList:
-        """The n items, not yet rated by a user, with the highest predictions."""
+        """Return the n items with the highest predictions among those the user has not rated."""
         place, row = self._holdings.training.user(user), _row_of(user, self._users["user_ids"])
         predicted = self._scores(row)  # (n_items,)
         predicted[_seen(self._holdings, place)] = -np.inf
@@ -76,7 +76,7 @@ class SiteModel:
         return RecommendedList(user=user, model=self._name, recommendations=listed)
 
     def _scores(self, row: int) -> Array:
-        """q_i . p_u + f_u(i) of every item. (n_items,)."""
+        """Compute q_i . p_u + f_u(i) for every item. (n_items,)."""
         population = Population(self._users["line"], ASSUMED_PULL)
         mask = _Mask(self._family, self._items.scale, population, self._users["theta"][[row]])
         own = scores(self._factors, self._users["user_factors"][row])
@@ -84,12 +84,12 @@ class SiteModel:
 
 
 def recommend(folder: Folder, site: str, user: str, n: int) -> RecommendedList:
-    """The list of one user of a site; `SiteModel` makes many without reading everything again."""
+    """Make the list of one user; for many users, `SiteModel` reads the files only once."""
     return SiteModel(folder, site).recommend(user, n)
 
 
 def _row_of(user: str, known: Array) -> int:
-    """Where a user is in what was learned, which may be older than the ratings."""
+    """Row of a user in the finished model, which may be older than the ratings."""
     (found,) = np.nonzero(known == str(user))
     if len(found) == 0:
         raise NotFittedError(
@@ -99,7 +99,7 @@ def _row_of(user: str, known: Array) -> int:
 
 
 def _seen(holdings: SiteRatings, place: int) -> Array:
-    """Items that a user has rated, for training or for a test."""
+    """Items that a user has rated, in the training or the test part."""
     return np.concatenate(
         [
             part.lists.items[part.lists.indptr[place] : part.lists.indptr[place + 1]]

@@ -1,4 +1,4 @@
-"""A site: its parties, and what it answers to the server."""
+"""A site: its parties, and its answers to the server."""
 
 import logging
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ log = logging.getLogger("fedmmf.federation.site")
 
 @dataclass(frozen=True, eq=False)
 class SitePlan:
-    """What a site is made of."""
+    """The inputs that a site is made from."""
 
     name: str
     charter: Charter
@@ -86,7 +86,7 @@ class Site:
         }
 
     def _go_on(self) -> None:
-        """Be where this site was, unless that is behind what it has answered."""
+        """Restore the site's state, unless it is older than what the guards have counted."""
         store, guards = self._store, self._guards
         if store.has_started and not guards.exists:
             raise missing(guards.folder, store.folder)
@@ -101,7 +101,7 @@ class Site:
         guards.raise_to({self._owners[name]: party.guards for name, party in self.parties.items()})
 
     def _restore(self) -> None:
-        """Bring parties back; those whose state is lost sit out the run that they lost it in."""
+        """Restore parties; those without a state sit out the run that they lost it in."""
         self._forget_erased()
         restored = self._store.restore(self.parties)
         for name in restored:
@@ -161,7 +161,7 @@ class Site:
     # The end of training
 
     def take_model(self, parcel: bytes) -> None:
-        """Take the final factors, once, and find p_u for everybody who had no part in them.
+        """Take the final factors once, and solve p_u for users who had no part in them.
 
         Raises:
             WireError: it is not the result of the run that this site had a part in.
@@ -183,7 +183,7 @@ class Site:
         log.info("the model is here")
 
     def _require_own(self, invitation: Invitation) -> None:
-        """A server that could choose models could read test ratings from their errors."""
+        """Refuse another model: a server that could choose one could infer test ratings."""
         if self.model_name:
             raise WireError("this site has a model, and takes another only if its owner says so")
         runs = {party.invitation for party in self.parties.values()} - {None}
@@ -191,7 +191,7 @@ class Site:
             raise WireError("the model is not of the run that this site had a part in")
 
     def _take_late(self, parcel: bytes) -> None:
-        """Start with a finished model: everybody, newcomers too, finds p_u for it."""
+        """Start with a finished model: solve p_u for all users, newcomers included."""
         model = read_model(parcel, self._plan)
         for party in self.parties.values():
             model.let_join(party)
@@ -217,7 +217,7 @@ class Site:
             return self._errors.answer(data, self.model_name, tested)
 
     def _predicted(self) -> Array:
-        """Of all test ratings. (n,)."""
+        """Predict all test ratings of the site. (n,)."""
         test, parts, place = self._plan.holdings.test.lists, [], 0
         for party in self.parties.values():
             indptr = test.indptr[place : place + party.n_users + 1]
@@ -228,7 +228,7 @@ class Site:
 
 
 def make_parties(plan: SitePlan) -> dict[str, Party]:
-    """One party, or one for each user; names sort like the users."""
+    """Make one party, or one per user; their names sort like the users."""
     holdings, settings = plan.holdings, plan.charter.training
     share, ids = settings.held_out_share, plan.items.ids
     held_out = choose_held_out(holdings.training, share, plan.seed, ids)
@@ -251,7 +251,7 @@ def make_parties(plan: SitePlan) -> dict[str, Party]:
 
 
 def expectation_of(plan: SitePlan) -> Expectation:
-    """What the site's charter says of any run."""
+    """Return what the site's charter says of any run."""
     nobody = PartyData(plan.items.catalogue, plan.items.features, _NO_LISTS, np.zeros(0))
     each = 1 if plan.charter.party == "user" else None
     return Expectation.of(plan.charter.training, nobody, each)
@@ -259,7 +259,7 @@ def expectation_of(plan: SitePlan) -> Expectation:
 
 @dataclass(frozen=True, eq=False)
 class SentModel:
-    """What the server sends in the end."""
+    """The finished model, as the server sends it."""
 
     invitation: Invitation
     layout: Layout
@@ -272,7 +272,7 @@ class SentModel:
         return {"solver": said.solver, "variant": said.variant}
 
     def let_join(self, party: Party) -> None:
-        """Let a party find p_u for it, without any round."""
+        """Let a party solve p_u for the finished model, without any round."""
         said = self.invitation
         party.join_late(said.solver, said.variant, self.last.public, self.layout.population)
 

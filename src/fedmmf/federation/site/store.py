@@ -1,4 +1,4 @@
-"""What a site keeps on disk, for its owner alone: ratings, masks, p_u, and where each party is.
+"""A site's private files: ratings, masks, p_u, and the state of each party.
 
 Parties are kept in files of a bundle's size, and written before their answers leave, so that a site
 that is killed at any moment has never said more than it remembers. What must survive a state that
@@ -40,7 +40,7 @@ class SiteStore:
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """Folder of this site's files."""
         return self._folder
 
     @property
@@ -58,7 +58,7 @@ class SiteStore:
         return sorted(self._folder.glob("parties-*.npz"))
 
     def forget_parties(self) -> None:
-        """Delete where the parties were, which has p_u of users who may be here no more."""
+        """Delete the parties' states, which have p_u of users who may have been removed."""
         for path in self._party_files:
             path.unlink()
 
@@ -69,12 +69,12 @@ class SiteStore:
 
     @property
     def holdings(self) -> Path:
-        """The ratings."""
+        """Path of the file with the site's ratings."""
         return self._folder / "holdings.npz"
 
     @property
     def seed(self) -> int:
-        """Where this site's masks start from; secret, and the same in every start."""
+        """Seed of this site's masks; secret, and the same at every start."""
         path = self._folder / "seed"
         if not path.exists():
             create(path, secrets.token_bytes(_SEED_BYTES), OWNER_ONLY)
@@ -82,7 +82,7 @@ class SiteStore:
 
     @property
     def test_seed(self) -> int:
-        """Where test parts are drawn from: the seed of this site's first state.
+        """Seed that test parts are drawn with: the seed of this site's first state.
 
         A site that lost its state takes a model that was trained on its ratings all the same: with
         another seed, most of its test part would be of these.
@@ -91,7 +91,7 @@ class SiteStore:
         return _seed_in(path) if path.exists() else self.seed
 
     def keep_test_seed(self) -> None:
-        """Let it outlast the state."""
+        """Save the seed of test parts where it outlasts the state."""
         if not self._test_seed_file.exists():
             private_folder(self.guards_folder)
             seed = self.seed.to_bytes(_SEED_BYTES, "little")
@@ -104,7 +104,7 @@ class SiteStore:
     # Parties in the middle of a run
 
     def save(self, parties: Mapping[str, Party], changed: Iterable[str]) -> None:
-        """Keep parties that have answered something; whoever shares a file is written along."""
+        """Save the parties that have answered something, with all others in the same file."""
         names = sorted(parties)
         at = {name: number // PARTIES_PER_BUNDLE for number, name in enumerate(names)}
         for place in {at[name] for name in changed}:
@@ -116,7 +116,7 @@ class SiteStore:
             checkpoints.save(path, _stacked(states), meta)
 
     def restore(self, parties: Mapping[str, Party]) -> list[str]:
-        """Bring parties back to where they were; return their names."""
+        """Restore the parties' states; return the names of those parties."""
         restored: list[str] = []
         for path in self._party_files:
             arrays, meta = checkpoints.load(path, "parties")
@@ -137,13 +137,13 @@ class SiteStore:
     def save_result(
         self, public: Broadcast, about: Mapping[str, Any], users: Mapping[str, Array]
     ) -> None:
-        """Keep the final factors, what they are, and what was found for the users."""
+        """Save the final factors, their description, and the users' results."""
         arrays = {"parameters": public.parameters, "item_rows": public.item_rows, **users}
         meta = {"kind": "result", "rank": public.rank, **about}
         checkpoints.save(self._folder / "result.npz", arrays, meta)
 
     def result(self) -> tuple[Broadcast, dict[str, Any], dict[str, Array]] | None:
-        """What `save_result` kept; None: training is not done."""
+        """What `save_result` wrote; None: training is not finished."""
         path = self._folder / "result.npz"
         if not path.exists():
             return None
@@ -152,12 +152,12 @@ class SiteStore:
         return public, meta, arrays
 
     def save_model(self, parcel: bytes) -> None:
-        """Keep the model as it came."""
+        """Save the model as it was received."""
         RunStore(self._folder, {}).save_model(parcel)
 
     @property
     def model(self) -> bytes:
-        """The model as it came; empty: not yet."""
+        """The model as it was received; empty: there is none yet."""
         return RunStore(self._folder, {}).model
 
 
@@ -166,7 +166,7 @@ def _seed_in(path: Path) -> int:
 
 
 def _stacked(states: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
-    """States of parties as few arrays: those of like parties on top of each other."""
+    """Stack the states of parties into few arrays; parties with equal shapes share one."""
     like: dict[tuple[object, ...], list[str]] = {}
     for name, state in states.items():
         shape = tuple((key, state[key].shape, state[key].dtype.str) for key in sorted(state))
@@ -180,7 +180,7 @@ def _stacked(states: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
 
 
 def _taken_apart(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
-    """What `_stacked` was given."""
+    """Split stacked arrays into the parties' states; the inverse of `_stacked`."""
     states = {}
     for number in sorted({key.partition("|")[0] for key in arrays}):
         part = part_of(arrays, f"{number}|")
@@ -191,5 +191,5 @@ def _taken_apart(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
 
 
 def rows_by_user(parts: Iterable[Array]) -> Array:
-    """Rows of all parties' users, one below the other."""
+    """Stack the rows of all parties' users."""
     return np.concatenate(list(parts))

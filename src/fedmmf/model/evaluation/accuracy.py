@@ -16,5 +16,5 @@ def mae(truth: Array, predicted: Array) -> float:
 
 
 def scored(truth: Array, predicted: Array) -> dict[str, float]:
-    """Both errors by name."""
+    """Return RMSE and MAE by name."""
     return {"rmse": rmse(truth, predicted), "mae": mae(truth, predicted)}

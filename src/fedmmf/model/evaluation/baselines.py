@@ -10,7 +10,7 @@ from fedmmf.data import Ratings
 
 @dataclass(frozen=True, eq=False)
 class RatingMeans:
-    """Three means of training ratings; the last entry is for what training did not know."""
+    """Means of training ratings; the last entry is for an unknown user or item."""
 
     overall: float
     by_user: Array  # (n_users + 1,)
@@ -18,7 +18,7 @@ class RatingMeans:
 
     @classmethod
     def of(cls, train: Ratings) -> "RatingMeans":
-        """The means of these ratings."""
+        """Compute the means of these ratings."""
         overall = float(train.values.mean(dtype=np.float64))
         by_user = _means(train.user_codes, train.values, train.n_users, overall)
         return cls(overall, by_user, _means(train.item_codes, train.values, train.n_items, overall))

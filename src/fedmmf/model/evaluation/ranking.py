@@ -1,4 +1,4 @@
-"""How good lists are: metrics of one user's list, and their means over users.
+"""Ranking metrics of one user's list, and their means over users.
 
 A list has the items best first, and may be shorter than the n that counts. `hits` says which of
 them are relevant, (m,) bool; `n_relevant` is how many there were to find, at least one. With these
@@ -77,12 +77,12 @@ USUAL: tuple[CutOff, ...] = tuple((name, 20 if name == "recall" else 10) for nam
 
 
 def cut_offs(top: int) -> list[CutOff]:
-    """Those that runs are compared by, and every metric of the first `top` items."""
+    """Return the usual metrics with their lengths, and every metric at length `top`."""
     return list(dict.fromkeys([*USUAL, *((name, top) for name in METRICS)]))
 
 
 class ListTally:
-    """Means over users' lists, which are looked at once and not kept.
+    """Running means of metrics over users' lists; the lists are not stored.
 
     Args:
         wanted: which metrics, at which lengths.
@@ -95,7 +95,7 @@ class ListTally:
         self._shown = {n: np.zeros(len(surprise), bool) for name, n in wanted if name == "coverage"}
 
     def add(self, items: Array, hits: Array, n_relevant: int) -> None:
-        """Take a user's list into account: item codes, which are hits, how many there were."""
+        """Count one user's list: its item codes, its hits, and the number of relevant items."""
         self._n_lists += 1
         has_hits = bool(hits.any())  # most lists have none, and every other metric is then 0
         for name, n in self._sums:
