@@ -41,7 +41,7 @@ ReadyOption = Annotated[
 SiteOption = Annotated[str, typer.Option("--site", help="Name of the site.")]
 
 
-_LAST_SECONDS = 3.0  # for threads to end by themselves, once an error was told
+_LAST_SECONDS = 3.0  # for threads to end by themselves, after an error was shown
 
 
 class Serving(Protocol):
@@ -163,7 +163,7 @@ def server(folder: FolderArgument, json: ReadyOption = False, seed: UnusedSeedOp
 
 
 def _say_ready(place: Folder, url: str, *, json: bool) -> None:
-    page = url.partition("?")[0]  # a token does not belong where logs are made
+    page = url.partition("?")[0]  # a token does not belong in a log
     errors.print(f"server of {plain(place.charter().name)}: {plain(page)}", highlight=False)
     if json:
         print_json({"federation": place.charter().name, "page": page})
@@ -184,7 +184,7 @@ def site(
     """Run a site: its users' ratings take part, and stay here."""
     from fedmmf.federation.site.process import SiteProcess
 
-    os.umask(0o077)  # whatever this process writes is its owner's
+    os.umask(0o077)  # only the owner may read what this process writes
     place = Folder(folder)
     if site not in place.charter().sites:
         known = ", ".join(place.charter().sites)
@@ -369,10 +369,10 @@ def _end_after_main(code: int) -> None:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Log formatter that removes control characters, since others may choose parts of a line."""
+    """Log formatter that replaces control characters, since others may choose parts of a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a log record as one printable line."""
+        """Format a log record, with control characters replaced."""
         return printable(super().format(record))
 
 

@@ -66,7 +66,7 @@ class Common:
         return found
 
     def open(self, path: Path) -> Identity:
-        """Read and decrypt the identity in a key file."""
+        """Read a key file, with its passphrase where it has one."""
         with _saying_how():
             return Identity.read(path, self.secret())
 
@@ -80,7 +80,7 @@ class Common:
 
 @dataclass(frozen=True)
 class ListTerms:
-    """What a list says besides its members."""
+    """Options for the fields of a trust list besides its members."""
 
     most_per_site: Annotated[
         int | None,

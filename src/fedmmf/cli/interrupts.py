@@ -1,6 +1,6 @@
-"""What Ctrl-C does: the command ends at once, and what a training has reached is kept.
+"""Ctrl-C: the command ends at once, and the state of a training is saved.
 
-Compiled code does not look at signals until it returns, which may take a minute. So a command runs
+Compiled code does not handle signals until it returns, which may take a minute. So a command runs
 in a thread, and the main thread waits for it or for a signal. Only the standard library is imported
 here before a command runs: this file is what answers while the others load.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CODE = 130  # of a command that was interrupted
 # Libraries such as polars have signals restart what they interrupt: a wait without an end would
-# never come back to Python, which alone looks at them.
+# never return to Python, which alone handles signals.
 _STEP = 0.1  # seconds
 STACK_BYTES = 64 << 20  # compiling recurses deeply; a thread's own stack may be small
 _SOON = "interrupted: nothing had begun. To start again, run the same command"

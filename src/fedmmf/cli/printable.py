@@ -2,5 +2,5 @@
 
 
 def printable(text: str) -> str:
-    """The same with a replacement for what a terminal would obey, or what cannot be encoded."""
+    """Replace control characters, and characters that cannot be encoded, in a text."""
     return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text)

@@ -111,7 +111,7 @@ class Recipients:
             raise SettingsError("give one of --user ID, --users FILE and --ratings FILE")
 
     def ids(self) -> list[str]:
-        """Ids of the chosen users whom the model knows."""
+        """Ids of the chosen users; the model has to know them."""
         return self.user or [] if self.users is None else read_ids(self.users, "user_id")
 
     @property

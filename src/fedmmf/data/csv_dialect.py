@@ -9,11 +9,11 @@ from fedmmf.data.names import is_known
 from fedmmf.errors import DataError, SettingsError
 
 UNIT_SEPARATOR = "\x1f"  # in no text; stands in for '::', since polars splits at single bytes only
-_PIECE = 1 << 16  # bytes that are looked at
+_PIECE = 1 << 16  # bytes that are examined
 _MAX_COLUMNS = 10_000
 _SEPARATORS = ("::", "\t", ";", ",", "|")  # of equally good ones the first; else spaces
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
-_USUAL = ("::", "\t", ",")  # nothing to tell
+_USUAL = ("::", "\t", ",")  # usual separators, which need no note
 _VALUE = re.compile(
     r"\s*([-+]?(\d+[.,]?\d*|\.\d+)([eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*|true|false)\s*", re.IGNORECASE
 )
@@ -134,7 +134,7 @@ def _decoded(content: bytes, label: str, encoding: str) -> bytes:
 
 
 def _first_lines(body: bytes) -> list[str]:
-    """Some lines that have something on them; the first is always there."""
+    """Return the lines that are not blank, among the first 50."""
     piece = body[:_PIECE].decode("utf-8", errors="replace").split("\n")
     whole = piece if len(body) <= _PIECE or len(piece) == 1 else piece[:-1]
     return [line.rstrip("\r") for line in whole[:50] if line.strip()]

@@ -136,7 +136,7 @@ def _text_table(content: bytes, label: str, said: Said) -> Table:
     except POLARS_REFUSES as error:
         if is_utf8(text.body):
             raise _text_error(text, label, error) from error
-        content, notes = western(content)  # for letters further down than what was looked at
+        content, notes = western(content)  # for letters after the examined part
         text = found_text(content, label, said)
         text, frame = replace(text, notes=(*notes, *text.notes)), _text_frame(text)
     return Table(

@@ -1,7 +1,7 @@
 """Check frames that users pass in, and encode their ids as codes.
 
 A frame goes through two stages: `checked` refuses what is wrong and names the place of the first
-offence; `encode` turns ids into codes, settles duplicates and sorts.
+offence; `encode` turns ids into codes, resolves duplicates and sorts.
 """
 
 import logging

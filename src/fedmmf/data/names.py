@@ -42,7 +42,7 @@ def known_columns(columns: Iterable[str], parts: Iterable[str] = COLUMNS) -> dic
 
 
 def said_parts(said: Mapping[str, str]) -> dict[str, str]:
-    """What somebody said of columns, by part: `user` and `user_id` are one."""
+    """Names that the caller gives columns, by part: `user` and `user_id` are one."""
     parts = {_PART.get(plain_name(part), ""): column for part, column in said.items()}
     if "" in parts or len(parts) < len(said):
         raise SettingsError(

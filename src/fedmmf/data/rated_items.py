@@ -56,7 +56,7 @@ class RatedItems:
 
     @property
     def entries(self) -> slice:
-        """Positions of the entries of these users."""
+        """Slice of the entries of these users."""
         return slice(int(self.indptr[0]), int(self.indptr[-1]))
 
     def means(self, values: Array) -> Array:

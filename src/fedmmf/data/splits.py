@@ -1,4 +1,4 @@
-"""Splits that somebody published, and those that an experiment with newcomers needs."""
+"""Splits by a set's publisher, and those that an experiment with newcomers needs."""
 
 from collections.abc import Sequence
 from dataclasses import replace

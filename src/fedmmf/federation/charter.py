@@ -134,7 +134,7 @@ class Charter(_Part):
         return self.training.sums in ("secure", "dp") and not is_local
 
     def _unused(self) -> Iterator[str]:
-        """What has no meaning here, or not twice."""
+        """Yield an error for equal ports, and for each setting without effect in a federation."""
         network = self.network
         if network.host == network.page_host and network.port == network.page_port:
             yield f"network.port and network.page_port differ; both are {network.port}"

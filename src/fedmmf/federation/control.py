@@ -14,7 +14,7 @@ from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.federation.addresses import is_loopback
 from fedmmf.federation.status import FederationStatus
 
-PATIENCE = 10.0  # seconds for a look
+PATIENCE = 10.0  # seconds to wait for a status
 LARGEST_ANSWER = 16_000_000  # bytes
 
 

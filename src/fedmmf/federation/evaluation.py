@@ -36,7 +36,7 @@ class ErrorAgreement(SentText):
     most_bytes: ClassVar[int] = 1 << 20
 
     session: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]  # never used twice
-    model: _Key  # name of the model that is judged
+    model: _Key  # name of the model that is evaluated
     party: Annotated[int, Field(ge=0)]  # whom this copy is for: a place in `sites`
     sites: Annotated[tuple[_Site, ...], Field(min_length=MIN_SITES, max_length=10_000)]
     identities: tuple[_Key, ...] = ()  # of the sites, where they sign

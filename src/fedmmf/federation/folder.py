@@ -93,7 +93,7 @@ class Machine:
 
     @property
     def credentials(self) -> Credentials:
-        """Certificates that the machine shows in the network."""
+        """Certificates and key that identify the machine in the network."""
         return Credentials(self.authority, self.place / "tls.crt", self.place / "tls.key")
 
     @property

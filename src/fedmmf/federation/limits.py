@@ -1,6 +1,6 @@
 """How large a site and its messages may be, checked by both sides before the first round.
 
-A site looks before it says hello, the server when it hears it: nobody is let in and then left out
+A site checks before it says hello, the server when it hears it: nobody is let in and then left out
 of every round.
 """
 

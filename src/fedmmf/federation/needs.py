@@ -1,4 +1,4 @@
-"""What a federation across machines needs besides the core, asked for where it is used."""
+"""Optional packages of a federation across machines, imported where they are used."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from fedmmf.errors import SettingsError
 
 
 def needs_nvflare(module: str) -> Any:
-    """A module of NVFlare, or of ours that needs it."""
+    """Import a module that needs NVFlare; raises `SettingsError` where that is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

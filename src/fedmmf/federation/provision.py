@@ -15,7 +15,7 @@ from fedmmf.identity import TrustList, enrol
 from fedmmf.identity.files import OWNER_ONLY, PUBLIC, create
 from fedmmf.identity.key_files import Identity
 
-_VALID_DAYS = 825  # what browsers and OpenSSL take without a word
+_VALID_DAYS = 825  # accepted by browsers and OpenSSL without a warning
 _ORGANISATION = "fedmmf"
 
 

@@ -44,9 +44,9 @@ _WHO = {  # what "users" means in what follows
 _DONE = "training is done; sites fetch the model by themselves"
 _MODEL_PAUSE = 10.0  # seconds before a site is sent the model again: it may not read it
 _STRANGER_PAUSE = 1.0  # seconds between refused connections that are shown
-_REFRESH = 1.0  # seconds between pictures where nothing happens
+_REFRESH = 1.0  # seconds between statuses where nothing happens
 _FETCHING = 3  # heartbeats after the end of a training within which sites fetch the model
-_LOOK = 0.1  # seconds between looks whether they have
+_LOOK = 0.1  # seconds between checks whether they have
 _LAST_SECONDS = 5.0  # that a training may still take where the server ends with an error
 _MAX_TOKEN = 200
 log = logging.getLogger("fedmmf.server")
@@ -85,7 +85,7 @@ class Server:
         self._training: Training | None = None
         self._thread: Thread | None = None
         self._sent: dict[str, float] = {}  # when each site was sent the model
-        self._offered = 0.0  # when sites were first told of it
+        self._offered = 0.0  # when the model was first offered to sites
         self._evaluating = Lock()  # a site is in one sum of errors at a time
         self._stranger_told = -_STRANGER_PAUSE  # when the last refused connection was shown
 
@@ -95,7 +95,7 @@ class Server:
             settings=self._charter.training,
             catalogue=self._items.catalogue,
             is_centred=is_centred,
-            ratings_per_user=None,  # the survey tells
+            ratings_per_user=None,  # known after the survey
             regressors=self._items.features,
             design=design_of(seen, sees_features=sees_features),
         )
@@ -278,7 +278,7 @@ class Server:
     def _tell_of_stranger(self, address: str, reason: str) -> None:
         """Note a machine that could not prove its identity; only its address is known.
 
-        The log has everybody; a picture is written for each incident, which has to have a limit.
+        The log has everybody; a status is written for each incident, which has to have a limit.
         """
         if time.monotonic() - self._stranger_told > _STRANGER_PAUSE:
             self._stranger_told = time.monotonic()
@@ -305,7 +305,7 @@ def _require_errors(charter: Charter) -> None:
 
 
 def settings_shown(charter: Charter) -> dict[str, Any]:
-    """Settings that have a say in this federation; the page would claim too much with others."""
+    """Settings that affect this federation; the page shows no others."""
     chosen = in_use(charter.training.model_dump())
     shown_ones = {name: value for name, value in chosen.items() if name not in UNUSED}
     return {**shown_ones, "party": charter.party}

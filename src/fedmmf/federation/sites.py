@@ -17,9 +17,9 @@ from fedmmf.federation.status import SiteStatus, now
 from fedmmf.transports.bundles import pack, unpack_answers
 
 _MISSED = 3  # heartbeats after which a site is away
-_HURRY = 10  # a site that was silent is waited for so many times shorter
-_FULL_EVERY = 10  # times that it is asked after which it has the whole time once more
-_LOOK = 0.2  # seconds between looks whether whoever is asked is still connected
+_HURRY = 10  # divides the time limit of a site that was silent
+_FULL_EVERY = 10  # requests after which it gets the whole time limit again
+_LOOK = 0.2  # seconds between checks that a site that is asked is still connected
 _SECOND = "another process of this site is connected; this one waits for its end"
 log = logging.getLogger("fedmmf.server")
 
@@ -86,7 +86,7 @@ class Sites:
     Args:
         link: to the machines.
         admission: whom to let in.
-        on_change: called when a site's picture has changed.
+        on_change: called when a site's status has changed.
         on_refusal: called with the name of a site that is not let in, and why.
     """
 
@@ -107,7 +107,7 @@ class Sites:
         self._pictures = {name: SiteStatus(name=name) for name in admission.charter.sites}
         self._heartbeat = admission.charter.deadlines.heartbeat
         self.changes = 0
-        self.welcome = Welcome(is_welcome=True)  # what those who may come in are told
+        self.welcome = Welcome(is_welcome=True)  # answer to a site that is let in
 
     def remember(self, pictures: Sequence[SiteStatus]) -> None:
         """Go on counting where an earlier server of this federation was."""
@@ -321,7 +321,7 @@ class Sites:
         def ask() -> None:
             try:
                 answer.set_result(self._link.ask("ask", {site: bundle}, left).get(site))
-            except BaseException as error:  # told to whoever waits
+            except BaseException as error:  # passed on to the thread that waits
                 answer.set_exception(error)
 
         Thread(target=ask, daemon=True).start()

@@ -13,8 +13,8 @@ from fedmmf.errors import FedMMFError
 
 State = Literal["waiting", "surveying", "training", "finished", "failed", "stopped"]
 Presence = Literal["here", "away", "refused", "never seen"]
-STRANGER = "connection"  # stage of somebody who could not prove who it is
-MAX_INCIDENTS = 100  # that a picture shows; the log has all
+STRANGER = "connection"  # stage of a machine that could not prove its identity
+MAX_INCIDENTS = 100  # that a status shows; the log has all
 log = logging.getLogger("fedmmf.server")
 
 
@@ -28,7 +28,7 @@ class _Picture(BaseModel):
 
 
 class IncidentLine(_Picture):
-    """What went wrong with a site or a party, when, and why."""
+    """An incident of a site or a party: what failed, when, and why."""
 
     at: str
     party: str
@@ -76,7 +76,7 @@ class Evaluated(_Picture):
     mae: float
     n_ratings: int
     sites: tuple[str, ...]
-    declined: dict[str, str] = {}  # by site, why it said nothing
+    declined: dict[str, str] = {}  # by site, why it gave no errors
 
 
 class FederationStatus(_Picture):
@@ -99,7 +99,7 @@ class FederationStatus(_Picture):
         protection: what is hidden from whom, in sentences.
         evaluation: once it was asked for.
         started: when the server was started.
-        updated: when this picture was taken.
+        updated: when this status was made.
     """
 
     federation: str
@@ -140,13 +140,13 @@ class Board:
 
     Args:
         first: what it shows until something changes.
-        keep: writes a picture to disk. Where that fails, training goes on, and the picture says so.
+        keep: writes a status to disk. Where that fails, training goes on, and the status says so.
     """
 
     def __init__(self, first: FederationStatus, keep: Callable[[FederationStatus], None]) -> None:
         self._status, self._keep, self._number = first, keep, 0
         self._changed = Condition()
-        self._is_kept = True  # whether the last picture could be written
+        self._is_kept = True  # whether the last status could be written
 
     @property
     def status(self) -> FederationStatus:
@@ -184,7 +184,7 @@ class Board:
         self.change(lambda status: status.but(**changes))
 
     def newer(self, number: int, timeout: float) -> tuple[int, FederationStatus]:
-        """Wait for a status newer than `number`; return the latest and its number."""
+        """Wait up to `timeout` s for a status newer than `number`; return number and status."""
         until = time.monotonic() + timeout
         with self._changed:
             while self._number <= number and (left := until - time.monotonic()) > 0:

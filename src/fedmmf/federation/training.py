@@ -1,6 +1,6 @@
 """Training across machines: rounds among the connected sites, until training is done.
 
-A stretch ends when somebody comes, or when a round gives no sum; the next begins with an invitation
+A stretch ends when a site arrives, or when a round gives no sum; the next begins with an invitation
 to the same run and, for secure sums, with fresh keys. What was learned is kept on disk after every
 round.
 """
@@ -31,10 +31,10 @@ from fedmmf.server.rounds import Coordinator
 from fedmmf.solvers.contract import part_of
 from fedmmf.wire import Invitation, Layout
 
-_POLL = 0.1  # seconds between looks at who is here
+_POLL = 0.1  # seconds between checks of which sites are here
 BREATH = 1.0  # seconds between an attempt without a sum and the next
 _MIN_TO_AGREE = 2  # sites, on a round that the server does not know of
-_RECENT = 20  # rounds whose seconds tell how long the rest will take
+_RECENT = 20  # rounds that the remaining time is estimated from
 log = logging.getLogger("fedmmf.server")
 
 
@@ -81,7 +81,7 @@ class Training:
         self._seconds: list[float] = []
         self._n_lost = 0  # invitations and surveys in a row
         self._is_fresh = True  # until the sites have had time to come
-        self._told_ahead: dict[str, int] = {}  # last round of each site that was told to wait
+        self._told_ahead: dict[str, int] = {}  # last round of each site that was reported ahead
 
     def stop(self) -> None:
         """Stop between two rounds; the state is on disk."""

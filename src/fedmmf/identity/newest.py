@@ -28,7 +28,7 @@ def read_newest(path: Path, *, issuer: bytes, kept: Path) -> TrustList:
 
     Args:
         path: the list; whoever brought it need not be trusted.
-        issuer: public key of whoever keeps the list, known from elsewhere than the file.
+        issuer: public key that signs the list, known from elsewhere than the file.
         kept: where the newest list so far is; it is made at the first reading. Whoever can write
             there can make the reader forget.
     """
@@ -51,7 +51,7 @@ def take_part(identity: Identity, path: Path, *, issuer: bytes, kept: Path) -> M
     Args:
         identity: the party's own.
         path: the list.
-        issuer: public key of whoever keeps the list, known from elsewhere than the file.
+        issuer: public key that signs the list, known from elsewhere than the file.
         kept: where the newest list so far is, as for `read_newest`.
     """
     found = read_newest(path, issuer=issuer, kept=kept)

@@ -59,7 +59,7 @@ class TrustList:
         most_per_site: how many members one site may have.
         members: those who may take part.
         revoked: those who may not any more, for ever.
-        issuer: public key of whoever keeps the list.
+        issuer: public key that signs the list.
         signature: the issuer's, over all of it.
     """
 
@@ -80,7 +80,7 @@ class TrustList:
 
         Args:
             path: the file; whoever brought it need not be trusted.
-            issuer: public key of whoever keeps the list, known from elsewhere than the file.
+            issuer: public key that signs the list, known from elsewhere than the file.
             at_least: the highest serial seen so far. `read_newest` remembers it.
             federation: which one it must be for, where the issuer keeps several lists.
         """

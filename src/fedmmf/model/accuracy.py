@@ -19,7 +19,7 @@ from fedmmf.simulation import Progress
 
 DEFAULT_TOP = 10  # items of the lists of a model that ranks
 RELEVANT_SHARE = 0.75  # of the way up the scale: 4 and 5 of 5 stars
-Relevant = Mapping[int, Array]  # what there is to find, by user: item codes
+Relevant = Mapping[int, Array]  # codes of the relevant items, by user
 
 
 class Accuracy(TypedDict):

@@ -264,7 +264,7 @@ class FedMMF(SklearnSide):
         return ProtocolCost(party_cpu_s=cost.party_s, server_cpu_s=cost.server_s, how=cost.how)
 
     def tradeoff(self) -> tuple[TradeoffPoint, ...]:
-        """What other values of threshold_j would give under adaptive sharing."""
+        """Effects of other values of threshold_j under adaptive sharing."""
         return tradeoff(self._cost_input(), self.learned.j_train)
 
     def _cost_input(self) -> CostInput:

@@ -1,6 +1,6 @@
 """The result of a run, ready for prediction.
 
-Arrays by user and by item end in one row more: the stranger and the unknown item. Codes of unknown
+Arrays by user and by item end in one more row: default user and unknown item. Codes of unknown
 ids point there, so that prediction needs no special case.
 """
 
@@ -92,13 +92,13 @@ class Learned:
     means: RatingMeans  # of what it was trained on, to compare with
     variant: str  # of the solver
     objective: str  # rating: predictions are ratings; ranking: they are scores
-    line: Array  # what somebody unknown gives an item, by 1 and features (m,)
-    pull: float  # ratings' worth of pull of a user's level towards it
+    line: Array  # expected rating of the default user: weights of 1 and features (m,)
+    pull: float  # shrinkage of a user's level towards it, in ratings
     n_summed: int  # items that are summed
     n_ratings: int  # that it was fitted on
     n_training: int  # of these, less those held out
-    data: str  # what the ratings are called
-    synthetic: bool  # whether a program made them up
+    data: str  # name of the ratings
+    synthetic: bool  # whether the ratings are synthetic
     members: list[Member]
     seconds: dict[str, float]
     cost: Cost  # of a round
@@ -160,7 +160,7 @@ class Learned:
     def user_factors(self) -> Array:
         """p_u of every member side by side, then of the default user. (n_users + 1, n_own).
 
-        Whoever has rated nothing is a stranger too.
+        A user without ratings gets the factors of the default user too.
         """
         factors = np.hstack([member.user_factors for member in self.members])
         default_user = np.concatenate([self._stranger(member.public) for member in self.members])
@@ -292,9 +292,9 @@ class Learned:
         return out
 
     def scorer(self, items: Array) -> Callable[[int], Array]:
-        """What gives q_i . p_u + f_u(i) of one user for these items, before clipping. (n,) float32.
+        """Return a function that gives q_i . p_u + f_u(i) of a user for these items. (n,) float32.
 
-        Rankings are made before clipping: at the end of the scale, clipped items are all alike. One
+        Rankings are made before clipping: after it, all scores above the maximum would tie. One
         user at a time, so that a user's list does not depend on who else gets one, and so that
         memory does not grow with the number of users.
         """

@@ -47,7 +47,7 @@ class ListRequest:
     def checked(
         cls, learned: Learned, n: int, candidates: Ids | None, exclude: Ids, seen: bool
     ) -> Self:
-        """What somebody asked for by ids; an excluded item may be one that the model never saw."""
+        """Make a request from ids; an excluded item may be one that the model never saw."""
         n = whole_number("n", n)
         may_be = np.full(learned.n_items + 1, candidates is None)
         if candidates is not None:
@@ -91,7 +91,7 @@ def each_list(
         score: gives a user's scores of the candidates. (n_candidates,)
         users: their codes.
         wanted: what lists are made of.
-        progress: told how many lists are done.
+        progress: called with the number of finished lists.
     """
     for done, user in enumerate(users, 1):
         yield wanted.best_of(score(user), learned.rated_by(user))
@@ -107,7 +107,7 @@ def lists_for(
         learned: what a run has learned.
         ids: of the users.
         wanted: what lists are made of.
-        progress: told how many lists are done.
+        progress: called with the number of finished lists.
     """
     asked = as_ids(ids, "users")
     if len(asked) == 0:

@@ -122,7 +122,7 @@ def _of_frame(frame: pl.DataFrame, learned: Learned) -> dict[Id, float]:
 
 
 def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -> Newcomer:
-    """Fit a newcomer's mask on own ratings, without any training."""
+    """Fit a newcomer's mask on own ratings; the model is not trained again."""
     codes, values = _known(learned, ratings)
     order = np.argsort(codes)
     codes, values = codes[order], values[order]

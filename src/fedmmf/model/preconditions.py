@@ -14,7 +14,7 @@ _SPANS = (1e-3, 1e4)  # of the ratings' scale, that sums of `vb` have digits for
 
 
 def test_of(learned: Learned, given: Any) -> Ratings:
-    """Test ratings from what somebody brought; what says no ratings tests no ratings."""
+    """Convert test ratings from any supported type; implicit feedback cannot test predictions."""
     test = ratings_of(given)
     if learned.is_implicit:
         return test.as_implicit()

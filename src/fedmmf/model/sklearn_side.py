@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SklearnSide:
-    """Of an estimator whose X are pairs of user and item, (n, 2), and whose y are their ratings.
+    """Base of an estimator whose X are pairs of user and item, (n, 2), and y their ratings.
 
     Every rating is a row, so that scikit-learn's splitters can hold some of them out; each training
     part finds the scale in its own ratings unless `fit` is given one. scikit-learn is loaded only

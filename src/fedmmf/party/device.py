@@ -65,7 +65,7 @@ class Party:
         if data.lists.n_users < 1:
             raise DataError("a party has at least one user; got none")
         self._data, self.policy, self._expectation = data, policy, expectation
-        self._lock = Lock()  # one answer at a time: another's way back would undo it
+        self._lock = Lock()  # one answer at a time: undoing another would undo it too
         self._users = Users(data, mask, engine)
         self._run: PartyRun | None = None
         self._result: Broadcast | None = None
@@ -223,7 +223,7 @@ class Party:
         Args:
             solver: its name.
             variant: of the solver.
-            public: what was published in the end, of the whole catalogue.
+            public: the final broadcast, of the whole catalogue.
             population: what users have in common.
         """
         update_shape = SOLVERS[solver].update_shape(public.rank, variant)

@@ -27,7 +27,7 @@ from fedmmf.wire import (
 from fedmmf.wire.frames import kind_of
 from fedmmf.wire.messages import Expected
 
-_REFUSALS = (WireError, np.linalg.LinAlgError)  # of what is published, whoever rated what
+_REFUSALS = (WireError, np.linalg.LinAlgError)  # of a broadcast, whoever rated what
 _HELD = 2  # broadcasts that are kept: of this round, and of the last
 
 
@@ -75,7 +75,7 @@ class PartyRun:
         self._moments_of: Array | None = None  # items whose moments it has added up, once it has
         self._works: dict[bytes, Work | Layout] = {}
         self._last_round, self._is_finished = 0, False
-        self._best: Array | None = None  # p_u of the best round that it had a part in
+        self._best: Array | None = None  # p_u of the best round that it took part in
         self._best_round = 0
         self.undo: dict[str, Array] | None = None  # the users' state before this answer
         way = AGGREGATIONS[invitation.sums]

@@ -268,7 +268,7 @@ class Users:
         """Take part in round t; the totals begin with those of held-out ratings."""
         crowd = self._crowd_for(cohort)
         found = crowd.update(public, t)
-        with np.errstate(all="ignore"):  # hostile factors overflow, which is looked at
+        with np.errstate(all="ignore"):  # hostile factors overflow, which is checked
             tested = self._held_out_totals(public)
         held_out = cohort.totals_in_steps(tested).sum(axis=0)
         return CrowdUpdate(found.rows, [np.concatenate((held_out, found.totals[0]))])
@@ -282,7 +282,7 @@ class Users:
 
         Args:
             lists: items of each user.
-            public: what was published in the end, of the whole catalogue.
+            public: the final broadcast, of the whole catalogue.
         """
         mask = self.masks.predict(lists, self.features, self._engine.mask_runner())
         is_joint = self._started_input().update_shape.n_joint > 0

@@ -7,7 +7,7 @@ from fedmmf.reports.results import AuditResult, TrainResult
 
 Chosen = Mapping[str, Any]  # settings by name
 
-# Of training alone: an audit fits masks and looks at the first rounds.
+# Of training alone: an audit fits masks and examines the first rounds.
 _NOT_OF_AUDITS = ("rounds", "ensemble", "patience", "objective", "collect_masked")
 _OF_ENGINES = ("engine", "device", "pieces")
 _OF_AUDITS = ("grouping", "audit_limit")  # an audit says whom either rule would let share

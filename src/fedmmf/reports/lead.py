@@ -33,7 +33,7 @@ class Origin:
 
 
 def kinds(run: Run) -> list[tuple[str, str]]:
-    """Say in a word or two whether it was simulated, and what that means.
+    """Say whether the run was simulated, and what that means; twice where the parts differ.
 
     Returns:
         Pairs such as ("simulated", "no message was sent").
@@ -51,7 +51,7 @@ def _pair(kind: str) -> tuple[str, str]:
 
 
 def verdict(run: Run) -> str:
-    """The sentence that a reader should take away; an audit's goes before a training's."""
+    """Return the verdict of the page; an audit's goes before a training's."""
     if run.audit is not None and run.audit.verdict:
         return run.audit.verdict
     best = run.best

@@ -90,7 +90,7 @@ def _policy(styles: str, script: str) -> str:
 
 
 def _notes(run: Run) -> list[str]:
-    """What a reader must know before any figure."""
+    """Notes that a reader must see before any figure."""
     results = [result for result in (run.best, run.audit) if result is not None]
     kinds = dict.fromkeys(words.of_kind(result) for result in results)
     synthetic = [words.SYNTHETIC] if run.subject.synthetic else []

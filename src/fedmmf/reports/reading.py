@@ -1,4 +1,4 @@
-"""What a report is about, and how it is read from what commands printed."""
+"""The results that a report shows, and how they are read from the JSON of commands."""
 
 import json
 import math
@@ -89,7 +89,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def as_run(given: Run | Reported | Mapping[str, Any]) -> Run:
-    """What a report was asked to be about, whatever form it came in.
+    """Convert what a report was asked to show, in any supported form, to a `Run`.
 
     Raises:
         DataError: the keys fit no kind of result, or a value is not what its key promises.

@@ -23,7 +23,7 @@ class Section:
         title: the heading.
         sentences: paragraphs.
         points: a list below them.
-        key: what looks of bars mean.
+        key: legend of the styles of bars.
         charts: side by side, where there is room.
         tables: below the charts.
         slider: moves the markers of the charts.

@@ -167,7 +167,7 @@ def differential_privacy(train: TrainResult) -> Section | None:
 
 
 def tradeoff(run: Run) -> Section | None:
-    """What other thresholds would bring, with a slider; an audit knows the attacks as well."""
+    """Make the section on other thresholds, with a slider; an audit adds the attacks' success."""
     source = run.audit if run.audit is not None and run.audit.tradeoff else run.best
     if source is None or len(source.tradeoff) < 2:
         return None

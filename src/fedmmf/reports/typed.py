@@ -24,7 +24,7 @@ from fedmmf.errors import DataError
 
 
 def _as_json_holds(value: Any) -> Any:
-    """The same value without numpy, NaN and infinities; results inside it are left as they are."""
+    """Convert a value to plain Python without NaN and infinities; results inside it stay."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):
@@ -90,9 +90,9 @@ class Typed(BaseModel):
 
     @model_serializer(mode="wrap")
     def _leave_out_what_was_not_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A null says that a figure has no value; one that nobody asked for is not there at all.
+        """Omit unset fields; an explicit None becomes null.
 
-        What is worked out comes first: it says what kind of run the rest is of.
+        Computed fields come first: they say what kind of run the rest is of.
         """
         said, worked_out = self.model_fields_set, type(self).model_computed_fields
         ordered = sorted(dump(self).items(), key=lambda pair: pair[0] not in worked_out)

@@ -39,7 +39,7 @@ class Everything:
     regressors: Array  # of all (n_catalogue, d)
 
     def filled(self, public: Broadcast, half: ServerHalf) -> Broadcast:
-        """What is known of all items, from what is published about those that are summed."""
+        """Compute the broadcast for all items from that for the summed ones."""
         is_other = np.ones(len(self.regressors), bool)
         is_other[self.items] = False
         if not is_other.any():
@@ -145,7 +145,7 @@ class Coordinator:
         self.n_done += 1
 
     def _require_sound(self, public: Broadcast) -> None:
-        """What is published has to be something that parties can compute with."""
+        """Require a broadcast that parties can compute with."""
         if not all(np.isfinite(part).all() for part in (public.item_rows, public.parameters)):
             raise WireError("the factors are no longer finite")
         self._half.check(public)

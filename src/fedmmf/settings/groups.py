@@ -1,4 +1,4 @@
-"""What each component can be told: its fields, and the title that people find them under.
+"""The settings of each component: its fields, and the title that people find them under.
 
 Names of masks, solvers, aggregation schemes and engines are not listed here: they are looked up in
 registries, to which other packages add.
@@ -51,7 +51,7 @@ def names_for(setting: str) -> tuple[str, ...]:
 
 
 def choices_for(setting: str) -> tuple[str, ...]:
-    """What may be said for it: these names, and for masks `auto`."""
+    """Return the values that the setting may have: these names, and for masks `auto`."""
     return (*((AUTO,) if setting == "mask" else ()), *names_for(setting))
 
 

@@ -17,7 +17,7 @@ from fedmmf.wire import Layout
 
 ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
 MIN_HOLDERS = 5  # of a value of a profile
-STATISTICS_SHRINKAGE = 10.0  # ratings' worth of pull of an item's mean towards the midpoint
+STATISTICS_SHRINKAGE = 10.0  # shrinkage of an item's mean towards the midpoint, in ratings
 
 
 def settled(settings: Settings, ratings: Ratings) -> Settings:

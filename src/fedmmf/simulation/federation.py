@@ -237,7 +237,7 @@ def train_real(ratings: Ratings, settings: Settings, progress: Progress = no_pro
 
 
 def server_plan(ratings: Ratings, settings: Settings) -> ServerPlan:
-    """What the server of real parties knows; it computes with numpy alone."""
+    """Make the plan of a server of real parties; it computes with numpy alone."""
     settings = settled(settings, ratings)
     content, family = content_features(ratings), mask_plan(settings).family
     seen = expand(settings.mask, content)

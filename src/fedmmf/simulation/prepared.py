@@ -303,7 +303,7 @@ def fit_all_masks(
 
 
 def policy_of(settings: Settings) -> Policy:
-    """What the settings let a party do in the clear; noise and identities come on top."""
+    """Make a party's policy from the settings; noise and identities are added elsewhere."""
     has_audit = settings.sharing == "adaptive" and settings.grouping == "audit"
     audit = AttackAudit(settings.audit_limit, settings.engine) if has_audit else None
     return Policy(

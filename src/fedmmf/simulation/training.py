@@ -27,7 +27,7 @@ from fedmmf.wire import Layout
 
 CHECKPOINT_SECONDS = 10.0  # between two files
 _WHERE = {"device", "pieces"}  # settings that change where a run computes, and not what
-HOLD_SECONDS = 0.5  # between two copies in memory: how much work an interrupt may cost
+HOLD_SECONDS = 0.5  # between two copies in memory: the work that an interrupt may cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Trained:
 
     masks: FittedMasks
     features: Array  # (n_items, d)
-    layout: Layout  # which items are summed, and what a mean user rates
+    layout: Layout  # which items are summed, and the population statistics
     variant: str  # of the solver
     in_clear: Array  # (n_users,) bool, who shared updates in the clear
     members: list[Member]
@@ -72,7 +72,7 @@ def train(
 ) -> Trained:
     """Fit masks and factors; continue from `checkpoint_file` where it exists.
 
-    A path is deleted in the end; a `Held` is left to whoever made it.
+    A path is deleted in the end; a `Checkpoint` is left to the caller.
     """
     began = time.perf_counter()
     kept = Checkpoint(checkpoint_file) if isinstance(checkpoint_file, Path) else checkpoint_file
@@ -116,7 +116,7 @@ def _on_device(
     crowd: SimulatedCrowd,
     after_round: Callable[[Coordinator], None],
 ) -> None:
-    """Run all rounds on the engine's device, and check them now and then."""
+    """Run all rounds on the engine's device, where it has one, and check them now and then."""
     try:
         rounds = crowd.rounds(coordinator.half)
     except np.linalg.LinAlgError as error:
@@ -216,7 +216,7 @@ class _Keeper:
             self._found = {}
 
     def _require_like(self, fresh: dict[str, Array]) -> None:
-        """Refuse arrays of other shapes: compiled kernels do not check them, and would crash."""
+        """Refuse arrays of other types or shapes, which would crash compiled kernels."""
         for name, like in fresh.items():
             array = self._found.get(name)
             if array is None or array.dtype != like.dtype or array.ndim != like.ndim:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-OWNER_ONLY, SHARED = 0o600, 0o666  # rights of new files, before the umask takes some
+OWNER_ONLY, SHARED = 0o600, 0o666  # permissions of new files, before the umask
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PREFIX, _SUFFIX = ".fedmmf-", ".part"  # of the names of files that are being written
 _partial: set[Path] = set()  # files that are being written
@@ -33,7 +33,7 @@ def unguessable(path: Path) -> Path:
 
 @contextmanager
 def writing(path: Path, rights: int, *, is_synced: bool = True) -> Iterator[Path]:
-    """Open a new, empty file that replaces `path` atomically at the end.
+    """Create a new, empty file that replaces `path` atomically at the end.
 
     Whatever is raised before that leaves `path` as it was, and nothing beside it.
 
@@ -101,7 +101,7 @@ def write_new(path: Path, data: bytes, rights: int) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-    except BaseException:  # ours, since it was not there before; half a file helps nobody
+    except BaseException:  # ours, since it did not exist before; remove the partial file
         _unlink(path)
         raise
     sync_folder(path.parent)

@@ -66,7 +66,7 @@ class CellLink:
         self._name, self._server_name = name, server_name
         self._cell = CoreCell(name, url, True, given, auth_identity_map={SERVER: server_name})
         self._cell.connector_manager.adhoc_allowed = False
-        self._cell._add_adhoc_connector = lambda *to: None  # nobody may make us call somebody
+        self._cell._add_adhoc_connector = lambda *to: None  # no peer may make us connect elsewhere
         self._cell.add_incoming_filter("*", "*", self._refusal)
         self._cell.start()
 

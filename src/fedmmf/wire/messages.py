@@ -53,7 +53,7 @@ class Invitation(Message):
     sums: Annotated[str, TEXT]  # name of the aggregation scheme
     row_bound: Annotated[float, REAL]  # of one user's numbers, in fixed point
     total_bound: Annotated[float, REAL]
-    columns: Annotated[int, WHOLE]  # of what users have in common: 1, and item features
+    columns: Annotated[int, WHOLE]  # columns of the population statistics: 1, and item features
     minimum: Annotated[int, WHOLE]  # the fewest parties that may be in a sum
 
     def check(self, known: Any) -> None:
@@ -143,8 +143,8 @@ class Layout(Message):
 
     kind: ClassVar[int] = Kind.LAYOUT
     items: Annotated[Array, ITEMS]  # (n,)
-    line: Annotated[Array, REALS]  # what somebody unknown gives an item, by 1 and features (m,)
-    pull: Annotated[float, REAL]  # ratings' worth of pull of a user's level towards it
+    line: Annotated[Array, REALS]  # the default user's rating: weights of 1 and features (m,)
+    pull: Annotated[float, REAL]  # shrinkage of a user's level towards it, in ratings
 
     @property
     def population(self) -> Population:

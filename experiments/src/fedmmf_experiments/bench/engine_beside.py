@@ -15,7 +15,7 @@ from fedmmf_experiments.bench.engine_cases import EngineCase, TestedPairs, score
 
 
 def case_of(train: Ratings, test: Ratings, settings: Settings) -> EngineCase:
-    """The case of a run: masks fitted, servers before their first rounds."""
+    """Make the case of a run: masks are fitted, and servers are before their first rounds."""
     run = prepare(train, settings)
     halves = [_half(run, number) for number in range(run.settings.ensemble)]
     group, rounds = run.groups[0], run.settings.max_rounds

@@ -45,7 +45,7 @@ class CardFacts:
 
     name: str
     torch: str
-    clocks_and_power: str  # as it says itself, at work; empty: it does not
+    clocks_and_power: str  # as the driver reports them under load; empty: not known
     copied_gb_per_s: float  # read and written
     float16_tflops: float
     float32_tflops: float
@@ -81,7 +81,7 @@ def card_of(device: torch.device) -> CardFacts:
         rates.append(2 * 8192**3 / _seconds(lambda m=matrix: m @ m, device) / 1e12)  # type: ignore[misc]
     name = torch.cuda.get_device_name(device)
     moved = 2 * 4 * bytes_.numel() / copy / 1e9
-    for _ in range(100):  # so that it is at work when it is asked
+    for _ in range(100):  # so that it is under load when clocks are read
         matrix @ matrix
     clocks = _smi()
     torch.cuda.synchronize(device)
@@ -142,7 +142,7 @@ def measured(
             rounds.one_round(done)
 
     seconds = _seconds(again, device, 3)
-    rounds.state()  # which looks whether numbers stayed finite
+    rounds.state()  # checks that numbers stayed finite
     return told(_row(case, card, sums, (case.rounds, seconds, first)))
 
 

@@ -120,7 +120,7 @@ def measure(
         length: entries of a vector.
         neighbours: of each client; Flower takes an even number, the next below if need be.
         gone: clients that drop out when masked vectors are collected.
-        progress: told how many answers have come, of at most 4 n.
+        progress: called with the number of answers so far, of at most 4 n.
     """
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, _SERVER_NODE

@@ -13,7 +13,7 @@ from typing import Any
 from fedmmf import errors
 from fedmmf.registry import imported
 
-Progress = Callable[[str, int, int], None]  # told (stage, done, total)
+Progress = Callable[[str, int, int], None]  # called with (stage, done, total)
 
 
 def quiet(stage: str, done: int, total: int) -> None:

@@ -44,7 +44,7 @@ def compare(
         neighbours: of each client; None: as few as keep the round safe at this drop-out.
         drop: share of the clients that drop out after sharing their keys.
         flower: whether to run Flower.
-        progress: told about the stage, what is done of it, and all of it.
+        progress: called with the stage, the steps done and all steps.
     """
     progress("our round", 0, 1)
     report = _ours(clients, length, neighbours, drop)

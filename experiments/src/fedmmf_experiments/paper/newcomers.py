@@ -28,8 +28,8 @@ from fedmmf_experiments.paper.gains import Gain, paired_gain
 
 TEST, GIVEN = 0.2, 10  # share of the ratings; ratings that newcomers join with
 KNOWN = (0, 1, 3, 10, 30)  # the same, where all are tested on what comes after the last
-BIAS_SHRINKAGE = 5.0  # ratings' worth of pull of items' means towards the overall one
-PULLS = (1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0)  # of users' biases towards none
+BIAS_SHRINKAGE = 5.0  # shrinkage of items' means towards the overall mean, in ratings
+PULLS = (1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0)  # shrinkage of users' biases towards 0, in ratings
 Tell = Callable[[str], None]
 Predict = Callable[
     [Ratings | None, Ratings], Array
@@ -178,7 +178,7 @@ def _joined(model: FedMMF, given: Ratings | None, test: Ratings) -> Array:
 def _means(train: Ratings) -> dict[str, Predict]:
     """Of items alone, as they are and shrunken, and of items and users, which come last.
 
-    However many ratings are known, the pull of users' biases is the one for ten.
+    However many ratings are known, the shrinkage of users' biases is the one for ten.
     """
     shrunken = _item_means(train, BIAS_SHRINKAGE)
     return {

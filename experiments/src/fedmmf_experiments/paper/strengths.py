@@ -34,7 +34,7 @@ STRENGTHS = (3.0, 10.0, 30.0, 60.0, 120.0)
 N_USERS = 200
 TEST = 0.2
 EXPOSED, NOT_SHOWN = "exposed", "not shown to be exposed"
-MARKERS = "os^Dv"  # told apart without colours
+MARKERS = "os^Dv"  # distinguishable without colours
 COLUMNS: dict[str, Callable[["StrengthRow"], str]] = {
     "mask": lambda row: row.mask,
     "strength": lambda row: f"{row.strength:g}",

@@ -63,7 +63,7 @@ def attack_size(run: Prepared, cohorts: list[Array], rounds: Sequence[int]) -> l
     rows = []
     for n in rounds:
         rows += _on_ratings(made, drawn, n)
-        if len(cohorts[0]) < run.training.n_users:  # else there is nobody to be told from
+        if len(cohorts[0]) < run.training.n_users:  # else there are no non-members to compare with
             rows.append(_on_lists(made, n, ON_LISTS))
             rows.append(_on_lists(ranked, n, f"{ON_LISTS}, ranking"))
     return rows

@@ -10,7 +10,7 @@ from fedmmf.federation.status import Board
 MAX_LISTENERS = 32
 HEARTBEAT = 15.0  # seconds; programs between server and browser cut silent lines, often after 30
 LOOK = 1.0  # seconds after which it is seen that a listener has gone or the page has stopped
-PAUSE = 0.25  # seconds between two pictures: nobody reads faster
+PAUSE = 0.25  # seconds between two statuses: nobody reads faster
 RETRY = b"retry: 3000\n\n"
 
 

@@ -161,7 +161,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self.rfile.read(min(self._announced(), MAX_UNREAD))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library has to say, without the words of the request in it."""
+        """Send the library's error without quoting the request."""
         status = HTTPStatus(code)
         if status == HTTPStatus.NOT_IMPLEMENTED:  # a method that is not here
             sentence = "only GET, HEAD and POST are taken"

@@ -28,7 +28,7 @@ class StatusPage:
     """Shows a board to an operator, and takes orders from whoever has the token.
 
     Args:
-        board: with the latest picture.
+        board: with the latest status.
         host: where to listen. On any address but a loopback one everybody needs the token, and
             what is sent can be read on the way: put something that speaks TLS in front.
         port: 0 for any that is free.

@@ -1,4 +1,4 @@
-"""What a site says of its errors on test ratings: once for each model, and never about one person.
+"""A site's answers about its test errors: once for each model, and never about one person.
 
 Errors leave in a secure sum over sites alone (`federation.evaluation`). Somebody who could ask
 again after one user has come or gone would learn that user's errors from the difference. So a site

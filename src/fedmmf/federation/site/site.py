@@ -63,8 +63,8 @@ class Site:
 
     def __init__(self, plan: SitePlan, store: SiteStore) -> None:
         self._plan, self._store = plan, store
-        self._lock = Lock()  # one bundle at a time: what is answered is written before it leaves
-        self._unsaved: set[str] = set()  # parties that have moved on since they were written
+        self._lock = Lock()  # one bundle at a time: the state is on disk before an answer leaves
+        self._unsaved: set[str] = set()  # parties whose state has changed since it was written
         store.ratings_print = plan.holdings.fingerprint
         self.parties = make_parties(plan)
         self.n_users = len(plan.holdings.training.user_ids)

@@ -36,7 +36,7 @@ class SiteStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.guards_folder = folder.with_name("guards")
-        self.ratings_print = ""  # of what the parties are made of
+        self.ratings_print = ""  # fingerprint of the parties' ratings
 
     @property
     def folder(self) -> Path:
