@@ -1,4 +1,4 @@
-"""Aggregation schemes what the parties say: one slice each, by name.
+"""Aggregation schemes for the parties' updates: one subpackage each, found by name.
 
 A slice has the server's side, the party's side, what it is in a simulation, what it costs, and
 words for people. Naming one loads nothing; a party loads its own side of the way in use alone.

@@ -1,4 +1,4 @@
-"""What an aggregation scheme is: two sides that meet only in messages, and their simulation."""
+"""The contract of an aggregation scheme: two sides that exchange messages, and their simulation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fedmmf.aggregation.server_side import ServerContext, ServerSide
     from fedmmf.aggregation.simulated import Group, Simulated
 
-CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that sums withstand
-_SPARE = 100  # rounds, besides as many again as were asked for, that lost ones are made again with
+CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that may be corrupt, or drop out
+_SPARE = 100  # rounds beyond twice the requested number, for repeating rounds that failed
 HELD_OUT_TOTALS = 2  # each update's totals begin with the held-out count and squared error
 Work = Survey | Round
 """What is summed: a broadcast."""
@@ -28,20 +28,20 @@ Work = Survey | Round
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """What a survey says about everybody."""
+    """The result of a survey: raters per item, and what users have in common."""
 
     n_raters: Array  # (n_items,) of the whole catalogue
     population: Population  # what users have in common
 
     @classmethod
     def unknown(cls, catalogue: Catalogue) -> "Census":
-        """Where nobody may ask."""
+        """Return a census without raters, for runs in which no survey is allowed."""
         nobody = np.zeros(catalogue.n_items, np.int64)
         return cls(nobody, Population.unknown(catalogue.scale))
 
 
 def last_number(settings: Any) -> int:
-    """The highest number that a round may have: each attempt takes one, and numbers only go up.
+    """Highest round number of a run: each attempt takes a number, and numbers only increase.
 
     With a privacy budget there is nothing to spare: an attempt costs what a round costs.
     """
@@ -50,12 +50,12 @@ def last_number(settings: Any) -> int:
 
 
 def lost_share(batch: int) -> float:
-    """Share of the parties that a round loses where each drop-out takes its batch with it."""
-    return round(1 - (1 - DROPOUT) ** batch, 9)  # as near as a share of some parties has to be
+    """Share of the parties that a round loses when each drop-out takes its whole batch along."""
+    return round(1 - (1 - DROPOUT) ** batch, 9)  # rounded: a share of parties needs no more digits
 
 
 def columns_of(settings: Any, n_features: int) -> int:
-    """Of what users have in common, where masks see so many features.
+    """Number of columns of the population's line, where masks see `n_features` features.
 
     A constant where surveys are in the clear: moments of ratings and features would give ratings
     away. And where masks decide what leaves, or nobody may ask: it is the scale's middle there.
@@ -78,7 +78,7 @@ def survey_sizes(n_catalogue: int, n_rows: int, n_columns: int = 0) -> Expected:
 
 
 def round_sizes(n_catalogue: int, layout: Layout, update_shape: UpdateShape) -> Expected:
-    """Sizes of what is published in a round, and of the answers to it."""
+    """Sizes of a round's broadcast, and of the answers to it."""
     return Expected(
         n_catalogue, len(layout.items), update_shape, HELD_OUT_TOTALS + update_shape.n_totals
     )
@@ -86,7 +86,7 @@ def round_sizes(n_catalogue: int, layout: Layout, update_shape: UpdateShape) -> 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Sizes that both sides of a run know, from which those of every sum in it follow."""
+    """Sizes that both sides know, from which the sizes of every sum in the run follow."""
 
     n_catalogue: int
     columns: int  # of what users have in common
@@ -116,12 +116,12 @@ class Shapes:
 
 
 def asked_by(work: Work) -> str:
-    """What a broadcast asks for: counts, moments or ratings, or updates."""
+    """Return what a broadcast asks for: counts, moments, ratings or updates."""
     return work.asks if isinstance(work, Survey) else "updates"
 
 
 def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:
-    """Bounds of one user's numbers: what a solver calls for, or of a count and what is common."""
+    """Bounds of one user's numbers: the solver's, or those of a survey's counts and moments."""
     return Bounds(1.0, TOTAL_BOUND) if for_survey else solver.bounds(catalogue.scale.span)
 
 

@@ -1,4 +1,4 @@
-"""What a round costs: one type for every aggregation scheme, in simulation and reality."""
+"""Cost of a round: one type for every aggregation scheme, in simulations and in real runs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from fedmmf.wire.messages import Expected
 
 @dataclass(frozen=True, eq=False)
 class CostInput:
-    """What decides the cost of a round."""
+    """Inputs that decide the cost of a round."""
 
     settings: Any
     solver: Solver
@@ -24,14 +24,14 @@ class CostInput:
 
     @property
     def sizes(self) -> Expected:
-        """Of an update."""
+        """Sizes of one user's update: rows of all items, and totals."""
         n_totals = HELD_OUT_TOTALS + self.update_shape.n_totals
         return Expected(self.n_items, self.n_items, self.update_shape, n_totals)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one round and one user: bytes as encoded, and CPU seconds beyond plain addition.
+    """Cost of one round for one user: bytes as encoded, and CPU seconds beyond plain addition.
 
     The server's seconds are for everybody together.
     """

@@ -1,4 +1,4 @@
-"""A party's side of an aggregation scheme, and what the party lends to it."""
+"""A party's side of an aggregation scheme, and the context that the party lends to it."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -14,101 +14,101 @@ from fedmmf.wire.messages import Expected
 
 
 class Rounding(Protocol):
-    """How each user's numbers are bounded and rounded before they are added."""
+    """Bounds and rounding of each user's numbers before they are added."""
 
     @property
     def totals(self) -> FixedPoint:
-        """Of the totals."""
+        """Fixed point of the totals, in steps per unit."""
 
     def cohort(self, left_out: Array | None) -> Cohort:
-        """The same as an engine takes it."""
+        """The same bounds and rounding, as an engine takes them."""
 
 
 class Grid(Protocol):
-    """How users' rows become integers, and noise among them."""
+    """Grid on which users' rows become integers, with a party's noise."""
 
     @property
     def cohort(self) -> Cohort:
-        """How an engine shrinks and rounds each user's rows."""
+        """Bounds and rounding of each user's rows, as an engine takes them."""
 
     def add(self, steps: Array) -> Array:
-        """Rows over the whole catalogue, in steps, with the noise of one party."""
+        """Add one party's noise to rows over the whole catalogue, in steps."""
 
 
 class Noise(Protocol):
-    """What a party demands of every update that leaves it: bounded length, and noise."""
+    """The privacy that a party demands of every update that leaves it: bounded length and noise."""
 
     @property
     def rounds(self) -> int:
-        """How many updates the noise pays for."""
+        """Number of updates that the noise allows."""
 
     @property
     def own_scale(self) -> float:
-        """Steps per unit where nobody sums in a ring."""
+        """Steps per unit where updates are not summed in a ring."""
 
     def grid(self, scale: float, n_parties: int, n_entries: int) -> Grid:
-        """Rows and noise of one party out of so many; `WireError` where steps are too large."""
+        """Make the grid of one party among so many; raise `WireError` if steps are too large."""
 
     def check_sum(self, n_parties: int, minimum: int) -> None:
-        """Raise `WireError` where a sum could end with less noise than is due."""
+        """Raise `WireError` where a sum could have less noise than is required."""
 
     def bounds(self, n_parties: int) -> Bounds:
-        """Of one user's numbers, with room for the noise."""
+        """Bounds of one user's numbers, with room for the noise."""
 
 
 class Permissions(Protocol):
-    """What a party's owner allows; `party.policy.Policy`."""
+    """Permissions of a party's owner; `party.policy.Policy`."""
 
     @property
     def sharing(self) -> str:
-        """Strict, adaptive or plain."""
+        """Which sharing the owner allows: strict, adaptive or plain."""
 
     @property
     def identity(self) -> bytes | None:
-        """What it signs with."""
+        """Ed25519 secret that the party signs with; None: it does not sign."""
 
     @property
     def trusted(self) -> frozenset[bytes]:
-        """Whose signatures it accepts."""
+        """Ed25519 public keys of the parties whose signatures it accepts."""
 
     @property
     def share_of_trusted(self) -> float:
-        """The least share of them that may be in a sum."""
+        """Smallest share of trusted parties in a sum."""
 
     @property
     def smallest_cohort(self) -> int:
-        """The fewest parties that it hides among."""
+        """Smallest number of parties in a sum that the party takes part in."""
 
     @property
     def smallest_batch(self) -> int:
-        """The fewest parties that it is summed with or not at all."""
+        """Smallest number of parties in a batch, which is summed whole or not at all."""
 
     @property
     def max_parties(self) -> int | None:
-        """The most parties that all sites together bring; None: any number."""
+        """Largest number of parties that all sites together bring; None: any number."""
 
     @property
     def corrupt(self) -> int:
-        """Parties that corrupt sites may bring, where that is more than 5 % of a sum."""
+        """Number of parties that corrupt sites may bring, if more than 5 % of a sum."""
 
     @property
     def takes_thin_sums(self) -> bool:
-        """Whether it takes part in sums over no more users than there are factors."""
+        """Whether the party takes part in sums over no more users than there are factors."""
 
     @property
     def noise(self) -> Any:
-        """A `Noise`, or None."""
+        """The differential privacy that every update must have, a `Noise`; None: no noise."""
 
 
 class RunTerms(Protocol):
-    """What a party's charter says of a run; `party.expectation.Expectation`."""
+    """Terms of a run in a party's charter; `party.expectation.Expectation`."""
 
     def check_users(self, n_parties: int, n_users: int) -> None:
-        """Raise `WireError` where so many parties have another number of users."""
+        """Raise `WireError` if the charter gives so many parties another number of users."""
 
 
 class PartyContext(Protocol):
-    """What a party lends to its side of an aggregation scheme, for one run."""
+    """Everything that a party lends to its side of an aggregation scheme, for one run."""
 
     catalogue: Catalogue
     invitation: Invitation
@@ -121,29 +121,29 @@ class PartyContext(Protocol):
 
     @property
     def in_clear(self) -> bool:
-        """Whether its updates may leave outside sums; known once there is a layout."""
+        """Whether updates may leave outside secure sums; known once there is a layout."""
 
     @property
     def policy(self) -> Permissions:
-        """What its owner allows."""
+        """Permissions that the party's owner set."""
 
     @property
     def expectation(self) -> RunTerms:
-        """What its charter says of the run."""
+        """Terms that the party's charter sets for the run."""
 
     def work(self, name: bytes) -> Work:
-        """What is summed, read and checked once; where it is not held, the party asks for it."""
+        """Return the broadcast of that name; raise `WantedError` if the party does not hold it."""
 
     def read_work(self, frame: bytes) -> Work | Layout:
         """Read a broadcast against what was agreed on."""
 
     def sizes(self, work: Work) -> Expected:
-        """Of the answer to what is summed."""
+        """Sizes of the answer to a broadcast."""
 
     def contribute(
         self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
     ) -> Contribution:
-        """Take part: p_u moves with it, and moves back if the answer fails.
+        """Take part in a round; p_u moves, and moves back if the answer fails.
 
         Args:
             work: what is summed.
@@ -153,7 +153,7 @@ class PartyContext(Protocol):
         """
 
     def collect(self) -> tuple[Array, Array]:
-        """Items and masked ratings of a single user; refused where the policy forbids it."""
+        """Return items and masked ratings of a single user; raise where the policy forbids it."""
 
 
 class PartySide:
@@ -165,22 +165,22 @@ class PartySide:
         self.context = context
 
     def answer(self, message: Any) -> Message:
-        """Answer one of `answers`; raises a `FedMMFError` and then is as it was."""
+        """Answer one of `answers`; on a `FedMMFError` the state stays as it was."""
         raise WireError(f"nothing answers a {type(message).__name__}")
 
     def read(self, frame: bytes) -> Work | Layout:
-        """A broadcast, as this way sends it."""
+        """Decode a broadcast in the form in which this scheme sends it."""
         return self.context.read_work(frame)
 
     def hold(self, secret: bytes) -> None:
-        """Take what the keeper hands to every party over a channel of its own."""
+        """Take the key that the keeper gives every party over a channel without the server."""
         raise WireError("this aggregation scheme has no secret that somebody else could know")
 
     def state(self) -> dict[str, Any]:
-        """What `restore` goes back to; attributes are replaced, never changed in place."""
+        """Return a copy for `restore`; attributes are replaced, never changed in place."""
         return dict(vars(self))
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Be as before."""
+        """Set all attributes back to those of a `state`."""
         vars(self).clear()
         vars(self).update(state)

@@ -1,4 +1,4 @@
-"""Items with too few raters: a row of one rater is that rater's, whoever adds zeros to it.
+"""Items with too few raters: the row of a single rater is that rater's update.
 
 An item is summed if a survey has found enough raters for it. Some of them may be missing in a
 round, so that a few more are asked for than have to stay; in batches, where one drop-out takes
@@ -15,7 +15,7 @@ import numpy as np
 from fedmmf.aggregation.contract import lost_share
 from fedmmf.arrays import Array
 
-MAX_OFTEN = 0.01  # how often, by item and round, fewer raters may stay than have to
+MAX_OFTEN = 0.01  # largest share, over items and rounds, in which too few raters may stay
 
 
 def few_stay(n_raters: int, min_raters: int, batch: int = 1) -> float:
@@ -29,13 +29,13 @@ def few_stay(n_raters: int, min_raters: int, batch: int = 1) -> float:
 
 
 def _log_comb(n: int, k: int) -> float:
-    """Of a number of choices that may be too large for a float."""
+    """Logarithm of a binomial coefficient that may be too large for a float."""
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 @cache
 def raters_needed(min_raters: int, batch: int = 1) -> int:
-    """How many raters an item needs for `min_raters` of them to stay, nearly always."""
+    """Number of raters an item needs so that `min_raters` of them nearly always stay."""
     needed = min_raters
     while few_stay(needed, min_raters, batch) > MAX_OFTEN:
         needed += 1
@@ -43,11 +43,11 @@ def raters_needed(min_raters: int, batch: int = 1) -> int:
 
 
 def are_rare(n_raters: Array, min_raters: int, batch: int = 1) -> Array:
-    """Items that are left out, those without any known rater too: one may yet come. (n_items,)."""
+    """Flag items to leave out, also those without any known rater yet. (n_items,) bool."""
     return np.asarray(n_raters < raters_needed(min_raters, batch))
 
 
 def summed_items(n_raters: Array, settings: Any) -> Array:
-    """The others, by their codes. (n,) int32."""
+    """Codes of the items that are not rare. (n,) int32."""
     is_rare = are_rare(n_raters, settings.min_raters, settings.batch)
     return np.flatnonzero(~is_rare).astype(np.int32)

@@ -1,4 +1,4 @@
-"""The server's side of an aggregation scheme, and what the server lends to it."""
+"""The server's side of an aggregation scheme, and the context that the server lends to it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,15 +32,15 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class Asking(Protocol):
-    """The parties as the server knows them: by name; `server.roster.Roster`."""
+    """The parties by name, as the server knows them; `server.roster.Roster`."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Everybody who may take part, in order."""
+        """Names of all who may take part, in order."""
 
     @property
     def joined(self) -> Mapping[str, Joined]:
-        """What those who take part said of themselves, by name, in order."""
+        """Join messages of those who take part, by name, in order."""
 
     def ask(
         self,
@@ -50,18 +50,18 @@ class Asking(Protocol):
         known: Any = None,
         broadcast: bytes = b"",
     ) -> dict[str, Reply]:
-        """Ask parties; return what the willing ones answered in time."""
+        """Ask parties; return the answers that came in time."""
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Why the latest answer of a party was of no use, where one was not."""
+        """Reasons why parties' latest answers were refused, by name of the party."""
 
     @property
     def accused(self) -> Mapping[str, int]:
-        """Whom a party's latest answer blames, by number, where it was a refusal that blames."""
+        """Number of the party that a party's latest refusal blames, by name of the latter."""
 
     def refuse(self, name: str, reason: str) -> None:
-        """Note why a party's answer is of no use."""
+        """Note why a party's answer is refused."""
 
 
 def its_own_site(party: str) -> str:
@@ -71,34 +71,34 @@ def its_own_site(party: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ServerContext:
-    """What the server lends to its side of an aggregation scheme."""
+    """Everything that the server lends to its side of an aggregation scheme."""
 
     roster: Asking
     catalogue: Catalogue
     invitation: Invitation
     settings: Any
-    seen: Array  # what masks see of the items; public (n_items, d)
+    seen: Array  # features that masks see of the items; public (n_items, d)
     site_of: Callable[[str], str] = its_own_site  # who answers for a party: one owner, one voice
     corrupt: int = 0  # parties of corrupt sites, where sites bring many
 
     @property
     def solver(self) -> Solver:
-        """Of the run."""
+        """Solver that the invitation of the run names."""
         return SOLVERS[self.invitation.solver]
 
     @property
     def update_shape(self) -> UpdateShape:
-        """Sizes of what the solver sends."""
+        """Shape of the solver's updates."""
         return self.solver.update_shape(self.invitation.rank, self.invitation.variant)
 
     @property
     def n_users(self) -> int:
-        """How many users are behind those who joined."""
+        """Number of users behind all parties that joined."""
         return sum(joined.n_users for joined in self.roster.joined.values())
 
     @property
     def shapes(self) -> Shapes:
-        """Sizes of what is summed."""
+        """Sizes of the broadcasts and updates of the run."""
         return Shapes(self.catalogue.n_items, self.invitation.columns, self.update_shape)
 
 
@@ -115,25 +115,25 @@ class ServerSide:
 
     @property
     def n_ratings(self) -> int | None:
-        """Of everybody, where a survey has counted them."""
+        """Number of ratings of all users, where a survey has counted them."""
         counted = 0 if self.n_raters is None else int(self.n_raters.sum())
         return counted or None
 
     def state(self) -> dict[str, Array]:
-        """What a server that is started again has to know: parties answer no second survey."""
+        """Return what a restarted server needs, since parties answer no second survey."""
         if self.layout is None or self.n_raters is None:
             return {}
         frame = np.frombuffer(self.layout.encode(), np.uint8)
         return {"layout": frame, "n_raters": self.n_raters}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Go on from there."""
+        """Restore the layout and the rater counts of `state`."""
         if state:
             self.layout = Layout.decode(state["layout"].tobytes())
             self.n_raters = state["n_raters"]
 
     def prepare(self) -> None:
-        """Whatever comes before round 1: surveys, and what follows from them."""
+        """Prepare round 1: run the surveys, and adopt the layout that follows from them."""
         census = self.census()
         items = self.summed_items(census.n_raters)
         if len(items) == 0:
@@ -159,25 +159,25 @@ class ServerSide:
         return Census(n_raters, Population.of_totals(totals, *about))
 
     def survey(self, work: Survey) -> ItemSums:
-        """Add up what everybody says to a survey."""
+        """Sum all parties' answers to a survey."""
         return self.sum("survey", work)
 
     def summed_items(self, n_raters: Array) -> Array:
-        """Which items are summed from now on; all, where sums are in the clear. (n,) int32."""
+        """Codes of the items to sum from now on; all, where sums are in the clear. (n,) int32."""
         return np.arange(len(n_raters), dtype=np.int32)
 
     def adopt(self) -> dict[str, Adopted]:
-        """Tell everybody what is summed; a party that comes later is told when it comes."""
+        """Send the layout to all parties; a party that joins later gets it then."""
         frame = self.broadcast(self.require_layout())
         questions = dict.fromkeys(self.context.roster.joined, Adopt(name_of(frame)))
         return self.context.roster.ask("layout", questions, Adopted, broadcast=frame)
 
     def broadcast(self, work: Work | Layout) -> bytes:
-        """How this way publishes."""
+        """Encode a broadcast in the form in which this scheme sends it."""
         return work.encode()
 
     def require_layout(self) -> Layout:
-        """What is summed."""
+        """Return the layout; raise `WireError` before the survey has fixed it."""
         if self.layout is None:
             raise WireError("no round can begin before the survey")
         return self.layout
@@ -187,12 +187,12 @@ class ServerSide:
         return self.context.shapes.of(asked_by(work), self.layout)
 
     def known_raters(self) -> Array:
-        """Of the items that are summed. (n_items,)."""
+        """Known numbers of raters of the summed items. (n_items,)."""
         items = self.require_layout().items
         return np.zeros(len(items), np.int64) if self.n_raters is None else self.n_raters[items]
 
     def survey_ratings(self) -> ItemSums:
-        """Sums of ratings, around the middle of the scale mapped to [0, 1], and counts.
+        """Sums of ratings, mapped to [0, 1] and centred at the middle of the scale, and counts.
 
         Of the whole catalogue: zeros where nothing is summed.
         """
@@ -203,23 +203,23 @@ class ServerSide:
         return ItemSums(rows, counts, found.totals)
 
     def sums(self, round_: Round) -> ItemSums:
-        """Run one round."""
+        """Run one round; return its sums over the surviving parties."""
         return self.sum("round", round_)
 
     def sum(self, stage: str, work: Work) -> ItemSums:
-        """Add up what the parties say to a broadcast."""
+        """Sum the parties' answers to a broadcast."""
         raise WireError(f"nothing sums a {type(work).__name__}")
 
     def finish(self, round_: Round) -> None:
-        """Hand out the final factors to everybody."""
+        """Send the final factors to all parties."""
         self.hand_out(round_, self.context.roster.joined)
 
     def hand_out(self, round_: Round, names: Iterable[str]) -> None:
-        """Send what is published last."""
+        """Send the last broadcast of the run."""
         frame = self.broadcast(round_)
         questions = dict.fromkeys(names, Finish(name_of(frame)))
         self.context.roster.ask("finish", questions, Finished, broadcast=frame)
 
     def handout(self) -> bytes:
-        """What every party has to be given over a channel without the server; empty: nothing."""
+        """Bytes to give every party over a channel without the server; empty: nothing."""
         return b""

@@ -1,4 +1,4 @@
-"""What an aggregation scheme is in a simulation: who is summed with whom, and how."""
+"""The contract of an aggregation scheme in a simulation: who is summed with whom, and how."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ class Group:
     def sums(
         self, rows: Array, totals: Array, held_out: Array, noise: np.random.Generator
     ) -> ItemSums:
-        """What the server gets.
+        """Return the sums that the server would get.
 
         Args:
             rows: summed over the cohort, as the engine gives them. (n_items, width)
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """The users of a simulation, for whom an aggregation scheme says who is summed with whom."""
+    """The users of a simulation, whom an aggregation scheme puts into groups."""
 
     lists: RatedItems  # of the items that are summed, by their places in the layout
     n_items: int  # that are summed

@@ -24,13 +24,13 @@ _EXACT = 1 << 53  # float64 holds every integer up to here
 
 
 def n_entries(sizes: Expected, n_limbs: int) -> int:
-    """Entries of a vector."""
+    """Number of entries of the vector: rows of all items, and totals as limbs."""
     return sizes.n_items * sizes.update_shape.width + sizes.n_totals * n_limbs
 
 
 @dataclass(frozen=True)
 class Limbs:
-    """Totals are longer than an element of a small ring: each goes as some digits.
+    """Totals split into digits, since they are longer than an element of a small ring.
 
     A sum over users of the digits at one place stays within the ring, and the sums of all places
     give the sum of the numbers, exactly.
@@ -41,7 +41,7 @@ class Limbs:
 
     @classmethod
     def of(cls, n_users: int, ring: Ring) -> "Limbs":
-        """As few as carry what a float64 holds exactly."""
+        """Return the fewest digits that carry every integer that a float64 holds exactly."""
         room = (ring.largest // n_users).bit_length() - 1
         needed = (_EXACT // n_users).bit_length() + 1
         if room < 1:
@@ -49,17 +49,17 @@ class Limbs:
         return cls(room, -(-needed // room))
 
     def split(self, integers: Array) -> Array:
-        """Digits, the lowest first; the highest has the sign. (n,) -> (n, n_limbs)."""
+        """Split into digits, the lowest first; the highest has the sign. (n,) -> (n, n_limbs)."""
         digits = [(integers >> (self.bits * place)) & self._mask for place in range(self.n - 1)]
         return np.column_stack((*digits, integers >> (self.bits * (self.n - 1))))
 
     def join(self, digits: Array) -> Array:
-        """Sums of digits to sums of numbers. (n, n_limbs) -> (n,)."""
+        """Turn sums of digits into sums of numbers. (n, n_limbs) -> (n,)."""
         return np.asarray(digits @ self.places)
 
     @property
     def places(self) -> Array:
-        """What a digit is worth at each place. (n_limbs,)."""
+        """Value of a digit at each position. (n_limbs,)."""
         return np.int64(1) << (self.bits * np.arange(self.n, dtype=np.int64))
 
     @property
@@ -69,7 +69,7 @@ class Limbs:
 
 @dataclass(frozen=True, eq=False)
 class SumCodec:
-    """Contributions to vectors of integers, and a sum of these back to numbers.
+    """Encodes contributions as vectors of integers, and decodes sums of such vectors.
 
     Args:
         sizes: of an update.
@@ -85,7 +85,7 @@ class SumCodec:
 
     @cached_property
     def rows(self) -> FixedPoint:
-        """Fixed point of the rows."""
+        """Fixed point of the rows of an update."""
         return FixedPoint(self.n_users, self.bounds.row, self.ring)
 
     @cached_property
@@ -95,12 +95,12 @@ class SumCodec:
 
     @cached_property
     def limbs(self) -> Limbs:
-        """How totals fit into the ring."""
+        """Split of the totals into digits that fit the ring."""
         return Limbs.of(self.n_users, self.ring)
 
     @property
     def length(self) -> int:
-        """Entries of a vector."""
+        """Number of entries of the vector of an update."""
         return n_entries(self.sizes, self.limbs.n)
 
     @property
@@ -110,7 +110,7 @@ class SumCodec:
         return self.n_users * max(int(self.rows.bound), digit)
 
     def cohort(self, left_out: Array | None) -> Cohort:
-        """How an engine bounds and rounds."""
+        """Bounds and rounding of each user's numbers, as an engine takes them."""
         return Cohort(
             left_out=left_out,
             bound=self.bounds.row,
@@ -120,7 +120,7 @@ class SumCodec:
         )
 
     def vector(self, part: Contribution) -> Array:
-        """A contribution in fixed point as integers. (length,) int64."""
+        """Encode a contribution in fixed point as integers. (length,) int64."""
         n_items, width = self.sizes.n_items, self.sizes.update_shape.width
         vector = np.zeros(self.length, np.int64)
         dense = vector[: n_items * width].reshape(n_items, width)
@@ -129,7 +129,7 @@ class SumCodec:
         return vector
 
     def sums(self, total: Array, n_raters: Array | None = None, error: float = 0.0) -> ItemSums:
-        """The sums in a vector of integers, known up to `error`.
+        """Decode the sums in a vector of integers, known up to `error`.
 
         Args:
             total: (length,) int64
@@ -154,7 +154,7 @@ class SumCodec:
         return np.asarray(np.clip(integers, -reach, reach) / part.scale)
 
     def _require_reached(self, integers: Array, reach: int, error: float) -> None:
-        """Refuse what honest users cannot reach; the smallest int64 has no absolute value."""
+        """Refuse sums that honest users cannot reach; the smallest int64 has no absolute value."""
         if ((integers > reach + error) | (integers < -reach - error)).any():
             raise DataError(
                 f"the sum exceeds what {self.n_users} honest users can reach: some party did not "
@@ -163,12 +163,12 @@ class SumCodec:
 
 
 def codec_of(sizes: Expected, bounds: Bounds, n_users: int, ring: str) -> SumCodec:
-    """The codec of a sum over so many users."""
+    """Make the codec of a sum over so many users."""
     return SumCodec(sizes, bounds, n_users, ring_named(ring))
 
 
 def as_flags(items: Array, n_items: int) -> Array:
-    """Item codes as flags. (n_items,) bool."""
+    """Turn item codes into flags. (n_items,) bool."""
     flags: Array = np.zeros(n_items, bool)
     flags[np.asarray(items)] = True
     return flags

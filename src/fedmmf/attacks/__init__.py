@@ -1,4 +1,4 @@
-"""Attacks on what leaves a party, one file each; pure functions of what an attacker may look at.
+"""Attacks on what leaves a party, one file each; pure functions of what an attacker may see.
 
 `audit` runs them on a whole run, `self_audit` is what a party runs on itself. An attack of another
 package takes part in both once it is registered: by an entry point of the group `fedmmf.attacks`,
@@ -31,13 +31,13 @@ ATTACKS: Registry[Attack] = Registry(
 
 
 def attacks_on(target: Target, mask: str) -> tuple[Attack, ...]:
-    """Every attack on one kind of view that applies to a family of masks."""
+    """Return every attack on one kind of view that applies to a family of masks."""
     known = map(ATTACKS.__getitem__, ATTACKS.names())
     return tuple(attack for attack in known if attack.target == target and attack.applies_to(mask))
 
 
 def rating_attacks(mask: str) -> tuple[Attack, ...]:
-    """The attacks that find ratings in masked ratings of a family."""
+    """Return the attacks that find ratings in masked ratings of a family."""
     on_masked = attacks_on("masked ratings", mask)
     return tuple(attack for attack in on_masked if attack.finds == "ratings")
 

@@ -1,4 +1,4 @@
-"""What one sum over a cohort says about each of its members, weighed against the public's prior.
+"""Attack: what one sum over a cohort says about each member, weighed against a public prior.
 
 In round 1 of `sgd` a party with residuals e_i adds lambda q_i - e_i p to the rows of its items.
 With lambda, q and the raters known, what the sum leaves is T_i = sum over raters of e_u p_u, and
@@ -34,7 +34,7 @@ SHIFTS = np.linspace(-3.0, 3.0, 21)  # of a user's mask, in standard deviations
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WeighedView(View):
-    """What a server knows of a cohort besides its sums, for attacks that weigh them.
+    """Knowledge of a server about a cohort besides its sums, for attacks that weigh them.
 
     Attributes:
         masks: what the server knows of masks: the published line, their family, the features.
@@ -47,14 +47,14 @@ class WeighedView(View):
     beliefs: dict[str, "Belief"] = field(default_factory=dict, repr=False)
 
     def believed(self, believe: Callable[[Any], "Belief"]) -> "Belief":
-        """What a way to read the sums finds; copies with other weights do not find it anew."""
+        """Return the belief that `believe` finds; copies with other weights share the cache."""
         if believe.__name__ not in self.beliefs:
             self.beliefs[believe.__name__] = believe(self)
         return self.beliefs[believe.__name__]
 
     @cached_property
     def public_mean(self) -> Array:
-        """What the public expects of each rating. (n,)."""
+        """Public expectation of each rating. (n,)."""
         return np.asarray(self.prior @ levels_of(self.scale))
 
 
@@ -74,23 +74,23 @@ class SummedView(WeighedView):
 
     @cached_property
     def n_raters(self) -> Array:
-        """Members who rated each item. (n_items,)."""
+        """Number of members who rated each item. (n_items,)."""
         return self.lists.counts(len(self.rows))
 
     @cached_property
     def is_shown(self) -> Array:
-        """Items that the sum contains. (n_items,) bool."""
+        """Whether the sum contains an item. (n_items,) bool."""
         return np.asarray((self.rows != 0).any(axis=1) & (self.n_raters > 0))
 
     @cached_property
     def left(self) -> Array:
-        """T_i: sum over raters of e p. (n_items, k)."""
+        """Remainder T_i: sum over raters of e p. (n_items, k)."""
         penalty = self.plan.regularization * self.n_raters[:, np.newaxis]
         return np.where(self.is_shown[:, np.newaxis], penalty * self.item_factors - self.rows, 0.0)
 
     @cached_property
     def expected(self) -> Array:
-        """What the public expects of each residual e at the public start of p. (n,)."""
+        """Public expectation of each residual e at the public start of p. (n,)."""
         masked = self.masks.expected(self.public_mean, self.lists)  # (n,)
         return np.asarray(masked - self.item_factors[self.lists.items, 0])
 
@@ -100,7 +100,7 @@ Weighed = TypeVar("Weighed", bound=WeighedView)
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """What is thought of each residual, beside what the public expects of it.
+    """Belief about each residual, beside its public expectation.
 
     Attributes:
         deviation: from the expected, and its variance after the sum. (n,) each
@@ -116,7 +116,7 @@ class Belief:
 
 
 def spread_of(view: SummedView) -> float:
-    """Variance of one residual around the expected, as the sums themselves show it."""
+    """Variance of one residual around the expected, estimated from the sums."""
     shown, items = view.is_shown, view.lists.items
     over = view.left[:, 0] - np.bincount(items, view.expected, len(view.rows))  # (n_items,)
     squares = np.square(over[shown]) / view.n_raters[shown]
@@ -136,7 +136,7 @@ def believe_level(view: SummedView) -> Belief:
 
 
 def posterior(view: WeighedView, belief: Belief) -> Array:
-    """Logarithm of how probable each level of each rating is, up to a constant. (n, n_levels).
+    """Log probability of each level of each rating, up to a constant. (n, n_levels).
 
     A rating differs from what the public expects by the deviation of its residual and by that of
     the user's mask. What is open about the mask is averaged over.
@@ -175,7 +175,7 @@ def _message(view: WeighedView, belief: Belief) -> tuple[Array, Array]:
 
 
 def _shifts(view: WeighedView, belief: Belief, tilt: Array, precision: Array) -> Shifts:
-    """What the message leaves open about each user's mask, and what it says of it."""
+    """What the message says, and leaves open, about each user's mask."""
     spread = belief.spread / view.scale.step**2 + WOBBLE
     variance = 1 / (precision + 1 / spread)
     found = variance * tilt, variance  # (n,) each
@@ -190,7 +190,7 @@ def _shifts(view: WeighedView, belief: Belief, tilt: Array, precision: Array) ->
 
 
 def most_probable(view: WeighedView, belief: Belief) -> Array:
-    """The level to guess for each rating; without a weight, the prior's own guess. (n,)."""
+    """Guess a level for each rating; without a weight, the prior's own guess. (n,)."""
     if len(view.lists.items) == 0:
         return np.zeros(0)
     found = levels_of(view.scale)[posterior(view, belief).argmax(axis=1)]
@@ -198,7 +198,7 @@ def most_probable(view: WeighedView, belief: Belief) -> Array:
 
 
 def calibrate(attack: Attack, rehearsals: Sequence[tuple[SummedView, Array]]) -> float:
-    """The weight under which most of other people's ratings are found; of equals the smallest.
+    """Return the weight that finds most of other people's ratings; of equals the smallest.
 
     Args:
         attack: on sums.
@@ -213,12 +213,12 @@ def calibrate(attack: Attack, rehearsals: Sequence[tuple[SummedView, Array]]) ->
 
 
 def trusting(view: Weighed, weight: float) -> Weighed:
-    """The same view, with one weight for everybody."""
+    """Return the view with one weight for all users."""
     return replace(view, weights=np.full(view.lists.n_users, weight))
 
 
 def calibrated_guess(view: SummedView) -> Array:
-    """A rating for each item that a member rated. (n,)."""
+    """Guess a rating for each item that a member rated. (n,)."""
     return most_probable(view, view.believed(believe_level))
 
 

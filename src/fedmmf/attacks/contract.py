@@ -1,4 +1,4 @@
-"""What an attack is: a view, a guess made from the view alone, and a score against the truth.
+"""The contract of an attack: a view, a guess from the view alone, and a score against the truth.
 
 The split keeps an attack honest. `guess` is given a view, which holds what left the parties and
 what is public, and nothing else; only `score` meets the truth. Views are in `view`, `gradients`,
@@ -53,13 +53,13 @@ def exact_share(view: View, guesses: Array, truth: Array) -> Array:
 
 
 def prior_share(view: View, truth: Array) -> Array:
-    """What `exact_share` gives to guessing every item's most frequent public rating. (n_users,)."""
+    """`exact_share` of guessing every item's most frequent public rating. (n_users,)."""
     return exact_share(view, view.prior_guess, truth)
 
 
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """How well an attack did, user by user, beside what public knowledge alone would give."""
+    """Success of an attack for each user, beside that of public knowledge alone."""
 
     name: str
     knows: str
@@ -72,7 +72,7 @@ class AttackResult:
 
     @property
     def mean(self) -> float:
-        """Mean success over users."""
+        """Mean success over the attacked users, in [0, 1]."""
         return _mean(self.success)
 
     @property
@@ -104,7 +104,7 @@ class AttackResult:
         return dict(zip(QUANTILES, map(float, values), strict=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON can hold it."""
+        """Convert all fields to types that JSON has."""
         texts = {name: getattr(self, name) for name in ("name", "knows", "outputs", "measure")}
         return texts | {
             "n_users": int(self._is_scored.sum()),
@@ -163,7 +163,7 @@ class Attack:
     masks: tuple[str, ...] | None = None
 
     def applies_to(self, mask: str) -> bool:
-        """Whether it can be tried on masks of a family."""
+        """Whether the attack applies to masks of a family."""
         return self.masks is None or mask in self.masks
 
     def success(self, view: Attacked, truth: Array) -> Array:

@@ -35,18 +35,18 @@ SCAN_POINTS = 300
 SCAN_REACH = 1.5  # steps
 DECISIVE = 0.5  # a move must bring the misfit below this share of what it was
 FLOOR_STEPS = 1e-4  # what float32 makes of a misfit
-FLOORS = 3.0  # misfits up to so many floors say nothing
+FLOORS = 3.0  # misfits up to so many floors are not evidence
 LOST_STEPS = 0.05  # a misfit that says that a guess is wrong
 WIDTHS = (0.6, 0.5, 0.4, 0.35, 0.3, 0.3, 0.25, 0.25)  # steps that f may be wrong by, in turn
 
 
 def naive_shift(view: Exposed) -> Array:
-    """Best constant shift and rounding, user by user: what knows nothing about f. (n,)."""
+    """Guess by the best constant shift and rounding, user by user, without knowledge of f. (n,)."""
     return _ratings(view, scan(view, reach=0.0))
 
 
 def decode(view: Exposed) -> Array:
-    """Ratings from the scan, tested and mended by refitting the family. (n,)."""
+    """Guess ratings by the scan, then test and correct them by refitting the family. (n,)."""
     return _ratings(view, refine(view, scan(view)))
 
 
@@ -116,7 +116,7 @@ def _placed(view: Exposed, rows: slice, unmasked: Array) -> Array:
 
 
 def refine(view: Exposed, level: Array, seed: int = 0) -> Array:
-    """Train the family on guessed ratings, compare with what was seen, and mend. (n,) int64."""
+    """Train the family on guessed ratings, compare with what was seen, and correct. (n,) int64."""
     level, misfit = _try_neighbours(view, level, seed)
     is_lost = misfit > LOST_STEPS
     if is_lost.any():
@@ -147,7 +147,7 @@ def _try_neighbours(view: Exposed, level: Array, seed: int) -> tuple[Array, Arra
 
 
 def _start_over(view: Exposed, level: Array, misfit: Array, seed: int) -> Array:
-    """For users whose list does not fit: alternate between f and ratings, from two starts."""
+    """Alternate between f and ratings, from two starts, for users whose list does not fit."""
     best = level
     for start in (_ratings(view, level), view.prior @ levels_of(view.scale)):
         proposal = _alternate(view, start, seed)
@@ -195,7 +195,7 @@ def _refit(view: Exposed, ratings: Array, seed: int) -> tuple[Array, Array]:
 
 
 def _known_plan(view: Exposed) -> MaskPlan:
-    """How the attacker trains the family: as it was trained, as far as is known.
+    """Return the attacker's plan for training the family, as far as the true one is known.
 
     Folds that decide nothing are as few as can be.
     """
@@ -214,7 +214,7 @@ def _in_steps(view: Exposed) -> Array:
 
 
 def _base_in_steps(view: Exposed) -> Array:
-    """What somebody unknown gives, in steps from the lowest rating on. (n,)."""
+    """Ratings of the default user, in steps from the lowest rating on. (n,)."""
     return np.asarray((view.base - view.scale.min) / view.scale.step)
 
 

@@ -1,4 +1,4 @@
-"""Taking apart the sums of many rounds whose members change (Lam et al. 2021, section 3).
+"""Attack: separate the sums of many rounds whose members change (Lam et al. 2021, section 3).
 
 The server knows who took part in each round. If a party's update changed little from round to
 round, the sums were Y = A X with the participation A (rounds, n_users) known, and enough rounds
@@ -55,7 +55,7 @@ class RoundSums:
 
     @property
     def _trust(self) -> Array:
-        """Everybody's change is large while training begins. (rounds - 1, 1)."""
+        """Weights of rounds: all updates change fast while training begins. (rounds - 1, 1)."""
         number = np.arange(1, len(self.level))[:, np.newaxis]
         return np.asarray(1 / np.sqrt(1 + np.square(SETTLING / number)))
 
@@ -102,7 +102,7 @@ def updates_of_everybody(sums: RoundSums, noise: float) -> tuple[Array, Array]:
 
 
 def item_scores(sums: RoundSums) -> Array:
-    """Log odds that each user rated each item; who rated what is not used. (n_users, n_items)."""
+    """Log odds that each user rated each item, from the sums alone. (n_users, n_items)."""
     mean, variance = updates_of_everybody(sums, drift(sums))
     share = np.maximum(sums.counts / max(sums.present.shape[1], 1), 1e-6)
     precision = 1 / variance - 1 / (sums.spread * share)  # of the message, without the prior
@@ -115,7 +115,7 @@ def item_scores(sums: RoundSums) -> Array:
 
 
 def residuals_of_raters(sums: RoundSums, users: Array, items: Array) -> Belief:
-    """Each rater's residual, where it is known who rated what.
+    """Residual of each rater, where it is known who rated what.
 
     Args:
         sums: of all rounds.

@@ -28,7 +28,7 @@ TOLERANCE = 0.01  # of a step
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Uploads(View):
-    """What the server received in the clear in rounds 1 and 2, with what it had published.
+    """Updates that the server received in the clear in rounds 1 and 2, with its broadcasts.
 
     Attributes:
         plan: the run's public plan.
@@ -46,7 +46,7 @@ class Uploads(View):
 
     @cached_property
     def leaked(self) -> Array:
-        """What the updates give away; worked out once, since other attacks go on from it. (n,)."""
+        """Masked ratings that the updates leak, computed once for all attacks. (n,)."""
         return _leaked(self)
 
 
@@ -57,7 +57,7 @@ def leaked_ratings(view: Uploads) -> Array:
 
 def _leaked(view: Uploads) -> Array:
     out = np.full(len(view.lists.items), np.nan)
-    most = MAX_SPANS * view.scale.span  # what is no update at all may lead anywhere
+    most = MAX_SPANS * view.scale.span  # malformed updates may give any number
     for rows in view.ranges:
         if rows.stop - rows.start >= MIN_RATINGS:
             items = view.lists.items[rows]
@@ -69,7 +69,7 @@ def _leaked(view: Uploads) -> Array:
 
 
 def solve_two_rounds(q: list[Array], eta: list[Array], regularization: float) -> Array:
-    """One user's masked ratings from two rounds, up to their common sign. (n,).
+    """Solve for one user's masked ratings from two rounds, up to their common sign. (n,).
 
     Args:
         q: item factors of the rated items in either round. (n, k) each
@@ -97,7 +97,7 @@ def _signed(ratings: Array, q: list[Array], eta: list[Array], view: Uploads) -> 
 
 
 def _misfit(ratings: Array, q: list[Array], eta: list[Array], plan: SgdPlan) -> float:
-    """How far the updates of a party with these masked ratings are from those received."""
+    """Distance of the updates of a party with these masked ratings from those received."""
     p = Factors.starting_at(start_user_factors(1, q[0].shape[1])[0])
     total = 0.0
     for t, (factors, update) in enumerate(zip(q, eta, strict=True), start=1):
@@ -107,7 +107,7 @@ def _misfit(ratings: Array, q: list[Array], eta: list[Array], plan: SgdPlan) -> 
 
 
 def to_exposed(view: Uploads, like: Exposed) -> Exposed:
-    """Go on from what leaked: the view of the attacks on masked ratings.
+    """Make a view of the leaked masked ratings, for the attacks on these.
 
     Users with fewer than `MIN_RATINGS` are left out. Nobody's extremes are known.
 
@@ -133,7 +133,7 @@ def near_share(view: View, guesses: Array, truth: Array) -> Array:
 
 
 def prior_near_share(view: View, truth: Array) -> Array:
-    """The same for the better of two guesses: the prior's ratings, or 0, where masks aim at it."""
+    """Success of the better of two guesses: the prior's ratings, or 0, where masks aim at it."""
     guesses = (view.prior_guess, np.zeros(len(truth)))
     shares = [near_share(view, guess, truth) for guess in guesses]
     return max(shares, key=lambda share: float(np.nan_to_num(share).sum()))

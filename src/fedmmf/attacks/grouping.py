@@ -14,7 +14,7 @@ from fedmmf.attacks.view import Exposed, levels_of
 
 
 def group_of(view: Exposed) -> Array:
-    """Number of each rating's group; groups of different users are different. (n,)."""
+    """Group number of each rating; groups of different users are different. (n,)."""
     lists, plan = view.lists, view.plan
     keys = [lists.users]
     if plan.family.needs_features:
@@ -26,7 +26,7 @@ def group_of(view: Exposed) -> Array:
 
 
 def decode_groups(view: Exposed) -> Array:
-    """The most probable ratings that have the differences seen within each group. (n,)."""
+    """Guess the most probable ratings with the differences seen within each group. (n,)."""
     if len(view.lists.items) == 0:
         return np.zeros(0)
     groups = group_of(view)
@@ -44,7 +44,7 @@ def decode_groups(view: Exposed) -> Array:
 
 
 def steps_above_lowest(view: Exposed, groups: Array) -> Array:
-    """How many whole steps each rating is above the lowest one of its group. (n,) int64."""
+    """Whole steps of each rating above the lowest one of its group. (n,) int64."""
     lowest = np.full(groups.max() + 1, np.inf)
     np.minimum.at(lowest, groups, view.masked.astype(np.float64))
     return np.rint((view.masked - lowest[groups]) / view.scale.step).astype(np.int64)

@@ -104,7 +104,7 @@ def _level(y: Array, unit_levels: Array) -> float:
 
 
 def invert(view: Exposed) -> Array:
-    """Ratings of every user of a linear mask. (n,)."""
+    """Guess the ratings of every user of a linear mask. (n,)."""
     out = np.zeros(len(view.lists.items))
     unit_levels = np.asarray(view.scale.to_unit(levels_of(view.scale)))
     base = np.asarray(view.scale.to_unit(view.base))
@@ -144,7 +144,7 @@ def _undo(problem: Problem, strength: float, plan: MaskPlan) -> Array:
 
 
 def invert_blindly(view: Exposed) -> Array:
-    """The same without knowing lambda. (n,)."""
+    """Guess ratings without knowing lambda. (n,)."""
     return invert(replace(view, knows_strength=False))
 
 

@@ -1,4 +1,4 @@
-"""What a server knows of masks that it never sees: the published line, the family, the features.
+"""Knowledge of a server about masks that it never sees: the public line, family and features.
 
 Every family here is a ridge regression of r - line on public columns, A, with penalties D. So the
 mask of a user is A theta with D theta = A^T m, where m are the user's masked ratings. Whoever has
@@ -22,7 +22,7 @@ LEVEL_SPREAD = 0.5  # steps; how users differ in their mean from the public
 
 @dataclass(frozen=True, eq=False)
 class Shifts:
-    """How far a user's ratings may be from what public knowledge and masked ratings say.
+    """Uncertainty of a user's ratings, given public knowledge and masked ratings.
 
     mean + z * along for a common z ~ N(0, 1), and beside it noise of each rating's own.
     """
@@ -34,7 +34,7 @@ class Shifts:
 
 @dataclass(frozen=True, eq=False)
 class KnownMasks:
-    """What is public about everybody's masks.
+    """Public knowledge about all masks.
 
     Attributes:
         plan: family and strength.
@@ -55,13 +55,13 @@ class KnownMasks:
 
     @cached_property
     def line(self) -> Array:
-        """What masks shrink towards; 0 for masks that shrink towards nothing. (n_items,)."""
+        """Line that masks shrink towards; 0 for masks that shrink towards nothing. (n_items,)."""
         if not self.plan.family.is_centred:
             return np.zeros(len(self.features))
         return self.population.base(self.features, self.scale)
 
     def columns(self, items: Array) -> Array:
-        """A: 1 and, if the family sees them, the features. (n, m)."""
+        """Columns A: 1 and, if the family sees them, the features. (n, m)."""
         ones = np.ones((len(items), 1))
         if not self.plan.family.needs_features:
             return ones
@@ -90,7 +90,7 @@ class KnownMasks:
         return masked
 
     def shifts_of(self, items: Array, found: tuple[Array, Array], spread: float) -> Shifts:
-        """What is open about one user's mask once something is known of its masked ratings.
+        """Uncertainty of one user's mask, given knowledge of its masked ratings.
 
         Args:
             items: that the user rated. (n,)

@@ -1,4 +1,4 @@
-"""Which whole steps a user's ratings are, once their differences are known: the level.
+"""The level of a user's ratings: which whole steps they are, once their differences are known.
 
 Ratings up to a common shift are decided by what is public: no rating is off the scale, items have
 known distributions, and the user's mean mask is near the sum of its masked ratings by the pull:
@@ -21,7 +21,7 @@ INTERCEPT_WIDTH = 0.5  # steps; half-width of a Cauchy distribution, as training
 
 
 def place(cells: Array, prior: Array, mean_mask: Array | None = None) -> Array:
-    """Levels of one user's ratings, given up to a common shift. (n,) int64.
+    """Find the levels of one user's ratings, given up to a common shift. (n,) int64.
 
     Args:
         cells: whole numbers, right up to one shift. (n,)
@@ -42,7 +42,7 @@ def place(cells: Array, prior: Array, mean_mask: Array | None = None) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Kinds of users who may have rated some items; what no shift changes is worked out once."""
+    """Kinds of users who may have rated some items, with everything that no shift changes."""
 
     prior: Array  # (n, n_levels)
     variants: Array  # (n_variants, n_levels) see `_variants`
@@ -50,13 +50,13 @@ class People:
 
     @classmethod
     def meeting(cls, prior: Array) -> Self:
-        """All kinds, and these items."""
+        """Compute all kinds of users for these items."""
         variants, log_weights = _variants(prior.shape[1])
         log_norms = np.log(prior @ np.exp(variants).T).sum(axis=0)  # (n_variants,)
         return cls(prior, variants, log_weights - log_norms)
 
     def score(self, levels: Array) -> float:
-        """Logarithm of how probable one user's levels are, averaged over kinds of users."""
+        """Log probability of one user's levels, averaged over kinds of users."""
         n_levels = self.prior.shape[1]
         on_scale = np.clip(levels, 0, n_levels - 1)
         counts = np.bincount(on_scale, minlength=n_levels)

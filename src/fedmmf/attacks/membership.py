@@ -1,4 +1,4 @@
-"""Which items a user rated, from what leaves the parties.
+"""Attack: which items a user rated, from what leaves the parties.
 
 A plain update names its items; one over the whole catalogue shows them as the rows that are not
 zero. A sum over a cohort names how many of the cohort rated each item. Two sums over cohorts that
@@ -22,7 +22,7 @@ from fedmmf.data.rated_items import RatedItems
 
 @dataclass(frozen=True, eq=False)
 class CohortView:
-    """What a server holds of a cohort.
+    """Knowledge of a server about a cohort and its items.
 
     Attributes:
         users: codes of the attacked users, all of the cohort. (n_users,)
@@ -38,19 +38,19 @@ class CohortView:
 
 
 def item_matrix(lists: RatedItems, n_items: int) -> Array:
-    """Who rated what; the truth of this attack. (n_users, n_items) bool."""
+    """Matrix of who rated what, the truth of this attack. (n_users, n_items) bool."""
     matrix = np.zeros((lists.n_users, n_items), bool)
     matrix[lists.users, lists.items] = True
     return matrix
 
 
 def from_updates(rated: Array, popularity: Array, users: Array) -> CohortView:
-    """Plain updates, of the rated items alone or over the catalogue: both show the same."""
+    """Make the view of plain updates, whether of rated items or over the catalogue."""
     return CohortView(users, popularity, rated.astype(np.float64))
 
 
 def rank_items(view: CohortView) -> Array:
-    """Scores of all items for each user; where the sums say nothing, popularity decides."""
+    """Score all items for each user; where the sums say nothing, popularity decides."""
     tie_break = 0.5 * view.popularity / max(float(view.popularity.max(initial=0.0)), 1e-12)
     scores = view.scores + tie_break
     return np.broadcast_to(scores, (len(view.users), scores.shape[1]))
@@ -75,7 +75,7 @@ def _ranks(values: Array) -> Array:
 
 
 def popularity_area(view: CohortView, rated: Array) -> Array:
-    """What ranking by popularity alone gives. (n_users,)."""
+    """Success of ranking by popularity alone. (n_users,)."""
     scores = np.broadcast_to(view.popularity, rated.shape)
     return area_under_curve(view, scores, rated)
 

@@ -16,12 +16,12 @@ from fedmmf.attacks.view import Exposed, View, levels_of
 
 
 def masked_scores(view: Exposed) -> Array:
-    """What to rank by: the masked ratings themselves. (n,)."""
+    """Return the masked ratings themselves as scores to rank by. (n,)."""
     return view.masked
 
 
 def hit_ratio(view: View, scores: Array, truth: Array, *, tenths: int, strict: bool) -> Array:
-    """Beta: the share of the selected items that are in the true top. (n_users,)."""
+    """Return beta: the share of the selected items that are in the true top. (n_users,)."""
     beta = np.full(len(view.users), np.nan)
     for user, rows in enumerate(view.ranges):
         ratings = truth[rows]
@@ -33,13 +33,13 @@ def hit_ratio(view: View, scores: Array, truth: Array, *, tenths: int, strict: b
 
 
 def prior_hit_ratio(view: View, truth: Array, *, tenths: int, strict: bool) -> Array:
-    """What ranking by the items' public mean ratings gives. (n_users,)."""
+    """Success of ranking by the items' public mean ratings. (n_users,)."""
     expected = view.prior @ levels_of(view.scale)
     return hit_ratio(view, expected, truth, tenths=tenths, strict=strict)
 
 
 def random_hit_ratio(view: View, truth: Array, *, tenths: int, strict: bool) -> Array:
-    """What selecting items at random gives on average, as beside figure 2b. (n_users,)."""
+    """Mean success of selecting items at random, as beside figure 2b. (n_users,)."""
     beta = np.full(len(view.users), np.nan)
     for user, rows in enumerate(view.ranges):
         if rows.stop > rows.start:
@@ -48,7 +48,7 @@ def random_hit_ratio(view: View, truth: Array, *, tenths: int, strict: bool) -> 
 
 
 def ranking(tenths: int = 1, *, strict: bool = False) -> Attack:
-    """The attack at h = `tenths` tenths of each user's list."""
+    """Make the attack at h = `tenths` tenths of each user's list."""
     rule = "with ties broken by position" if strict else "where ties with its last item count too"
     return Attack(
         name=f"ranking h={tenths}{' strict' if strict else ''}",
@@ -67,7 +67,7 @@ def _top_size(n: int, tenths: int) -> int:
 
 
 def _true_top(ratings: Array, tenths: int, strict: bool) -> Array:
-    """Which items are in the true top. (n,) bool."""
+    """Whether an item is in the true top. (n,) bool."""
     order = np.argsort(-ratings, kind="stable")
     top = order[: _top_size(len(ratings), tenths)]
     if not strict:

@@ -19,7 +19,7 @@ EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def stretch(view: Exposed) -> Array:
-    """Recovered ratings; users whose masked ratings are all equal get the middle. (n,)."""
+    """Stretch masked ratings over the scale; equal ones become the middle. (n,)."""
     out = np.empty(len(view.masked))
     ends = np.tile((view.scale.min, view.scale.max), (len(view.users), 1))
     ends = ends if view.extremes is None else view.extremes  # (n_users, 2)
@@ -32,14 +32,14 @@ def stretch(view: Exposed) -> Array:
 
 
 def recovery_rate(view: View, guesses: Array, truth: Array, *, g: float) -> Array:
-    """Alpha: the share of a user's ratings less than g steps off. (n_users,)."""
+    """Return alpha: the share of a user's ratings less than g steps off. (n_users,)."""
     # The tolerance keeps float32 noise from deciding differences of exactly g steps.
     is_close = np.abs(guesses - truth) < g * view.scale.step - 1e-6
     return per_user_mean(is_close, view.lists)
 
 
 def prior_rate(view: View, truth: Array, *, g: float) -> Array:
-    """Alpha of the best that the prior alone can do: for each item, the most probable window.
+    """Alpha of the best guess by the prior alone: for each item, the most probable window.
 
     A window between two levels holds both of them, so values at half steps are tried as well.
     """
@@ -51,7 +51,7 @@ def prior_rate(view: View, truth: Array, *, g: float) -> Array:
 
 
 def recovery(g: float = 0.5) -> Attack:
-    """The attack at error level g, in steps of the scale; below half a step is exact."""
+    """Make the attack at error level g, in steps of the scale; below half a step is exact."""
     return Attack(
         name=f"recovery g={g:g}",
         knows="The masked ratings of each user, and the smallest and largest of its ratings.",

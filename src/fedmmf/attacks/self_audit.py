@@ -1,4 +1,4 @@
-"""What a party can find out about itself before it shares anything, since it knows its ratings.
+"""A party's audit of itself before it shares anything, since it knows its own ratings.
 
 It may let its updates leave in the clear only if the best attack on its own masked ratings finds
 less than a limit. The attacker that it plays knows what is public: item features, the rating scale
@@ -23,7 +23,7 @@ from fedmmf.masks.fitting import FittedMasks
 
 
 class OwnRatings(Protocol):
-    """What a party knows of its users; `party.policy.Private`."""
+    """A party's knowledge of its users; `party.policy.Private`."""
 
     @property
     def lists(self) -> RatedItems:
@@ -31,11 +31,11 @@ class OwnRatings(Protocol):
 
     @property
     def ratings(self) -> Array:
-        """Of these items. (n,)."""
+        """Ratings of the listed items, on their scale. (n,)."""
 
     @property
     def masks(self) -> FittedMasks:
-        """The users' private models."""
+        """Private models of the party's users."""
 
     @property
     def features(self) -> Array:
@@ -70,10 +70,10 @@ class AttackAudit:
         return np.asarray(np.max(found, axis=0))
 
     def _view(self, private: OwnRatings) -> Exposed:
-        """What a server would hold of these users, if their masked ratings leaked."""
+        """Make the view of a server to which these users' masked ratings leaked."""
         masks, scale = private.masks, private.masks.scale
         return Exposed(
-            # One name for everybody: what is random starts alike for a user alone and among others.
+            # One code for all users: random starts are the same for a user alone and among others.
             users=np.zeros(private.lists.n_users, np.int64),
             lists=private.lists,
             scale=scale,

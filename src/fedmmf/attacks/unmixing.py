@@ -1,4 +1,4 @@
-"""Taking a sum apart: a row has k numbers, and an item of the sum may have fewer raters than that.
+"""Attack: take a sum apart, since an item may have fewer raters than its row has numbers.
 
 What the sum of round 1 leaves, T_i = sum over raters of e_ui p_u, is a product of two unknown
 matrices, the residuals E (n_items, n_users) and the parties' factors P (n_users, k). Who rated what
@@ -65,7 +65,7 @@ class Mixture:
 
 
 def unmix(view: SummedView) -> Belief:
-    """Residuals of every member; from the level alone where there are too few equations."""
+    """Find the residuals of every member; from the level alone if equations are too few."""
     shown = np.flatnonzero(view.is_shown)
     items = view.lists.items
     is_told = view.is_shown[items]  # (n,)
@@ -83,7 +83,7 @@ def unmix(view: SummedView) -> Belief:
 
 
 def _start(view: SummedView, shown: Array, place: tuple[Array, Array]) -> Mixture:
-    """Share the level's deviation equally, and let it guess which way each p went."""
+    """Start from equal shares of the level's deviation, which also guess the signs of P."""
     n_users, spread = view.lists.n_users, spread_of(view)
     expected = np.zeros((len(shown), n_users))
     expected[place] = view.expected[view.is_shown[view.lists.items]]
@@ -124,7 +124,7 @@ def _in_units(view: SummedView, left: Array, variance: Array) -> Array:
 
 
 def _find_residuals(mixture: Mixture) -> None:
-    """E given P: a regression per item, with the noise that an uncertain P makes."""
+    """Find E given P: a regression per item, with the noise of an uncertain P."""
     n_users, k = len(mixture.factors), mixture.sums.shape[1]
     factors = np.hstack((np.ones((n_users, 1)), mixture.factors))  # (n_users, k)
     mixture.doubt = np.zeros((n_users, n_users))
@@ -146,7 +146,7 @@ def _find_residuals(mixture: Mixture) -> None:
 
 
 def _find_factors(mixture: Mixture, *, to_signs: bool) -> None:
-    """P given E: one regression for all columns, with entries of mean 0 and variance 1 before."""
+    """Find P given E: one regression for all columns, with prior mean 0 and variance 1."""
     e, noise = mixture.residuals, mixture.noise
     values, vectors = np.linalg.eigh(e.T @ e + mixture.doubt)
     shrunk = 1 / (values / noise + 1)  # (n_users,)
@@ -161,7 +161,7 @@ def _find_factors(mixture: Mixture, *, to_signs: bool) -> None:
 
 
 def _misfit(mixture: Mixture) -> float:
-    """Mean square that E and P leave of the columns, with what is unsure of both."""
+    """Mean square of the columns that E and P leave, with the uncertainty of both."""
     e, p = mixture.residuals, mixture.factors
     squares = np.square(mixture.sums[:, 1:] - e @ p).sum() + np.sum(p * (mixture.doubt @ p))
     moments = np.square(e).sum(axis=0) + np.diag(mixture.doubt)  # (n_users,)
@@ -179,7 +179,7 @@ def _belief(
 
 
 def unmixed_guess(view: SummedView) -> Array:
-    """A rating for each item that a member rated. (n,)."""
+    """Guess a rating for each item that a member rated. (n,)."""
     return most_probable(view, view.believed(unmix))
 
 

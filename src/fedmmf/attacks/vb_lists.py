@@ -1,4 +1,4 @@
-"""Whose list of rated items was in the sums of a training: lists beside the span of all sums.
+"""Attack: whose list of rated items was in the sums of a training, by the span of all sums.
 
 A row that is the same for all items of a user makes the sums of a round, column by column, linear
 in the users' lists. So it is in membership rounds, where rows are p_u, and nearly so in every round
@@ -51,7 +51,7 @@ def nearness(view: ListsView) -> Array:
 
 
 def in_counts(view: ListsView) -> Array:
-    """How much more frequent the items of each list are in the cohort than in all lists.
+    """Excess of the frequency of each list's items in the cohort over that in all lists.
 
     What is known without the sums. (n_users,).
     """
@@ -61,7 +61,7 @@ def in_counts(view: ListsView) -> Array:
 
 
 def _set_aside(values: Array, popularity: Array) -> Array:
-    """Entries of items as far as popularity does not explain them, in its deviations."""
+    """Entries that popularity does not explain, in standard deviations."""
     length = max(float(popularity @ popularity), 1e-12)
     explain_errors = np.outer(values @ popularity / length, popularity)
     return np.asarray((values - explain_errors) / np.sqrt(popularity * (1 - popularity) + 1e-3))
@@ -81,7 +81,7 @@ def told_apart(view: ListsView, scores: Array, took_part: Array) -> Array:
 
 
 def told_by_counts(view: ListsView, took_part: Array) -> Array:
-    """The same without the sums. (n_users,)."""
+    """Success of the counts alone, without the sums. (n_users,)."""
     return told_apart(view, in_counts(view), took_part)
 
 

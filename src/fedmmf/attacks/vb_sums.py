@@ -40,7 +40,7 @@ WEIGHT = 0.5  # of what sums say; fixed beforehand, and so tuned on nobody
 
 @dataclass(frozen=True, eq=False)
 class VbRound:
-    """One round as the server has it.
+    """One round as the server sees it.
 
     Attributes:
         reading: what was published, as parties read it, of the items that are summed.
@@ -71,17 +71,17 @@ class VbSummedView(WeighedView):
 
     @property
     def places(self) -> RatedItems:
-        """What users rated of the summed items, by their places there."""
+        """The users' rated items among the summed ones, by their positions there."""
         return self._within[0]
 
     @property
     def is_told(self) -> Array:
-        """Which ratings have a part in the sums. (n,) bool."""
+        """Whether a rating has a part in the sums. (n,) bool."""
         return self._within[1]
 
     @property
     def spread(self) -> float:
-        """Variance of a rating around what the public expects of it."""
+        """Variance of a rating around its public expectation."""
         squares = self.prior @ np.square(levels_of(self.scale)) - self.public_mean**2
         level = (LEVEL_SPREAD * self.scale.step) ** 2
         return float(np.mean(squares)) + level if len(squares) else 1.0
@@ -89,7 +89,7 @@ class VbSummedView(WeighedView):
 
 @dataclass(frozen=True, eq=False)
 class UserMap:
-    """How the factors of one user follow from its masked ratings in a round: p = b + B m."""
+    """Affine map of one round from a user's masked ratings to its factors: p = b + B m."""
 
     q: Array  # E[q] of its items, and what is known of them (n, n_own)
     start: Array  # b (n_own,)
@@ -98,7 +98,7 @@ class UserMap:
 
     @classmethod
     def of(cls, reading: VbReading, items: Array) -> "UserMap":
-        """By the equations of `solvers.vb.party`; whose profile is not known has the mean one."""
+        """Compute by the equations of `solvers.vb.party`, with the mean profile if unknown."""
         update_shape, q = reading.update_shape, reading.mean[items]
         shrinkage = reading.shrinkage[items].sum(axis=0)
         second = q.T @ q + reading.spread.matrix(shrinkage)
@@ -112,7 +112,7 @@ class UserMap:
 
 @dataclass
 class Unknown:
-    """What is thought of the masked ratings in the sums, between two turns. (n_told,) each."""
+    """Belief about the masked ratings in the sums, between two turns. (n_told,) each."""
 
     mean: Array
     variance: Array
@@ -128,13 +128,13 @@ class Mapped:
 
     @classmethod
     def of(cls, seen: VbRound, lists: RatedItems) -> "Mapped":
-        """Work the maps out."""
+        """Compute the maps of all users of a round."""
         mine = [lists.items[lists.of(user)] for user in range(lists.n_users)]
         return cls(seen, lists, [UserMap.of(seen.reading, items) for items in mine])
 
     @property
     def k(self) -> int:
-        """Columns of a row."""
+        """Number of columns of a row."""
         return int(self.seen.rows.shape[1])
 
     def factors(self, unknown: Unknown) -> tuple[Array, Array, Array]:
@@ -159,7 +159,7 @@ class Mapped:
 
 
 def unmix_rounds(view: VbSummedView) -> Belief:
-    """Masked ratings of every member, from all rounds of the view."""
+    """Find the masked ratings of every member, from all rounds of the view."""
     deviation, variance = np.zeros(len(view.is_told)), np.full(len(view.is_told), view.spread)
     if view.is_told.any() and view.rounds:
         expected = view.masks.expected(view.public_mean, view.lists)[view.is_told]
@@ -172,7 +172,7 @@ def unmix_rounds(view: VbSummedView) -> Belief:
 
 
 def from_factors(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
-    """What membership rounds, and totals of the first other one, say of everybody's factors."""
+    """Use what membership rounds, and totals of the first other round, say of all factors."""
     others = [one for one in rounds if not one.seen.reading.is_membership_round]
     told = [one for one in rounds if one.seen.reading.is_membership_round] + others[:1]
     messages = [_factor_message(one, before) for one in told]
@@ -207,7 +207,7 @@ def _factor_message(one: Mapped, before: Unknown) -> tuple[Array, Array]:
 
 
 def from_rows(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
-    """In turns: everybody's factors from ratings, and ratings from the rows of all rounds."""
+    """Alternate: all factors from ratings, and ratings from the rows of all rounds."""
     told = [one for one in rounds if not one.seen.reading.is_membership_round]
     if not told:
         return before
@@ -227,7 +227,7 @@ def from_rows(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
 def _one_turn(
     told: Sequence[Mapped], by_item: list[Array], known: tuple[Unknown, Unknown], noise: float
 ) -> Unknown:
-    """A regression per item; residuals are taken at what ratings are thought to be now."""
+    """Run a regression per item; residuals are taken at the current ratings."""
     before, now = known
     users, found = told[0].lists.users, Unknown(now.mean.copy(), now.variance.copy())
     factors = [one.factors(now) for one in told]
@@ -262,12 +262,12 @@ def _regression(mine: Array, left: Array, noise: Array, before: Array) -> tuple[
 
 
 def guess_ratings(view: VbSummedView) -> Array:
-    """A rating for each item that a member rated. (n,)."""
+    """Guess a rating for each item that a member rated. (n,)."""
     return most_probable(trusting(view, WEIGHT), view.believed(unmix_rounds))
 
 
 def guess_order(view: VbSummedView) -> Array:
-    """What to order each member's items by: the expected rating. (n,)."""
+    """Return the expected ratings, to order each member's items by. (n,)."""
     if not len(view.lists.items):
         return np.zeros(0)
     logs = posterior(trusting(view, WEIGHT), view.believed(unmix_rounds))

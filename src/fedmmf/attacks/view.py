@@ -1,4 +1,4 @@
-"""What an attacker may look at: what left the parties, and what is public."""
+"""Views of an attacker: what left the parties, and what is public."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ MAX_SPANS = 1e6  # masked ratings are at most so many spans of the scale; real o
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
-    """Which items the attacked users rated, and what the public knows about these items.
+    """The attacked users' rated items, and public knowledge about these items.
 
     Attributes:
         users: codes of the attacked users; they name the attacker's random streams. (n_users,)
@@ -38,7 +38,7 @@ class View:
 
     @property
     def ranges(self) -> Iterator[slice]:
-        """The rows of each user."""
+        """Slices of the rows of each user."""
         return map(self.lists.of, range(self.lists.n_users))
 
     @property
@@ -47,13 +47,13 @@ class View:
         return np.asarray(levels_of(self.scale)[self.prior.argmax(axis=1)])
 
     def rows_of(self, keep: Array) -> Array:
-        """Which rows belong to the users where `keep` (n_users,) holds. (n,) bool."""
+        """Whether a row belongs to a user where `keep` (n_users,) holds. (n,) bool."""
         return np.asarray(keep[self.lists.users])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Exposed(View):
-    """What a server holds of parties that share in the clear, once it has their masked ratings.
+    """View of a server that has the masked ratings of parties that share in the clear.
 
     Attributes:
         masked: r - f_u(i); finite. (n,)
@@ -83,7 +83,7 @@ class Exposed(View):
             )
 
     def only(self, keep: Array) -> Self:
-        """The same for the users where `keep` (n_users,) holds."""
+        """Return the view of the users where `keep` (n_users,) holds."""
         rows = self.rows_of(keep)
         indptr = np.concatenate(([0], np.cumsum(self.lists.lengths[keep])))
         return replace(
@@ -97,7 +97,7 @@ class Exposed(View):
 
     @cached_property
     def base(self) -> Array:
-        """What somebody unknown gives the item of each masked rating. (n,)."""
+        """Rating of the default user for the item of each masked rating. (n,)."""
         return self.population.base(self.features, self.scale)[self.lists.items]
 
     @cached_property
@@ -125,7 +125,7 @@ def nearest_level(ratings: Array, scale: RatingScale) -> Array:
 
 
 def uniform_prior(n: int, scale: RatingScale) -> Array:
-    """Every level as probable as any other: what is known of items that nobody knows. (n, l)."""
+    """Give every level the same probability, where nothing is known of the items. (n, l)."""
     n_levels = len(levels_of(scale))
     return np.full((n, n_levels), 1.0 / n_levels)
 

@@ -1,4 +1,4 @@
-"""Every attack on one run, and what it means for the users who would share in the clear.
+"""Every attack on one run, and the results for users who would share in the clear.
 
 `exposure` makes views of a run, `recording` of the messages of real parties; `messages` attacks
 these, `verdicts` says what it comes to, and `run` puts it together.

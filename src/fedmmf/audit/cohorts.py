@@ -1,4 +1,4 @@
-"""Cohorts of a run as a server would see them summed in round 1, and rehearsals on other people.
+"""Cohorts of a run as a server sees them summed in round 1, and rehearsals on other people.
 
 Round 1 starts from public numbers, so one computation gives the update of every user of a run, in
 whatever cohort; a secure sum is exactly the sum of these in fixed point. So many cohorts can be
@@ -36,7 +36,7 @@ REHEARSALS = 200  # users at least on whom a weight is chosen, where there are s
 
 @dataclass(frozen=True, eq=False)
 class FirstRound:
-    """Everybody's update of round 1, and what goes with it.
+    """Updates of all users in round 1, with the broadcast and the plan.
 
     Attributes:
         run: masks and ratings of everybody.
@@ -52,7 +52,7 @@ class FirstRound:
 
     @classmethod
     def of(cls, run: Prepared, *, is_control: bool = False) -> "FirstRound":
-        """Round 1 of a run, as if its solver were sgd.
+        """Compute round 1 of a run, as if its solver were sgd.
 
         Args:
             run: masks and ratings of everybody.
@@ -79,11 +79,11 @@ class FirstRound:
 
     @cached_property
     def prior(self) -> Array:
-        """Of every rating, from the users of other parts. (n, n_levels)."""
+        """Prior of every rating, from the users of other parts. (n, n_levels)."""
         return public_prior(self.run.training, self.run.settings.seed)
 
     def summed(self, users: Array, prior: Array | None = None) -> tuple[SummedView, Array]:
-        """The sum over some users (codes, increasing), with their ratings; weights are 1.
+        """Return the sum over some users (codes, increasing), with weights of 1, and their ratings.
 
         Args:
             users: the cohort.
@@ -104,7 +104,7 @@ class FirstRound:
         return view, self.run.training.values[rows]
 
     def sum_of(self, lists: RatedItems, updates: Array) -> Array:
-        """Exactly what a secure sum gives, rare items left out. (n_items, k)."""
+        """Sum exactly as secure aggregation does, rare items left out. (n_items, k)."""
         n_items = len(self.item_factors)
         is_rare = are_rare(lists.counts(n_items), self.run.settings.min_raters)
         is_kept = ~is_rare[lists.items]
@@ -116,7 +116,7 @@ class FirstRound:
         return np.asarray(total / codec.scale)
 
     def rehearsals(self, people: Array, size: int) -> list[tuple[SummedView, Array]]:
-        """Sums over cohorts of people whose ratings the attacker knows, and these ratings.
+        """Return sums over cohorts of people whose ratings the attacker knows, and these ratings.
 
         Args:
             people: the codes of those whom it knows, increasing.
@@ -136,7 +136,7 @@ class FirstRound:
 
 
 def as_solved_by(solver: str, run: Prepared) -> Prepared:
-    """The same run with another solver and secure sums; masks are fitted anew if they differ."""
+    """Return the run with another solver and secure sums; masks are refitted if they differ."""
     settings = run.settings.changed(solver=solver, aggregation="secure", objective="rating")
     made = replace(run, settings=settings)
     if settings.has_joint_mask == run.settings.has_joint_mask:
@@ -145,7 +145,7 @@ def as_solved_by(solver: str, run: Prepared) -> Prepared:
 
 
 def with_drawn_ratings(run: Prepared, prior: Array | None = None) -> Prepared:
-    """The control of attacks on sums: users rated the same items, and ratings are drawn anew.
+    """Make the control of attacks on sums: the same rated items, with ratings drawn anew.
 
     Each is drawn from what the public knows of its item, so that sums look alike and say nothing
     about anybody. What is public stays as it is.
@@ -169,20 +169,20 @@ def _masks(run: Prepared, training: Ratings) -> FittedMasks:
 
 
 def known_masks(run: Prepared) -> KnownMasks:
-    """What a server knows of a run's masks."""
+    """Knowledge of a server about a run's masks."""
     masks = run.masks
     return KnownMasks(masks.plan, masks.population, run.features, run.training.scale)
 
 
 def members_lists(lists: RatedItems, users: Array) -> tuple[RatedItems, Array]:
-    """The lists of some users alone, and which rows (n,) bool of all lists they are."""
+    """Return the lists of some users, and which rows (n,) bool of all lists they are."""
     indptr = np.concatenate(([0], np.cumsum(lists.lengths[users])))
     rows = np.isin(lists.users, users)
     return RatedItems(indptr, lists.items[rows]), rows
 
 
 def weighed(first: FirstRound, attack: Attack, view: SummedView) -> SummedView:
-    """The view with a weight for each user that was chosen on others; see the top of this file."""
+    """Set a weight for each user that was chosen on others; see the top of this file."""
     everybody, size = np.arange(first.run.training.n_users), len(view.users)
     outside = np.setdiff1d(everybody, view.users)
     if len(outside) >= size:

@@ -1,4 +1,4 @@
-"""A federation whose parties now and then stay away, and the sums that its server gets.
+"""A federation whose parties drop out now and then, and the sums that its server gets.
 
 Batches (So et al. 2021): parties are dealt into batches once and for all, and a sum contains whole
 batches only, so that who stays away takes its batch out of the round.
@@ -21,7 +21,7 @@ from fedmmf.solvers.sgd import AllUsers, Factors, SgdPlan, descend, start_user_f
 
 @dataclass(frozen=True, eq=False)
 class DropOuts:
-    """Who takes part when. `present` is (rounds, n_users) bool."""
+    """Presence of each user in each round: `present` is (rounds, n_users) bool."""
 
     present: Array
 
@@ -29,7 +29,7 @@ class DropOuts:
     def drawn(
         cls, n_users: int, rounds: int, share: float, batch: int, stream: np.random.Generator
     ) -> "DropOuts":
-        """Each party stays away with a probability, by itself; its batch goes with it."""
+        """Draw drop-outs: each party drops out independently, and its batch with it."""
         away = stream.random((rounds, n_users)) < share
         batch_of = stream.permutation(n_users) // batch  # (n_users,)
         is_in = batch_of[:, np.newaxis] == np.arange(batch_of.max() + 1)  # (n_users, n_batches)
@@ -38,7 +38,7 @@ class DropOuts:
 
 
 class PresentCrowd:
-    """The parties of `sgd` at once, of whom only some take part in a round.
+    """The parties of `sgd` as one group, of whom only some take part in a round.
 
     Args:
         lists: what each of them rated.
@@ -52,7 +52,7 @@ class PresentCrowd:
         self.factors = Factors.starting_at(start_user_factors(lists.n_users, rank))
 
     def updates(self, q: Array, plan: SgdPlan, t: int, present: Array) -> Array:
-        """`solvers.sgd.party_update` of everybody present; others keep their p. (n, k)."""
+        """Run `solvers.sgd.party_update` for all present users; others keep their p. (n, k)."""
         mine, users = q[self._lists.items], self._lists.users  # (n, k)
         p, counts = self.factors, self._lists.lengths[:, np.newaxis]
         error = self._masked - np.einsum("ij,ij->i", mine, p.value[users])
@@ -72,13 +72,13 @@ class PresentCrowd:
         return np.asarray(penalty - error[:, np.newaxis] * p.value[users])
 
     def totals(self, present: Array) -> Array:
-        """Nothing held out, then what the users present say who have ratings."""
+        """Totals: nothing held out, then those of the present users with ratings."""
         told = AllUsers.totals_of(self.factors.value[present & (self._lists.lengths > 0)])
         return np.concatenate((np.zeros(HELD_OUT_TOTALS), told.sum(axis=0)))
 
 
 def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array, Array]:
-    """Train with the parties that are there; rounds with too few parties give no sum.
+    """Train with the parties that are present; rounds with too few parties give no sum.
 
     Args:
         run: of everybody, with the solver sgd.
@@ -112,6 +112,6 @@ def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array,
 
 
 def _by_item(values: Array, items: Array, n_items: int) -> Array:
-    """Rows summed over each item. (n_items, k)."""
+    """Sum rows over each item. (n_items, k)."""
     columns = [np.bincount(items, column, n_items) for column in values.T]
     return np.column_stack(columns)

@@ -1,4 +1,4 @@
-"""What a server would hold of a run if all masked ratings leaked, and what the public knows."""
+"""View of a server to which all masked ratings of a run leaked, and public knowledge."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ PRIOR_SHRINKAGE = 5.0  # ratings' worth of pull of an item's distribution toward
 
 
 def expose(run: Prepared) -> Exposed:
-    """What a server would hold if every user shared in the clear and leaked its masked ratings."""
+    """Make the view of a server if every user shared in the clear and leaked its masked ratings."""
     training = run.training
     return Exposed(
         users=np.arange(training.n_users),
@@ -54,12 +54,12 @@ def public_prior(ratings: Ratings, seed: int = 0) -> Array:
 
 
 def prior_parts(ratings: Ratings, seed: int = 0) -> Array:
-    """The part that each user is dealt into. (n_users,)."""
+    """Draw the part that each user belongs to. (n_users,)."""
     return rng.stream(seed, "prior parts").permutation(ratings.n_users) % PRIOR_PARTS
 
 
 def restrict(ratings: Ratings, users: Array) -> Ratings:
-    """The ratings of some users alone, who get new codes in the order of `users`, increasing."""
+    """Return the ratings of some users alone, with new codes in the order of `users`."""
     chosen = ratings.select(np.isin(ratings.user_codes, users))
     codes = np.searchsorted(users, chosen.user_codes).astype(np.int32)
     ids, known = ratings.user_ids[users], ratings.profiles

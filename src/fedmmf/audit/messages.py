@@ -1,4 +1,4 @@
-"""Attacks on what parties send: in the clear, and in strict mode.
+"""Attacks on what parties send: in the clear, and with secure aggregation.
 
 Messages in the clear and masked vectors are those of real parties with the solver `sgd`: an update
 of `vb` never leaves in the clear, and masked vectors are noise with any solver. Sums are those of
@@ -39,7 +39,7 @@ Results = tuple[AttackResult, ...]
 
 
 def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Results]:
-    """Attack what a cohort of real parties sends, by what is attacked."""
+    """Attack what a cohort of real parties sends; return results by target."""
     clear = AttackedCohort.of(run, view, tell, sharing="plain", signed=False, batch=1)
     strict = AttackedCohort.of(run, view, tell, sharing="strict")
     uploads, seen = clear.uploads, strict.transcript
@@ -55,7 +55,7 @@ def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Resul
 
 
 def n_steps(settings: Settings, n_users: int) -> int:
-    """How often `attack_messages` tells that something begins."""
+    """Number of steps that `attack_messages` reports."""
 
     def n_on(*targets: Target) -> int:
         return sum(len(attacks_on(target, settings.mask)) for target in targets)
@@ -69,14 +69,14 @@ def n_steps(settings: Settings, n_users: int) -> int:
 
 
 def vb_targets(settings: Settings, n_users: int) -> tuple[Target, ...]:
-    """What there is to attack: ratings where they are learned, lists where others did not join."""
+    """Return the targets: ratings where they are learned, lists where some users did not join."""
     on_ratings: tuple[Target, ...] = ("vb sums",) if settings.objective == "rating" else ()
     return (*on_ratings, "lists") if n_users > COHORT else on_ratings
 
 
 @dataclass(frozen=True, eq=False)
 class AttackedCohort:
-    """Some users as real parties, with what is public about the others."""
+    """Some users as real parties, with public knowledge about the others."""
 
     ratings: Ratings
     settings: Settings
@@ -88,7 +88,7 @@ class AttackedCohort:
 
     @classmethod
     def of(cls, run: Prepared, view: Exposed, tell: Tell, **sharing: Any) -> "AttackedCohort":
-        """At most `COHORT` users of a run, by chance, who share as they are told to."""
+        """Draw at most `COHORT` users of a run, who share as the settings say."""
         ratings, seed = run.training, run.settings.seed
         users = np.sort(rng.stream(seed, "cohort").permutation(ratings.n_users)[:COHORT])
         mine = view.only(np.isin(np.arange(ratings.n_users), users))
@@ -117,13 +117,13 @@ class AttackedCohort:
 
     @cached_property
     def uploads(self) -> Uploads:
-        """Two rounds in the clear."""
+        """Record two rounds in the clear."""
         plan, parties = self._start()
         return record_plain(plan, parties, self.view, self.tell)
 
     @cached_property
     def transcript(self) -> Transcript:
-        """Two rounds of strict mode."""
+        """Record two rounds of secure aggregation."""
         plan, parties = self._start()
         return record_strict(plan, parties, self.view, self.tell)
 
@@ -135,7 +135,7 @@ class AttackedCohort:
         return server_plan(self.ratings, self.settings), parties
 
     def attack_plain(self, uploads: Uploads) -> Results:
-        """Gradients leak, the mask comes off, and items are named."""
+        """Run the attacks on plain updates: leaked gradients, removed masks, named items."""
         leaks = self._on_uploads(uploads)
         exposed, truth = self._exposed(uploads)
         named = from_updates(self.rated, self.popularity, self.view.users)
@@ -143,7 +143,7 @@ class AttackedCohort:
         return (*leaks, chain, *self._on_cohort(named))
 
     def attack_strict(self, uploads: Uploads, members: CohortView) -> Results:
-        """Every attack on what a server makes of a transcript."""
+        """Run every attack on a server's readings of a transcript."""
         leaks = self._on_uploads(uploads)
         exposed, truth = self._exposed(uploads)
         attacks = attacks_on("masked ratings", self.settings.mask)
@@ -151,12 +151,12 @@ class AttackedCohort:
         return (*leaks, *found, *self._on_cohort(members))
 
     def attack_sums(self, run: Prepared) -> Results:
-        """Every attack on sums of `sgd`: of two rounds as if they were updates, of one weighed."""
+        """Run every attack on sums of `sgd`: two rounds read as updates, and one weighed."""
         summed = readings.sums_as_updates(self.transcript, self.view)
         return (*self.attack_strict(summed, self._counted), *self.attack_weighed(run))
 
     def attack_vb_sums(self, run: Prepared) -> Results:
-        """Every attack on sums of `vb`, of the first rounds, one of them of membership."""
+        """Run every attack on sums of `vb`, over the first rounds, one a membership round."""
         made = VbCohort(run, self.view.users, objective=run.settings.objective)
         found = list(self._on_cohort(self._counted))
         for target in vb_targets(run.settings, run.training.n_users):
@@ -170,7 +170,7 @@ class AttackedCohort:
         return readings.sums_as_members(self.transcript, self.view, self.popularity)
 
     def attack_weighed(self, run: Prepared) -> Results:
-        """What weighs the sum of round 1 against the prior; its weight comes from other people."""
+        """Weigh the sum of round 1 against the prior, with a weight chosen on other people."""
         first = FirstRound.of(run)
         seen = readings.sums_as_they_are(self.transcript, self.view)
         attacks = attacks_on("sums", self.settings.mask)
@@ -179,7 +179,7 @@ class AttackedCohort:
         return tuple(self._tried(attack, view, self.ratings.values) for attack, view in pairs)
 
     def attack_taking_part(self, uploads: Uploads) -> AttackResult:
-        """What a sum says about its users beside what it would say without each of them."""
+        """Compare what a sum says about its users with what it would say without each of them."""
         with_own, without = (self._rank(uploads, with_own=own) for own in (True, False))
         return replace(with_own, name="taking part", baseline=without.success)
 
@@ -200,14 +200,14 @@ class AttackedCohort:
         return attack.run(view, truth)
 
     def _exposed(self, uploads: Uploads) -> tuple[Exposed, Array]:
-        """What leaks, with the true ratings of the users it leaks from."""
+        """Return the leaked view, with the true ratings of its users."""
         exposed = to_exposed(uploads, self.view)
         rows = self.view.rows_of(np.isin(uploads.users, exposed.users))
         return exposed, self.ratings.values[rows]
 
 
 def _after_gradients(mask: str) -> Attack:
-    """The attack that takes the mask off what gradients leaked."""
+    """Return the attack that takes the mask off what gradients leaked."""
     inversion = ATTACKS["inversion"]
     unmasking = inversion if inversion.applies_to(mask) else ATTACKS["decode"]
     knows = f"{ATTACKS['gradients'].knows} Also what {unmasking.name} knows besides."

@@ -1,4 +1,4 @@
-"""How a server reads a transcript of secure sums, so that the other attacks can be tried on it.
+"""Readings of a transcript of secure sums, so that the other attacks can be tried on it.
 
 It tries what it can. It reads each party's masked vector as if it were an update, in the same fixed
 point; and it reads the sum over all parties as if it were one party's update. It is even told which
@@ -23,17 +23,17 @@ from fedmmf.audit.recording import Transcript
 
 
 def vectors_as_updates(transcript: Transcript, known: View) -> Uploads:
-    """Masked vectors in the place of updates; `known` says who rated what."""
+    """Read masked vectors as updates; `known` says who rated what."""
     return _uploads(transcript, known, transcript.rows)
 
 
 def sums_as_updates(transcript: Transcript, known: View) -> Uploads:
-    """The sum over all parties in the place of each party's update."""
+    """Read the sum over all parties as each party's update."""
     return _uploads(transcript, known, [sums.rows[known.lists.items] for sums in transcript.sums])
 
 
 def sums_as_they_are(transcript: Transcript, known: Exposed) -> SummedView:
-    """The sum of round 1, for attacks that weigh it; weights are still to be chosen."""
+    """Return the sum of round 1 for attacks that weigh it, before weights are chosen."""
     return SummedView(
         users=known.users,
         lists=known.lists,
@@ -48,7 +48,7 @@ def sums_as_they_are(transcript: Transcript, known: Exposed) -> SummedView:
 
 
 def twin_sums(uploads: Uploads, *, with_own: bool) -> Uploads:
-    """The sums of a cohort's plain updates, with or without the update of the attacked user.
+    """Sum a cohort's plain updates, with or without the update of the attacked user.
 
     No server has the second. The difference between the two is what a user's taking part adds to
     what the sum says about everybody.
@@ -63,12 +63,12 @@ def twin_sums(uploads: Uploads, *, with_own: bool) -> Uploads:
 
 
 def vectors_as_members(transcript: Transcript, known: View, popularity: Array) -> CohortView:
-    """Masked counts in the place of the items that a party names."""
+    """Read masked counts as the items that a party rated."""
     return CohortView(known.users, popularity, transcript.counts)
 
 
 def sums_as_members(transcript: Transcript, known: View, popularity: Array) -> CohortView:
-    """The sum's counts, which are the same for everybody."""
+    """Read the sum's counts, which are the same for all users."""
     return CohortView(known.users, popularity, transcript.sums[0].n_raters[np.newaxis] + 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Two rounds among real parties, in the clear and in strict mode, and what the server keeps."""
+"""Two rounds among real parties, in the clear and with secure sums, as the server records them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ Tell = Callable[[str], None]
 
 
 class Listening:
-    """A federation whose server keeps what passes, one round at a time.
+    """A federation whose server records its messages, one round at a time.
 
     Args:
         plan: what the server knows.
@@ -51,11 +51,11 @@ class Listening:
 
     @property
     def invitation(self) -> Invitation:
-        """What everybody agreed on."""
+        """Invitation that all parties of the run accepted."""
         return self._federation.server.side.context.invitation
 
     def one_round(self) -> tuple[Broadcast, ItemSums]:
-        """What was published, as it was sent, and what the server got as sums."""
+        """Run one round; return its broadcast as it was sent, and the server's sums."""
         self._tell("a round between real parties")
         self._transport.seen.clear()  # vectors of a thousand parties are hundreds of megabytes
         coordinator, side = self._federation.server.coordinator, self._federation.server.side
@@ -71,25 +71,25 @@ class Listening:
 
     @property
     def layout(self) -> Layout:
-        """What is summed."""
+        """Layout of the run: the items that are summed."""
         return self._federation.server.side.require_layout()
 
     def _of_all_items(self, public: Broadcast, sums: ItemSums) -> tuple[Broadcast, ItemSums]:
-        """The same over the whole catalogue: zeros where nothing is summed."""
+        """Expand to the whole catalogue, with zeros where nothing is summed."""
         rows, summed = (self.spread(array) for array in (public.item_rows, sums.rows))
         counts = self.spread(np.asarray(sums.n_raters))
         whole = Broadcast(public.rank, public.parameters, rows)
         return whole, ItemSums(summed, counts, sums.totals)
 
     def spread(self, values: Array) -> Array:
-        """Rows of the layout at their items' places in the catalogue. (n_catalogue, ...)."""
+        """Put rows of the layout at their items' positions in the catalogue. (n_catalogue, ...)."""
         items = self.layout.items
         whole = np.zeros((self.plan.catalogue.n_items, *values.shape[1:]), values.dtype)
         whole[items] = values
         return whole
 
     def received(self, stage: str) -> list[bytes]:
-        """What every party sent in the latest exchange of a stage, in the order of the users."""
+        """Messages of every party in the latest exchange of a stage, in the order of the users."""
         replies = self._transport.last(stage).received
         missing = sorted(set(self._names).difference(replies))
         if missing:
@@ -104,7 +104,7 @@ def _setup(parcel: bytes) -> SecureSetup:
 def record_plain(
     plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda what: None
 ) -> Uploads:
-    """Two rounds in the clear; `known` says who the parties are and what is public of the items."""
+    """Record two rounds in the clear; `known` has the parties' users and public knowledge."""
     listening, published, updates = Listening(plan, parties, tell), [], []
     for _ in range(ROUNDS):
         published.append(listening.one_round()[0])
@@ -126,7 +126,7 @@ def record_plain(
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """What the server has after two secure rounds.
+    """The server's record of two secure rounds.
 
     Attributes:
         plan: the run's public plan.
@@ -146,7 +146,7 @@ class Transcript:
 def record_strict(
     plan: ServerPlan, parties: Mapping[str, Party], known: View, tell: Tell = lambda what: None
 ) -> Transcript:
-    """Two rounds of strict mode; `known` says who rated what."""
+    """Record two rounds of secure aggregation; `known` says who rated what."""
     listening = Listening(plan, parties, tell)
     published, sums, rows, counts = [], [], [], []
     for _ in range(ROUNDS):
@@ -166,7 +166,7 @@ def record_strict(
 
 
 def _read_vectors(listening: Listening, known: View) -> tuple[Array, Array]:
-    """Every party's masked vector, as if no mask were on it: (n, k) and (n_users, n_items)."""
+    """Read every party's masked vector as if it had no mask: (n, k) and (n_users, n_items)."""
     setups = [listening.setups[name] for name in sorted(listening.setups)]
     codec = _codec(listening, setups[0])
     n_items, width = codec.sizes.n_items, codec.sizes.update_shape.width
@@ -182,7 +182,7 @@ def _read_vectors(listening: Listening, known: View) -> tuple[Array, Array]:
 
 
 def _codec(listening: Listening, setup: SecureSetup) -> SumCodec:
-    """The fixed point that everybody agreed on."""
+    """Return the fixed point that all parties agreed on."""
     plan = listening.plan
     solver = SOLVERS[plan.settings.solver]
     sizes = round_sizes(plan.catalogue.n_items, listening.layout, plan.update_shape)
@@ -190,7 +190,7 @@ def _codec(listening: Listening, setup: SecureSetup) -> SumCodec:
 
 
 def _masked_vector(session: Setup, number: int, trip: bytes) -> Array:
-    """One party's answer to the first trip, as integers; what no sum could be included."""
+    """One party's answer to the first trip, as integers, also such as no sum could have."""
     part = Trip.decode(session, number, SecureTrip.decode(trip).data)
     masked = Masked.decode(setup_of(session, part.number), number, part.current)
     return session.ring.lift(masked.vector)

@@ -30,11 +30,11 @@ _LEVELS = (21, 201)  # a scale is never made coarser than the first, nor left fi
 
 
 def _silent(what: str, done: int, of: int) -> None:
-    """Show nothing."""
+    """Ignore progress reports, which have a text, a count and a total."""
 
 
 def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> AuditResult:
-    """Fit the masks as the run would, and attack; `progress` is told at every step.
+    """Fit the masks as the run would, and attack; `progress` is called at every step.
 
     Masked ratings of all users are attacked; those of users who share in the clear are what a
     server would hold. Under strict sharing these are the users whom `grouping` would let share.
@@ -73,7 +73,7 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
 
 
 def coarser(ratings: Ratings) -> tuple[Ratings, tuple[str, ...]]:
-    """The same ratings on a scale that attacks can weigh level by level.
+    """Return the same ratings on a scale that attacks can weigh level by level.
 
     Returns:
         The ratings, unchanged but for the step of their scale, and what a reader must know of it.
@@ -95,7 +95,7 @@ def coarser(ratings: Ratings) -> tuple[Ratings, tuple[str, ...]]:
 def investigate(
     ratings: Ratings, settings: Settings, progress: Told = _silent
 ) -> tuple[AuditFindings, Prepared]:
-    """Everything that the attacks find, with the run that they were tried on."""
+    """Run all attacks; return their findings with the run that they were tried on."""
     settings = settled(settings, ratings)
     _require_crowd(ratings.n_users, settings)
     attacks = attacks_on("masked ratings", settings.mask)
@@ -115,19 +115,19 @@ def investigate(
 
 
 class Steps:
-    """Counts what begins, and tells."""
+    """Counts steps and reports each to a callback."""
 
     def __init__(self, total: int, progress: Told) -> None:
         self._begun, self._total, self._progress = 0, total, progress
 
     def tell(self, what: str) -> None:
-        """Something begins, and so all before it is done."""
+        """Report that a step begins, and so that all before it are done."""
         self._progress(what, self._begun, self._total)
         self._begun += 1
 
 
 def _passes_audit(run: Prepared, exposed: Array) -> Array:
-    """Whom their own audit would let share in the clear; see `audit`. (n_users,) bool."""
+    """Whether a user's own audit would let it share in the clear; see `audit`. (n_users,) bool."""
     settings = run.settings
     if settings.grouping != "audit":
         return np.asarray(exposed < settings.audit_limit)

@@ -1,4 +1,4 @@
-"""Cohorts of a run that train with `vb`, and their sums as a server has them.
+"""Cohorts of a run that train with `vb`, and their sums as a server sees them.
 
 A simulation's sums are those of the protocol, to the last bit, so that nothing has to be sent.
 """
@@ -22,7 +22,7 @@ from fedmmf.simulation import Prepared, prepare
 from fedmmf.solvers.vb.reading import VbReading
 from fedmmf.solvers.vb.shapes import VbShape
 
-MAX_ROUNDS = 8  # that unmixing uses beside membership rounds; more cost time and tell little more
+MAX_ROUNDS = 8  # that unmixing uses beside membership rounds; more cost time and gain little
 
 
 _FOR_LISTS = {"mask_fit": "auto", "likelihood": "gaussian"}  # settings that are for ratings alone
@@ -46,14 +46,14 @@ class VbCohort:
 
     @cached_property
     def _prior(self) -> Array:
-        """Of the cohort's ratings, from people of other parts of the run. (n, n_levels)."""
+        """Prior of the cohort's ratings, from people of other parts of the run. (n, n_levels)."""
         everybody = self.run.training
         rows = np.isin(everybody.user_codes, self.users)
         return public_prior(everybody, self.run.settings.seed)[rows]
 
     @cached_property
     def prepared(self) -> Prepared:
-        """The cohort before round 1, with a population of its own."""
+        """The cohort as prepared for round 1, with a population of its own."""
         made = prepare(
             restrict(self.run.training, self.users),
             self.run.settings.changed(
@@ -70,12 +70,12 @@ class VbCohort:
 
     @cached_property
     def truth(self) -> Array:
-        """The ratings, which a control's sums were not made of. (n,)."""
+        """Ratings of the run, also where a control's sums were made of others. (n,)."""
         mine = np.isin(self.run.training.user_codes, self.users)
         return self.run.training.values[mine]
 
     def rounds(self) -> Iterator[VbRound]:
-        """Train, and tell each round as the server has it."""
+        """Train; yield each round as the server sees it."""
         run, crowd = self.prepared, self.prepared.crowd()
         coordinator, given = run.coordinator(), run.crowd_input
         update_shape = given.update_shape
@@ -91,11 +91,11 @@ class VbCohort:
 
     @cached_property
     def trained(self) -> tuple[VbRound, ...]:
-        """All rounds."""
+        """All rounds of the training, computed once."""
         return tuple(self.rounds())
 
     def summed(self, n_rounds: int) -> VbSummedView:
-        """The first rounds, all members attacked; no more of them than `MAX_ROUNDS` tell."""
+        """View of the first rounds, at most `MAX_ROUNDS` besides membership rounds."""
         made, seen = self.prepared, self.trained[:n_rounds]
         looks = [one for one in seen[MAX_ROUNDS:] if one.reading.is_membership_round]
         return VbSummedView(
@@ -110,7 +110,7 @@ class VbCohort:
         )
 
     def listed(self, n_rounds: int) -> tuple[ListsView, Array]:
-        """The first rounds beside everybody's lists, and who took part (n_everybody,) bool."""
+        """View of the first rounds beside all lists, and who took part (n_everybody,) bool."""
         items = self.prepared.layout.items
         lists = item_matrix(self.run.lists, self.run.training.n_items)[:, items]
         took_part = np.isin(np.arange(len(lists)), self.users)
@@ -119,7 +119,7 @@ class VbCohort:
         return ListsView(np.arange(len(lists)), lists, popularity, columns), took_part
 
     def exchanged(self, n_rounds: int) -> tuple[ListsView, Array]:
-        """The control of lists: sums whose items have changed places."""
+        """Make the control of lists: sums whose items have changed places."""
         view, took_part = self.listed(n_rounds)
         stream = rng.stream(self.run.settings.seed, "exchanged items")
         places = stream.permutation(len(view.columns))

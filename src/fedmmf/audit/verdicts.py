@@ -1,4 +1,4 @@
-"""What the attacks come to, for users who would share in the clear and for those in sums.
+"""Conclusions from the attacks, for users who would share in the clear and for those in sums.
 
 The paper's rule lets users share if J <= threshold_j. Beside it stands what parties would decide
 that audit themselves: the difference is whom the rule would have exposed.
@@ -27,7 +27,7 @@ _HAD = "had they shared in the clear as adaptive lets them"
 
 @dataclass(frozen=True, eq=False)
 class AuditFindings:
-    """What the attacks found.
+    """Findings of all attacks on a run.
 
     Attributes:
         settings: of the run.
@@ -48,7 +48,7 @@ class AuditFindings:
 
     @property
     def in_clear(self) -> Array:
-        """Who would share in the clear by the settings' rule, under strict too. (n_users,) bool."""
+        """Whether a user would share in the clear by the settings' rule. (n_users,) bool."""
         if self.settings.sharing == "plain":
             return np.ones(len(self.j), bool)
         if self.settings.grouping == "audit":
@@ -56,14 +56,14 @@ class AuditFindings:
         return np.asarray(self.j <= self.settings.threshold_j)
 
     def groups(self) -> dict[str, tuple[AttackOutcome, ...]]:
-        """The attacks on masked ratings, by how their users would share."""
+        """Results of the attacks on masked ratings, by how their users would share."""
         return {
             group: tuple(outcome(_of_users(result, keep)) for result in self.results)
             for group, keep in ((CLEAR, self.in_clear), (SUMMED, ~self.in_clear))
         }
 
     def grouping(self) -> GroupingCounts:
-        """How many users each rule would let share in the clear, and whom J would have exposed."""
+        """Number of users each rule would let share in the clear, and whom J would have exposed."""
         by_indicator = self.j <= self.settings.threshold_j
         return GroupingCounts(
             by_indicator=int(by_indicator.sum()),
@@ -72,11 +72,11 @@ class AuditFindings:
         )
 
     def n_recovered(self) -> int:
-        """How many of those in the clear the best attack on each recovers."""
+        """Number of users in the clear whose ratings the best attack on each recovers."""
         return int((self.exposed[self.in_clear] >= RECOVERED).sum())
 
     def privacy(self, variances: Array) -> PrivacyGroups:
-        """The two groups by J, as a training has them; variances of users' ratings. (n_users,)."""
+        """The two groups by J, as in a training, and variances of ratings. (n_users,)."""
         return PrivacyGroups(
             **privacy_groups(self.j, self.settings.threshold_j),
             mean_relative_j=mean_relative_j(self.j, variances),
@@ -85,7 +85,7 @@ class AuditFindings:
         )
 
     def sentences(self) -> tuple[str, ...]:
-        """One sentence per attack that finds ratings, the worst first."""
+        """Write one sentence per attack that finds ratings, the worst first."""
         found = {
             result.name: int((result.success[self.in_clear] >= RECOVERED).sum())
             for result in on_ratings(self.results, self.settings.mask)
@@ -105,7 +105,7 @@ class AuditFindings:
         return self.settings.sharing == "strict"
 
     def verdicts(self) -> dict[str, str]:
-        """What it comes to for either group."""
+        """Write the conclusion for either group."""
         return {CLEAR: self._verdict_in_clear(), SUMMED: self._verdict_in_sums()}
 
     def _verdict_in_clear(self) -> str:
@@ -115,7 +115,7 @@ class AuditFindings:
         return recovery_verdict(self.exposed[self.in_clear], f"users{whom}")
 
     def _verdict_in_sums(self) -> str:
-        """By the paired gain: attack minus public knowledge, user by user.
+        """Conclude by the paired gain: attack minus public knowledge, user by user.
 
         Of many attacks some gain by chance, so that intervals are those of `joint_interval`.
         """
@@ -142,7 +142,7 @@ class AuditFindings:
         return (noise if vectors else "") + (something if sums else nothing)
 
     def with_recovered(self, points: Sequence[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
-        """Thresholds, with the share of all users whom each would have exposed to some attack."""
+        """Add to thresholds the share of all users whom each would have exposed to some attack."""
         lost = self.exposed >= RECOVERED  # (n_users,)
         is_in = [self.j <= point.threshold_j for point in points]  # (n_users,) each
         return tuple(
@@ -152,19 +152,19 @@ class AuditFindings:
 
 
 def recovery_verdict(exposed: Array, whom: str = "users") -> str:
-    """How many users are recovered, given the best attack's success on each. (n_users,)."""
+    """Write how many users are recovered, given the best attack's success on each. (n_users,)."""
     n, found = len(exposed), int((exposed >= RECOVERED).sum())
     return f"Some attack finds at least {RECOVERED:.0%} of the ratings of {found} of {n} {whom}."
 
 
 def on_ratings(results: Sequence[AttackResult], mask: str) -> list[AttackResult]:
-    """Those of the attacks that find ratings."""
+    """Return those of the attacks that find ratings."""
     names = {attack.name for attack in rating_attacks(mask)}
     return [result for result in results if result.name in names]
 
 
 def joint_interval(result: AttackResult, n_attacks: int) -> tuple[float, float]:
-    """Of the paired gain: 95 % intervals of so many attacks, all right at once (Bonferroni).
+    """Interval of the paired gain: 95 % for so many attacks at once (Bonferroni).
 
     Its own 95 % interval is made wider on either side, as a normal distribution's would be.
     """
@@ -175,7 +175,7 @@ def joint_interval(result: AttackResult, n_attacks: int) -> tuple[float, float]:
 
 
 def _gains(results: Sequence[AttackResult]) -> str:
-    """Attacks that gain anything beyond chance, with what, the largest gain first."""
+    """Attacks whose gain exceeds chance, with their gains, the largest first."""
     found = [(result, joint_interval(result, len(results))) for result in results]
     found.sort(key=lambda pair: -pair[0].advantage)
     return "; ".join(
@@ -186,12 +186,12 @@ def _gains(results: Sequence[AttackResult]) -> str:
 
 
 def outcome(result: AttackResult) -> AttackOutcome:
-    """A result as it is printed."""
+    """Convert a result for printing."""
     return AttackOutcome.from_json_dict(result.to_dict())
 
 
 def _of_users(result: AttackResult, keep: Array) -> AttackResult:
-    """A result for some users alone."""
+    """Restrict a result to some users."""
     return replace(
         result,
         users=result.users[keep],

@@ -1,4 +1,4 @@
-"""Engines: all users at once. `numba` is fast; `ray` is `numba` on many machines; `torch` a card.
+"""Engines that compute all users at once: `numba` (fast), `ray` (many machines), `torch` (GPU).
 
 `numpy` is the oracle, and runs on a device.
 """
@@ -21,7 +21,7 @@ ENGINES: Registry[Engine] = Registry(
 
 
 def engine_of(settings: Any) -> Engine:
-    """The engine that the settings name, where they say."""
+    """Return the engine that the settings name, on their device."""
     engine = ENGINES[settings.engine]
     if isinstance(engine, DeviceEngine):
         return engine.on(settings.device, settings.pieces)
@@ -29,7 +29,7 @@ def engine_of(settings: Any) -> Engine:
 
 
 def lasting_engine(name: str) -> str:
-    """The engine that uses what was trained: a model is read where there may be no such device."""
+    """Return the name of an engine that can use a trained model where there is no such device."""
     return "numba" if isinstance(ENGINES[name], DeviceEngine) else name
 
 

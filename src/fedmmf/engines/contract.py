@@ -1,4 +1,4 @@
-"""What an engine is: `Public` in, sums over users out, numpy at the boundary.
+"""The contract of an engine: a broadcast in, sums over users out, numpy at the boundary.
 
 How users are shared between threads, cards or machines stays inside.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Users whose rows are summed together, and how each one's rows are bounded and rounded.
+    """Users whose rows are summed together, and how each user's rows are bounded and rounded.
 
     Bounds and clipping are of one user: a sum over many users is the sum of what each of them,
     alone, would have sent.
@@ -36,11 +36,11 @@ class Cohort:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether sums are in whole steps of fixed point."""
+        """Whether sums are integers, in steps of fixed point."""
         return self.scale > 0
 
     def is_like(self, other: "Cohort") -> bool:
-        """Whether the same users are summed in the same way."""
+        """Whether the other cohort sums the same users with the same bounds and rounding."""
         numbers = self._numbers == other._numbers
         arrays = ((self.members, other.members), (self.left_out, other.left_out))
         return numbers and all(
@@ -53,11 +53,11 @@ class Cohort:
         return self.bound, self.scale, self.clip, self.total_bound, self.total_scale
 
     def in_steps(self, rows: Array) -> Array:
-        """One user's rows, bounded and rounded. (n, width) int64."""
+        """Bound and round one user's rows. (n, width) int64."""
         return _in_steps(rows, self.bound, self.scale)
 
     def totals_in_steps(self, totals: Array, matrices: Sequence[slice] = ()) -> Array:
-        """Users' totals, bounded and rounded where sums are. (..., n_totals) int64 or float64.
+        """Bound and round users' totals if sums are fixed. (..., n_totals) int64 or float64.
 
         Args:
             totals: of each user. (..., n_totals)
@@ -71,7 +71,7 @@ class Cohort:
         return _in_steps(totals, self.total_bound, self.total_scale)
 
     def clipped(self, rows: Array) -> Array:
-        """One user's rows, shrunk together to length `clip` at most. (n, width)."""
+        """Shrink one user's rows together to length `clip` at most. (n, width)."""
         if np.isinf(self.clip):
             return rows
         rows = np.asarray(rows, np.float64)
@@ -80,7 +80,7 @@ class Cohort:
 
 
 def limit_in_float32(bound: float, scale: float) -> np.float32:
-    """The bound in steps, or the next float32 below it, for kernels that bound there."""
+    """The bound in steps, rounded down to a float32, for kernels that bound in float32."""
     limit = np.rint(bound * scale)
     found = np.float32(limit)
     return found if found <= limit else np.nextafter(found, np.float32(0))
@@ -93,22 +93,22 @@ def _in_steps(values: Array, bound: float, scale: float) -> Array:
 
 
 def require_finite(*arrays: Array) -> None:
-    """Refuse to round what is not finite."""
+    """Raise unless all values are finite, so that they can be rounded."""
     if not all(np.isfinite(array).all() for array in arrays):
         raise WireError("the server's numbers lead to an update that is not finite")
 
 
 @dataclass(frozen=True, eq=False)
 class CrowdUpdate:
-    """What a round gives: the sums of each cohort."""
+    """The sums of each cohort in one round."""
 
     rows: Sequence[Array]  # (n_items, width) float32, or int64 steps if it is fixed
     totals: Sequence[Array]  # (n_totals,) float64; whole numbers of steps if it is fixed
-    n_overflowed: int = 0  # users who added nothing; a simulation's business, never to be sent
+    n_overflowed: int = 0  # users who added nothing; known to a simulation only, never sent
 
 
 class Crowd(Protocol):
-    """The party's half of every user.
+    """The user group: the party's half of every user.
 
     A user whose rows, totals or factors would be larger than `solvers.contract` allows or not
     finite, or whose linear system has no solution, adds zeros to all rows and totals, and its
@@ -127,21 +127,21 @@ class Crowd(Protocol):
         """
 
     def settle(self, public: Broadcast, users: Array) -> None:
-        """Let some users (codes) find p_u for finished item factors, without a round.
+        """Compute p_u of some users (codes) for fixed item factors, without a round.
 
         Raises as `update`.
         """
 
     def state(self) -> dict[str, Array]:
-        """Everything that changes from round to round; copies."""
+        """Return copies of everything that changes from round to round."""
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Continue from a copy that `state` returned."""
 
 
 @dataclass(frozen=True, eq=False)
 class CrowdInput:
-    """What a crowd trains on.
+    """Training data of a user group.
 
     Attributes:
         solver: its name.
@@ -170,29 +170,29 @@ class CrowdInput:
 
     @property
     def n_items(self) -> int:
-        """How many rows are published."""
+        """Number of items of a broadcast."""
         return len(self.design)
 
 
 class Rounds(Protocol):
-    """Everybody's half and the server's in one place: rounds of which the host hears nothing."""
+    """The parties' and the server's halves on one device: rounds without copies to the host."""
 
     def one_round(self, t: int) -> None:
-        """Do round t."""
+        """Run round t of both halves on the device."""
 
     def state(self) -> dict[str, Array]:
-        """The server's, after the rounds so far.
+        """Return the server's state after the rounds so far.
 
         Raises:
             WireError: numbers are no longer finite.
         """
 
     def parties(self) -> dict[str, Array]:
-        """The crowd's, likewise."""
+        """Return the user group's state after the rounds so far."""
 
 
 class Engine(Protocol):
-    """One way to compute many users' halves.
+    """An implementation that computes the halves of many users.
 
     Attributes:
         name: what the settings call it.
@@ -201,26 +201,26 @@ class Engine(Protocol):
     name: str
 
     def crowd(self, given: CrowdInput) -> Crowd:
-        """All users before their first round."""
+        """Make the user group before its first round."""
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> "Runner":
-        """What fits and applies masks; `progress` is told how many users are done."""
+        """Return a runner that fits and applies masks; it reports finished users to `progress`."""
 
     def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
-        """q_i . p_u for pairs of codes. (n,)."""
+        """Scores q_i . p_u for pairs of codes. (n,)."""
 
 
 @runtime_checkable
 class DeviceEngine(Engine, Protocol):
-    """One that computes on a device, and can keep whole rounds there."""
+    """An engine that computes on a device, and can keep whole rounds there."""
 
     def on(self, device: str, n_pieces: int) -> Engine:
-        """The same engine on a device, where users are in so many turns."""
+        """Return the same engine on a device that holds `n_pieces` pieces of users in turn."""
 
     def rounds(
         self, given: CrowdInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
     ) -> Rounds | None:
-        """Rounds from here on; None where they have to be done one by one.
+        """Return rounds from this state on; None where they have to be run one by one.
 
         Args:
             given: what all users train on.

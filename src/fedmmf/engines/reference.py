@@ -1,4 +1,4 @@
-"""The plain numpy engine: one user after the other, as the solvers' files have the equations.
+"""The plain numpy engine: one user after the other, by the equations in the solvers' files.
 
 Slow and obvious: the oracle of the other engines, and what a device runs for its one user.
 """
@@ -17,7 +17,7 @@ from fedmmf.solvers.contract import Broadcast, UserData, part_of
 
 
 class ReferenceCrowd:
-    """The party's half of every user, each an object of its own."""
+    """The user group with one object per user."""
 
     def __init__(self, given: CrowdInput) -> None:
         self._solver, self._given = SOLVERS[given.solver], given
@@ -26,7 +26,7 @@ class ReferenceCrowd:
 
     @property
     def user_factors(self) -> Array:
-        """p_u of everybody. (n_users, k)."""
+        """Factors p_u of all users. (n_users, k)."""
         return np.stack([half.user_factors for half in self._halves])
 
     @user_factors.setter
@@ -35,7 +35,7 @@ class ReferenceCrowd:
             half.user_factors = row
 
     def update(self, public: Broadcast, t: int) -> CrowdUpdate:
-        """Every user's own update, added up; who overflows adds nothing."""
+        """Add up every user's own update; users who overflow add nothing."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
             return self._updated(public, t)
 
@@ -57,7 +57,7 @@ class ReferenceCrowd:
         return CrowdUpdate(sums, totals, n_overflowed)
 
     def settle(self, public: Broadcast, users: Array) -> None:
-        """Let some users find p_u for finished item factors; who overflows stays."""
+        """Compute p_u of some users for fixed item factors; users who overflow keep theirs."""
         with np.errstate(all="ignore"):
             reading = self._reading(public)
             for user in users:
@@ -68,7 +68,7 @@ class ReferenceCrowd:
         return self._solver.reading(self._given.update_shape, public, self._given.design)
 
     def state(self) -> dict[str, Array]:
-        """Each user's state under its number."""
+        """Return each user's state under its number."""
         return {
             f"{user}/{name}": value
             for user, half in enumerate(self._halves)
@@ -76,13 +76,13 @@ class ReferenceCrowd:
         }
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore each user's part of a state."""
         for user, half in enumerate(self._halves):
             half.restore(part_of(state, f"{user}/"))
 
 
 def _own(given: CrowdInput, user: int) -> UserData:
-    """What one user's half works on."""
+    """Return one user's data as its half takes them."""
     mine = given.lists.of(user)
     items, masked = given.lists.items[mine], given.masked_ratings[mine]
     own = slice(0, 0) if not given.update_shape.n_levels else mine
@@ -95,7 +95,7 @@ def _empty(cohort: Cohort, shape: tuple[int, ...]) -> Array:
 
 
 def _add(total: Array, cohort: Cohort, items: Array, rows: Array) -> None:
-    """Add one user's rows, as it would send them."""
+    """Add one user's rows, as the user would send them."""
     rows = cohort.clipped(rows)
     if cohort.left_out is not None:
         is_kept = ~cohort.left_out[items]
@@ -104,20 +104,20 @@ def _add(total: Array, cohort: Cohort, items: Array, rows: Array) -> None:
 
 
 class ReferenceEngine:
-    """Users in turn."""
+    """Engine that computes one user after the other in numpy."""
 
     name = "numpy"
 
     def crowd(self, given: CrowdInput) -> ReferenceCrowd:
-        """All users before their first round."""
+        """Make the user group before its first round."""
         return ReferenceCrowd(given)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> OneByOne:
-        """Masks in numpy; there is no progress to tell."""
+        """Return a runner in numpy, which reports no progress."""
         return OneByOne()
 
     def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
-        """q_i . p_u for pairs of codes. (n,)."""
+        """Scores q_i . p_u for pairs of codes. (n,)."""
         return np.asarray(np.einsum("nk,nk->n", q[items], p[users]), np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Interactions of item features: public columns that masks `fm` and `nn` see beside these.
+"""Interactions of item features: public columns that the masks `fm` and `nn` see in addition.
 
 A user's own ratings are too few to learn a factorization machine or a network from: at strengths
 that predict well, all that bends shrinks to nothing (errata 47). So the first layer is public and
@@ -24,7 +24,7 @@ _SPREAD = np.sqrt(3.0)  # directions are even on both sides of 0, with a varianc
 
 
 def expand(mask: str, content: Array) -> Array:
-    """What masks of a family see: features and, if it has any, interactions. (n_items, d').
+    """Columns that masks of a family see: features and, if any, interactions. (n_items, d').
 
     Args:
         mask: name of the family.
@@ -36,14 +36,14 @@ def expand(mask: str, content: Array) -> Array:
 
 
 def _products(x: Array) -> Array:
-    """((v.x)^2 - v^2.x^2) / 2: the sum over pairs of v_i v_j x_i x_j (Rendle 2010). (n, 64)."""
+    """Products ((v.x)^2 - v^2.x^2) / 2: sums over pairs v_i v_j x_i x_j (Rendle 2010). (n, 64)."""
     v = _SPREAD * _even("fm", N_COLUMNS, x.shape[1])
     pairs = 0.5 * (np.square(x @ v.T) - np.square(x) @ np.square(v).T)
     return np.asarray(PRODUCT_SCALE * pairs)
 
 
 def _hidden_units(x: Array) -> Array:
-    """tanh(w.x + c). (n, 64)."""
+    """Hidden units tanh(w.x + c). (n, 64)."""
     w, c = _SPREAD * _even("nn", N_COLUMNS, x.shape[1]), _even("nn offset", N_COLUMNS, 1)
     return np.asarray(HIDDEN_SCALE * np.tanh(HIDDEN_GAIN * (x @ w.T + c.T)))
 
@@ -52,7 +52,7 @@ _KINDS: dict[str, Callable[[Array], Array]] = {"fm": _products, "nn": _hidden_un
 
 
 def _even(name: str, n_rows: int, n_columns: int) -> Array:
-    """Numbers in [-1, 1) that everybody works out alike. (n_rows, n_columns)."""
+    """Pseudorandom numbers in [-1, 1), the same for everybody. (n_rows, n_columns)."""
     drawn = [
         int.from_bytes(sha256(f"{name} {row} {column}".encode()).digest()[:6], "big")
         for row in range(n_rows)

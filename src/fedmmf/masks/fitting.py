@@ -1,4 +1,4 @@
-"""Ratings and item features in, a fitted mask per user out; for one user and for a crowd."""
+"""Fits a mask per user from ratings and item features, for one user and for many."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ BLOCK = 1 << 22  # ratings that are worked on at once, where nothing but memory 
 
 @dataclass(frozen=True)
 class MaskPlan:
-    """What masks are fitted.
+    """Parameters of the masks to fit.
 
     Args:
         kind: name of the family.
@@ -40,11 +40,11 @@ class MaskPlan:
 
     @property
     def family(self) -> MaskFamily:
-        """The family of that name."""
+        """Mask family of that name."""
         return FAMILIES[self.kind]
 
     def strengths(self, pull: float) -> tuple[float, ...]:
-        """What the regularisation may be, given the pull of a population."""
+        """Strengths of regularisation to choose from, given the shrinkage of a population."""
         if self.strength == "auto":
             return self.family.strengths
         return (float(self.strength or self.family.default_strength or pull),)
@@ -68,17 +68,17 @@ class MaskPlan:
 
 
 class Runner(Protocol):
-    """How the trainer and the applier of a family are executed."""
+    """Executes the trainer and the applier of a family."""
 
     def train(self, family: MaskFamily, indptr: Array, *arrays: Any) -> None:
-        """Run `family.train`."""
+        """Run `family.train` for all users."""
 
     def apply(self, family: MaskFamily, indptr: Array, *arrays: Any) -> None:
-        """Run `family.apply`."""
+        """Run `family.apply` for all users."""
 
 
 class OneByOne:
-    """One user after the other, in numpy: what a device runs."""
+    """Runs one user after the other, in numpy, as on a device."""
 
     def train(self, family: MaskFamily, indptr: Array, *arrays: Any) -> None:
         """Run `family.train` as it is."""
@@ -105,7 +105,7 @@ class FittedMasks:
 
     @classmethod
     def together(cls, parts: Sequence["FittedMasks"]) -> "FittedMasks":
-        """The models of several parties as one."""
+        """Combine the models of several parties."""
         sizes = np.concatenate([np.diff(part.indptr) for part in parts])
         return cls(
             parts[0].plan,
@@ -121,7 +121,7 @@ class FittedMasks:
 
     @property
     def family(self) -> MaskFamily:
-        """What kind of models they are."""
+        """Family of all these models, which share one kind."""
         return self.plan.family
 
     @property
@@ -146,21 +146,21 @@ class FittedMasks:
         return np.concatenate(parts)
 
     def _indicator(self, seen: Array) -> Array:
-        """J of each user. (n_users,)."""
+        """Privacy indicator J of each user. (n_users,)."""
         parts = [
             privacy_indicator(unit - seen[mine], indptr) for mine, unit, indptr in self._blocks()
         ]
         return np.concatenate(parts)
 
     def _blocks(self) -> Iterator[tuple[slice, Array, Array]]:
-        """Some users at a time: where their ratings are, these on [0, 1], where each begins."""
+        """Yield slices of some users' ratings, the ratings mapped to [0, 1], and their indptr."""
         for some in RatedItems(self.indptr, self.ratings).blocks():
             unit = self.scale.to_unit(self.ratings[some.entries].astype(np.float64))
             yield some.entries, unit, some.indptr - some.indptr[0]
 
     @cached_property
     def masked_ratings(self) -> Array:
-        """R - f on the rating scale; cross-fitted where the plan says so. (n,)."""
+        """Masked ratings r - f on the rating scale; cross-fitted where the plan says so. (n,)."""
         seen = self.unit_held_out if self.plan.cross_fit else self.unit_fitted
         base = self.scale.min if self.family.is_centred else 0.0
         masked = np.empty(len(seen), np.float32)
@@ -171,7 +171,7 @@ class FittedMasks:
         return masked
 
     def predict(self, lists: RatedItems, features: Array, runner: Runner) -> Array:
-        """f_u(i) on the rating scale for the users' items. (n,)."""
+        """Predictions f_u(i) on the rating scale for the users' items. (n,)."""
         return apply_mask(self, lists, features, runner)
 
 
@@ -180,23 +180,23 @@ class Applicable(Protocol):
 
     @property
     def family(self) -> MaskFamily:
-        """What kind of models they are."""
+        """Family of the models to apply."""
 
     @property
     def scale(self) -> RatingScale:
-        """Of the ratings."""
+        """Scale of the ratings that masks predict."""
 
     @property
     def population(self) -> Population:
-        """What masks shrink towards."""
+        """Population towards which masks are shrunk."""
 
     @property
     def theta(self) -> Array:
-        """(n_users, n_parameters)."""
+        """Parameters of each user's mask. (n_users, n_parameters)."""
 
 
 def apply_mask(masks: Applicable, lists: RatedItems, features: Array, runner: Runner) -> Array:
-    """f_u(i) on the rating scale for the users' items. (n,)."""
+    """Apply masks: f_u(i) on the rating scale for the users' items. (n,)."""
     out = np.empty(len(lists.items))
     runner.apply(masks.family, lists.indptr, lists.items, features, masks.theta, out)
     return _on_scale(masks, out, mask_base(masks, features)[lists.items])
@@ -205,7 +205,7 @@ def apply_mask(masks: Applicable, lists: RatedItems, features: Array, runner: Ru
 def apply_one_mask(
     masks: Applicable, user: int, features: Array, base: Array | None = None
 ) -> Array:
-    """f_u(i) on the rating scale for one user and every row of `features`. (n,).
+    """Apply one user's mask to every row of `features`, on the rating scale. (n,).
 
     Unlike `apply_mask` it copies no features, so that whole catalogues can be gone through. Whoever
     goes through one for many users gives what `mask_base` says of it, which is the same for all.
@@ -215,20 +215,20 @@ def apply_one_mask(
 
 
 def mask_base(masks: Applicable, features: Array) -> Array:
-    """What masks are centred at, on the rating scale: what somebody unknown gives. (n,)."""
+    """Ratings of the default user, at which masks are centred, on the rating scale. (n,)."""
     if masks.family.is_centred:
         return masks.population.base(features, masks.scale)
     return np.zeros(len(features))
 
 
 def _on_scale(masks: Applicable, unit: Array, base: Array) -> Array:
-    """What masks predict, from a span of 1 to the span of the ratings. (n,)."""
+    """Scale predictions from a span of 1 to the span of the ratings. (n,)."""
     return np.asarray(base + masks.scale.span * unit, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class MaskInput:
-    """What masks are fitted on.
+    """Training data of masks.
 
     Args:
         lists: the items of each user.
@@ -247,7 +247,7 @@ class MaskInput:
     population: Population | None = None
 
     def starts(self, family: MaskFamily) -> Array:
-        """Where each user's training starts. (n_users, n_parameters or 0)."""
+        """Starting parameters of each user's training. (n_users, n_parameters or 0)."""
         if not self.streams:
             return np.zeros((self.lists.n_users, 0))
         n_features = self.features.shape[1]
@@ -290,7 +290,7 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
 
 
 def _add(values: Array, base: Array, items: Array) -> None:
-    """Values += base[items], without a copy of all of it."""
+    """Add base[items] to the values in place, block by block."""
     for begin in range(0, len(values), BLOCK):
         here = slice(begin, begin + BLOCK)
         values[here] += base[items[here]].astype(values.dtype)

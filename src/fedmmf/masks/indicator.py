@@ -82,7 +82,7 @@ def privacy_groups(j: Array, threshold_j: float) -> dict[str, float | int]:
 
 
 def histogram(j: Array, n_bins: int = 40) -> dict[str, list[float]]:
-    """How J is spread over users: counts between edges, for a picture."""
+    """Histogram of J over users: counts and edges, for a picture."""
     counts, edges = np.histogram(j[np.isfinite(j)], n_bins)
     return {"edges": edges.round(6).tolist(), "counts": counts.tolist()}
 
@@ -108,7 +108,7 @@ def sample_complexity(epsilon: float, delta: float, log_class_size: float) -> in
 
 
 def epsilon_reached(n_ratings: int, delta: float, log_class_size: float) -> float:
-    """Epsilon that Theorem 1 gives for n ratings; above 1 it says nothing at all.
+    """Return epsilon of Theorem 1 for n ratings; above 1 it says nothing at all.
 
     The same assumptions and the same silence on attackers as `sample_complexity`.
     """

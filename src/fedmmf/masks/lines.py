@@ -1,4 +1,4 @@
-"""Masks as linear functions of public item features, for what needs sums over a whole catalogue.
+"""Masks as linear functions of public item features, where sums over a whole catalogue are needed.
 
 Where unrated items count, every party needs the sum of f_u(i) q_i over all items, and the server
 the sum of f_u(i) p_u over all users. With f_u(i) = x_i . w_u both go through small matrices. The
@@ -17,7 +17,7 @@ BLOCK = 4096  # users whose masks are applied at once
 
 
 def lines_of(masks: Applicable, features: Array, design: Array, runner: Runner) -> Array:
-    """f_u(i) as weights of the design, on the rating scale. (n_users, m)."""
+    """Weights of the design that give f_u(i) on the rating scale. (n_users, m)."""
     n_users, m = len(masks.theta), design.shape[1]
     if masks.family.is_linear and masks.theta.shape[1] in (0, m):
         lines = np.zeros((n_users, m))
@@ -29,7 +29,7 @@ def lines_of(masks: Applicable, features: Array, design: Array, runner: Runner) 
 
 
 def _fitted(masks: Applicable, features: Array, design: Array, runner: Runner) -> Array:
-    """Least squares over the catalogue, or over items spread evenly through it. (n_users, m)."""
+    """Fit by least squares over the catalogue, or over evenly spread items. (n_users, m)."""
     probes = np.unique(np.linspace(0, len(design) - 1, PROBES).astype(np.int32))
     solve = np.linalg.pinv(design[probes])  # (m, n_probes)
     lines = np.empty((len(masks.theta), design.shape[1]))

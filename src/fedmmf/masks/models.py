@@ -32,7 +32,7 @@ def predict_none(x: Array, theta: Array) -> Array:
 
 
 def fit_mean(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
-    """Shrunken mean: minimise sum (y - b)^2 + strength b^2."""
+    """Fit a shrunken mean: minimise sum (y - b)^2 + strength b^2."""
     return np.full(1, y.sum() / (len(y) + strength))
 
 
@@ -42,7 +42,7 @@ def predict_mean(x: Array, theta: Array) -> Array:
 
 
 def fit_lr(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
-    """Ridge regression in closed form; theta = (b, w)."""
+    """Fit a ridge regression in closed form; theta = (b, w)."""
     n, d = x.shape
     normal = np.empty((d + 1, d + 1))
     moments = np.empty(d + 1)
@@ -56,7 +56,7 @@ def fit_lr(x: Array, y: Array, strength: float, pull: float, start: Array) -> Ar
 
 
 def predict_lr(x: Array, theta: Array) -> Array:
-    """Return b + w.x."""
+    """Return b + w.x for every row. (n,)."""
     out: Array = theta[0] + x @ theta[1:]
     return out
 
@@ -66,7 +66,7 @@ def _no_start(rng: np.random.Generator, n_features: int) -> Array:
 
 
 def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callable[..., None]:
-    """Make the function that trains many parties in turn; one party is a crowd of one."""
+    """Make the function that trains many parties in turn, or a single one."""
 
     def train(
         indptr: Array,  # (n_users + 1,) where each user's ratings begin
@@ -123,7 +123,7 @@ def _applier(predict: Callable[..., Array]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class MaskFamily:
-    """One kind of private model: how to fit, apply, start and regularise it."""
+    """A kind of private model: how to fit, apply, start and regularise it."""
 
     name: str
     order: str  # the paper's name for it
@@ -134,7 +134,7 @@ class MaskFamily:
     strengths: tuple[float, ...]  # what `auto` chooses from
     start: Callable[[np.random.Generator, int], Array] = _no_start
     needs_features: bool = True
-    is_centred: bool = True  # predicts around what somebody unknown gives; else around 0
+    is_centred: bool = True  # predicts around the default user's rating; else around 0
     is_linear: bool = False  # theta is an intercept and weights of the features, as far as it goes
     helpers: tuple[Callable[..., Any], ...] | None = None  # to compile first; None: stays numpy
 
@@ -185,7 +185,7 @@ LR = MaskFamily(
     is_linear=True,
     helpers=(),
 )
-# The same on more columns, which the strength has to hold down.
+# The same on more columns, which the strength must shrink.
 FM = replace(
     LR,
     name="fm",

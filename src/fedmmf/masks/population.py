@@ -1,4 +1,4 @@
-"""What users have in common: masks shrink towards it, and somebody unknown is taken for it.
+"""The population: what users have in common. Masks shrink towards it; it is the default user.
 
 Both halves are here: what each user adds to one sum (`user_totals`), and what the sum says together
 with how many rated each item (`Population.of_totals`). Sums over x x^T of rated items are not among
@@ -21,24 +21,24 @@ from fedmmf.arrays import Array
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 
-ASSUMED_PULL = 1.0  # ratings' worth, where nobody was asked
+ASSUMED_PULL = 1.0  # shrinkage in ratings, where there was no survey
 MIN_PULL, MAX_PULL = 0.5, 50.0
 PULLS = 2.0  # of what the levels of users call for: item factors explain a part of them
-LINE_RIDGE = 5.0  # users' worth of pull of the line towards a constant
+LINE_RIDGE = 5.0  # shrinkage of the line towards a constant, in users
 MAX_COLUMNS = 128  # of a line; of more features it is a constant
-LARGEST_FEATURE = 4.0  # what is beyond counts as this, so that sums have bounds
-LARGEST_WEIGHT = 1e6  # of a line, so that what it says is finite
-TOTAL_BOUND = 2.0**16  # of what one user adds: half of 4 for each of many ratings
+LARGEST_FEATURE = 4.0  # larger values count as this, so that sums have bounds
+LARGEST_WEIGHT = 1e6  # largest weight of a line, so that its ratings are finite
+TOTAL_BOUND = 2.0**16  # largest total of one user: half of 4 for each of many ratings
 _BLOCK = 1 << 15  # ratings that are worked on at once, user by user
-MAX_LEVERAGE = 0.9  # of few items, on any combination of the columns that ratings are summed with
-_N_LEVELS = 6  # totals that say where users are, and how much they differ
-_RANK = 1e-12  # of the largest singular value: what is below counts as 0
-_LIMIT = MAX_LEVERAGE + 1e-9  # machines differ in the last digits, and have to decide alike
+MAX_LEVERAGE = 0.9  # largest leverage of few items on any combination of the summed columns
+_N_LEVELS = 6  # totals of the users' levels and their variances
+_RANK = 1e-12  # relative to the largest singular value: smaller ones count as 0
+_LIMIT = MAX_LEVERAGE + 1e-9  # with room for machines that differ in the last digits
 
 
 @dataclass(frozen=True, eq=False)
 class CommonItems:
-    """Items whose ratings go into what users have in common, and the features that they go with.
+    """Items whose ratings count for the population, and their features.
 
     Parties and server work them out for themselves, from what is public.
 
@@ -52,7 +52,7 @@ class CommonItems:
 
     @classmethod
     def of(cls, items: Array, features: Array, min_raters: int) -> "CommonItems":
-        """Items of a layout without those that the features single out.
+        """Select items of a layout, without those that the features single out.
 
         An item is left out where it, alone or in a group of fewer than `min_raters` items, has more
         than `MAX_LEVERAGE` of the length of some combination of the columns. That is repeated
@@ -91,7 +91,7 @@ _last: dict[bytes, CommonItems] = {}  # the last answer, which many parties of a
 
 
 def singled_out(columns: Array, size: int) -> Array:
-    """Rows that nearly make up some combination of the columns, alone or in a group. (n,) bool.
+    """Flag rows that nearly make up some combination of columns, alone or in a group. (n,) bool.
 
     The leverage of a group is the largest share of the squared length of any combination of the
     columns that lies on its rows: the largest eigenvalue of its block of the hat matrix. Where some
@@ -133,14 +133,14 @@ def _is_in_group(row: int, basis: Array, leverage: Array, size: int) -> bool:
 
 
 def _orthonormal(columns: Array) -> Array:
-    """A basis of what the columns span. (n, r)."""
+    """Orthonormal basis of the column space. (n, r)."""
     q, r = np.linalg.qr(columns)
     turn, values, _ = np.linalg.svd(r)
     return np.asarray(q @ turn[:, : len(values)][:, values > _RANK * values.max(initial=0.0)])
 
 
 def _leverages_of_pairs(row: int, leverage: Array, products: Array) -> Array:
-    """Of a row with each other, from their block of the hat matrix. (n,)."""
+    """Leverages of a row with each other row, from their block of the hat matrix. (n,)."""
     half = (leverage - leverage[row]) / 2
     pairs = (leverage + leverage[row]) / 2 + np.sqrt(half**2 + products**2)
     pairs[row] = leverage[row]
@@ -149,7 +149,7 @@ def _leverages_of_pairs(row: int, leverage: Array, products: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What somebody unknown gives an item, and how much to trust it.
+    """Ratings of the default user for each item, and the shrinkage towards them.
 
     Attributes:
         line: weights of 1 and of the first item features, as many as there are. (m,)
@@ -161,19 +161,19 @@ class Population:
 
     @classmethod
     def unknown(cls, scale: RatingScale) -> "Population":
-        """Where nobody was asked: the scale's middle."""
+        """Return the middle of the scale, for runs without a survey."""
         return cls.at(scale.midpoint)
 
     @classmethod
     def at(cls, level: float) -> "Population":
-        """The same rating for every item."""
+        """Return a population with the same rating for every item."""
         return cls(np.array([level]), ASSUMED_PULL)
 
     @classmethod
     def of_totals(
         cls, totals: Array, n_raters: Array, features: Array, scale: RatingScale
     ) -> "Population":
-        """Read a sum over all users.
+        """Compute the population from a sum over all users.
 
         Args:
             totals: (n_totals(m),)
@@ -197,24 +197,24 @@ class Population:
         return cls(np.concatenate(([float(start)], slopes)), _pull(levels))
 
     def is_like(self, other: "Population") -> bool:
-        """Whether masks would be the same."""
+        """Whether masks would be the same under the other population."""
         return self.pull == other.pull and np.array_equal(self.line, other.line)
 
     def base(self, features: Array, scale: RatingScale) -> Array:
-        """What somebody unknown gives each item, on the scale. (n,)."""
+        """Ratings of the default user for each item, on the scale. (n,)."""
         known = _bounded(features[:, : len(self.line) - 1])
         return np.asarray(scale.clip(self.line[0] + known @ self.line[1:]))
 
 
 def n_totals(n_columns: int) -> int:
-    """How many numbers the sum has."""
+    """Number of entries of the sum."""
     return _N_LEVELS + n_columns
 
 
 def user_totals(
     lists: RatedItems, ratings: Array, features: Array, scale: RatingScale
 ) -> Iterator[Array]:
-    """What users add to the sum, some users at a time. (n_some, n_totals).
+    """Yield what users add to the sum, some users at a time. (n_some, n_totals).
 
     How users' levels differ, and sums over each one's ratings of x (r - middle) / span, with
     x = (1, features of the item).
@@ -229,7 +229,7 @@ def user_totals(
 def everybodys_totals(
     lists: RatedItems, ratings: Array, features: Array, scale: RatingScale
 ) -> Array:
-    """The sum of `user_totals`, of x item by item. (n_totals,)."""
+    """Sum of `user_totals` over all users, computed item by item. (n_totals,)."""
     levels, by_item = np.zeros(_N_LEVELS), np.zeros(len(features))
     for some in lists.blocks():
         y = _centred(ratings[some.entries], scale)
@@ -239,7 +239,7 @@ def everybodys_totals(
 
 
 def _levels(lists: RatedItems, y: Array) -> Array:
-    """Where users are, how they differ, and how their ratings do. (n_users, 6).
+    """Totals of users' levels and variances. (n_users, 6).
 
     1, the level, its square; of those with two ratings or more 1, the variance of ratings, that of
     the level by chance. A second sum of levels, over these users alone, would differ from the first
@@ -263,7 +263,7 @@ def _design(features: Array) -> Array:
 
 
 def _pull(levels: Array) -> float:
-    """Variance within users by that between their levels, as far as chance does not explain it.
+    """Shrinkage: variance within users over that between their levels, corrected for chance.
 
     The level of somebody with a single rating varies by chance as ratings within users do.
     """

@@ -53,7 +53,7 @@ def require_member(setup: Setup, party: int, identity: bytes | None) -> None:
 
 
 class RoundClient:
-    """A party in a round.
+    """A party's state machine in one round.
 
     Args:
         setup: what all sides agreed on.
@@ -226,7 +226,7 @@ class RoundClient:
         self._require_signed(request.survivors, dict(needed))  # most of a party's time goes here
 
     def _who_holds(self, signers: Sequence[int]) -> Array:
-        """Which signers hold shares of which owner. (n_signers, n_owners) bool."""
+        """Whether each signer holds shares of each owner. (n_signers, n_owners) bool."""
         holders = self.setup.holder_rows(tuple(self._shares))  # (n_owners, K) positions
         holds = np.zeros((self.setup.n, len(holders)), bool)
         holds[holders, np.arange(len(holders))[:, np.newaxis]] = True
@@ -305,7 +305,7 @@ class RoundClient:
 
 
 def spared(holds: Array, surplus: Array) -> Array:
-    """Which signers every owner can do without, all of them together. (n_signers,) bool.
+    """Whether every owner can do without a signer, all such signers together. (n_signers,) bool.
 
     Args:
         holds: which signer holds shares of which owner. (n_signers, n_owners) bool

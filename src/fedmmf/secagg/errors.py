@@ -1,4 +1,4 @@
-"""What secure aggregation raises: a bad message, a round below its threshold, a bad setting."""
+"""Errors of secure aggregation: a bad message, a round below its threshold, a bad setting."""
 
 from fedmmf.errors import SettingsError, WireError
 
@@ -6,7 +6,7 @@ SERVER = 0xFFFFFFFF  # the number of the server in message headers
 
 
 def in_words(sender: int) -> str:
-    """Return a sender in words: `party 7` or `the server`."""
+    """Name a sender: `party 7` or `the server`."""
     return "the server" if sender == SERVER else f"party {sender}"
 
 

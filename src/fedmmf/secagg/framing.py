@@ -58,7 +58,7 @@ def require_size(body: memoryview, size: int, sender: int) -> None:
 
 
 def table(records: Mapping[int, bytes]) -> bytes:
-    """Write records by increasing party."""
+    """Write records in increasing order of party."""
     return b"".join(_NUMBER.pack(party) + records[party] for party in sorted(records))
 
 
@@ -88,14 +88,14 @@ def map_bytes(n: int) -> int:
 
 
 def bit_map(setup: Setup, members: Collection[int]) -> bytes:
-    """Write a set of parties, one bit each."""
+    """Write a set of parties as a bit map, one bit per position."""
     bits = np.zeros(setup.n, np.uint8)  # (n,)
     bits[[setup.index[party] for party in members]] = 1
     return np.packbits(bits, bitorder="little").tobytes()
 
 
 def read_bit_map(body: memoryview, setup: Setup, sender: int) -> frozenset[int]:
-    """Read a set of parties."""
+    """Read a set of parties from a bit map."""
     require_size(body, map_bytes(setup.n), sender)
     bits = np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")  # (8 bytes,)
     require(not bits[setup.n :].any(), sender, "the set has bits beyond the cohort")

@@ -72,7 +72,7 @@ class End:
     public: bytes
 
     def encode(self) -> bytes:
-        """Write it for key derivation."""
+        """Encode party and public key for key derivation."""
         return struct.pack("<I", self.party) + self.public
 
 

@@ -50,23 +50,23 @@ class Advertise:
     kind: ClassVar[int] = 1
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode both keys and the signature as a frame from `sender`."""
         return framing.frame(setup, self.kind, sender, self.packed())
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode and check an advertisement from `sender`."""
         body = framing.body_of(setup, cls.kind, sender, data)
         require_size(body, key_bytes(setup.active), sender)
         return cls.unpacked(bytes(body))
 
     def packed(self) -> bytes:
-        """Write the content alone."""
+        """Join keys and signature without a frame."""
         return self.channel + self.mask + self.signature
 
     @classmethod
     def unpacked(cls, data: bytes) -> Self:
-        """Read the content alone."""
+        """Split the bytes of `packed` into keys and signature."""
         return cls(data[:KEY_BYTES], data[KEY_BYTES : 2 * KEY_BYTES], data[2 * KEY_BYTES :])
 
 
@@ -78,13 +78,13 @@ class Keys:
     kind: ClassVar[int] = 2
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode the neighbours' advertisements as a frame from `sender`."""
         records = {party: key.packed() for party, key in self.keys.items()}
         return framing.frame(setup, self.kind, sender, framing.table(records))
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode and check a table of advertisements from `sender`."""
         body = framing.body_of(setup, cls.kind, sender, data)
         records = framing.read_table(body, key_bytes(setup.active), setup, sender)
         return cls({party: Advertise.unpacked(record) for party, record in records.items()})
@@ -101,17 +101,17 @@ class Box:
 
     @classmethod
     def of(cls, sealed: bytes, prints: tuple[bytes, bytes]) -> Self:
-        """Put it together."""
+        """Join the sealed shares and their two prints."""
         return cls(sealed + b"".join(prints))
 
     @property
     def sealed(self) -> bytes:
-        """Both shares, for the holder."""
+        """Both shares, sealed for the holder."""
         return self.packed[:SEALED_BYTES]
 
     @property
     def prints(self) -> tuple[bytes, bytes]:
-        """Of the share of the self mask, and of the mask key."""
+        """Prints of the share of the self mask and of the share of the mask key."""
         middle = SEALED_BYTES + PRINT_BYTES
         return self.packed[SEALED_BYTES:middle], self.packed[middle:]
 
@@ -134,13 +134,13 @@ class Shares:
     kind: ClassVar[int] = 3
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode the commitment and all boxes as a frame from `sender`."""
         body = self.commitment + _box_table(self.boxes)
         return framing.frame(setup, self.kind, sender, body)
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode and check commitment and boxes from `sender`."""
         body = framing.body_of(setup, cls.kind, sender, data)
         require(len(body) >= COMMITMENT_BYTES, sender, "the commitment is cut short")
         boxes = _read_box_table(body[COMMITMENT_BYTES:], setup, sender)
@@ -155,12 +155,12 @@ class Boxes:
     kind: ClassVar[int] = 4
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode the boxes for one party as a frame from `sender`."""
         return framing.frame(setup, self.kind, sender, _box_table(self.boxes))
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode and check a table of boxes from `sender`."""
         body = framing.body_of(setup, cls.kind, sender, data)
         return cls(_read_box_table(body, setup, sender))
 
@@ -174,12 +174,12 @@ class Masked:
     kind: ClassVar[int] = 5
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode signature and masked vector as a frame from `sender`."""
         return framing.frame(setup, self.kind, sender, self.signature + self.vector.tobytes())
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode a masked vector from `sender`, checking its length and range."""
         body = framing.body_of(setup, cls.kind, sender, data)
         start = signature_bytes(setup.active)
         require_size(body, start + setup.ring.width * setup.length, sender)
@@ -189,7 +189,7 @@ class Masked:
         return cls(vector, bytes(body[:start]))
 
     def signed(self, about: bytes) -> bytes:
-        """What the signature is over."""
+        """Bytes that the signature is over."""
         return digest(self.vector.data.cast("B"), about)
 
 
@@ -201,12 +201,12 @@ class Survivors:
     kind: ClassVar[int] = 6
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode the set of survivors as a frame from `sender`."""
         return framing.frame(setup, self.kind, sender, framing.bit_map(setup, self.members))
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode and check a set of survivors from `sender`."""
         body = framing.body_of(setup, cls.kind, sender, data)
         return cls(framing.read_bit_map(body, setup, sender))
 
@@ -219,12 +219,12 @@ class Confirmed:
     kind: ClassVar[int] = 7
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode the signature as a frame from `sender`."""
         return framing.frame(setup, self.kind, sender, self.signature)
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode and check a signature from `sender`."""
         body = framing.body_of(setup, cls.kind, sender, data)
         require_size(body, SIGNATURE_BYTES, sender)
         return cls(bytes(body))
@@ -240,13 +240,13 @@ class Request:
     kind: ClassVar[int] = 8
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode survivors, dropped parties and signatures as a frame from `sender`."""
         maps = framing.bit_map(setup, self.survivors) + framing.bit_map(setup, self.dropped)
         return framing.frame(setup, self.kind, sender, maps + framing.table(self.signatures))
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode and check a request for shares from `sender`."""
         body = framing.body_of(setup, cls.kind, sender, data)
         size = framing.map_bytes(setup.n)
         survivors = framing.read_bit_map(body[:size], setup, sender)
@@ -268,13 +268,13 @@ class Revealed:
     kind: ClassVar[int] = 9
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Write the message."""
+        """Encode the revealed shares as a frame from `sender`."""
         records = {owner: shamir.to_bytes(share) for owner, share in self.shares.items()}
         return framing.frame(setup, self.kind, sender, framing.table(records))
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Read the message."""
+        """Decode shares from `sender`, checking that they are field elements."""
         body = framing.body_of(setup, cls.kind, sender, data)
         records = framing.read_table(body, shamir.SHARE_BYTES, setup, sender)
         shares = {owner: shamir.from_bytes(record) for owner, record in records.items()}

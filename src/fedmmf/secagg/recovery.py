@@ -1,4 +1,4 @@
-"""What the server does with the shares: recover secrets and take the masks off the sum.
+"""Recovery on the server: combine shares into secrets and take the masks off the sum.
 
 Bonawitz et al. 2017, unmasking: sum of x_u = sum of y_u - sum of PRG(b_u) over survivors
 +- sum of PRG(s_uv) over dropped u and surviving v. A recovered mask key is checked against the

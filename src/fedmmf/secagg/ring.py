@@ -23,7 +23,7 @@ class Ring:
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of the elements."""
+        """Little-endian unsigned integer type of the elements."""
         return np.dtype(f"<u{self.width}")
 
     @property

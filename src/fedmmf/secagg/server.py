@@ -24,7 +24,7 @@ _Keep = Callable[[], None]  # what puts an answer that was checked where it belo
 
 
 class Receipt(Enum):
-    """What became of a message that was not refused."""
+    """Outcome of a message that was not refused."""
 
     ACCEPTED = "accepted"
     LATE = "late"  # its stage is closed: ignored, the sender counts as dropped out
@@ -43,12 +43,12 @@ class Stage(IntEnum):
 
     @property
     def title(self) -> str:
-        """The stage in words."""
+        """Name of the stage in lower case, for messages to people."""
         return self.name.lower().replace("_", " ")
 
 
 class RoundServer:
-    """The server in a round.
+    """The server's state machine in one round.
 
     Args:
         setup: what all sides agreed on.
@@ -135,12 +135,12 @@ class RoundServer:
         return total
 
     def abort(self) -> None:
-        """Give the round up and let go of everything it held."""
+        """Abort the round and release everything it held."""
         self._forget(Stage.ABORTED)
         self._survivors = frozenset()
 
     def _add(self, party: int, vector: Array) -> None:
-        """Add a batch when it is whole: of one that is not, nothing is summed."""
+        """Add a vector once its batch is complete; incomplete batches are not summed."""
         mates = self.setup.mates(party)
         waiting = self._waiting.setdefault(mates[0], {})
         waiting[party] = vector

@@ -50,14 +50,14 @@ class Trip:
     following: bytes = b""
 
     def encode(self, setup: Setup) -> bytes:
-        """Write the message."""
+        """Encode the trip: a header, then the parts of this and the next round."""
         sizes = len(self.current), len(self.following)
         head = _PARTS.pack(_MAGIC, setup.context[:16], self.trip, self.number, *sizes)
         return head + self.current + self.following
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> "Trip":
-        """Read the message."""
+        """Decode a trip from `sender`, checking session, trip and sizes."""
         require(len(data) >= _PARTS.size, sender, f"needs {_PARTS.size} bytes; got {len(data)}")
         magic, tag, trip, number, current, following = _PARTS.unpack_from(data)
         require(magic == _MAGIC and FIRST <= trip <= SECOND, sender, "not a message of a session")
@@ -69,7 +69,7 @@ class Trip:
 
 
 class SessionClient:
-    """A party over many rounds.
+    """A party's state machine over many rounds.
 
     Args:
         setup: of the session; its `round_id` names the session and has at most 60 bytes.

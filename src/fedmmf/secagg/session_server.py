@@ -10,7 +10,7 @@ from fedmmf.secagg.setup import Setup
 
 
 class SessionServer:
-    """The server over many rounds.
+    """The server's state machine over many rounds.
 
     For each round: `first`, `receive`, [`check`, `receive`,] `second`, `receive`, `result`. An
     answer is taken with both its parts or with neither.

@@ -1,4 +1,4 @@
-"""What all sides agree on before a round; its digest is bound into every key and message."""
+"""Parameters that all sides agree on before a round; their digest is bound into every message."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -77,12 +77,12 @@ class Setup:
 
     @property
     def n(self) -> int:
-        """How many parties are invited."""
+        """Number of parties that are invited."""
         return len(self.parties)
 
     @property
     def degree(self) -> int:
-        """How many neighbours each party has."""
+        """Number of neighbours of each party."""
         return self.n - 1 if self.neighbours is None else self.neighbours
 
     @property
@@ -92,7 +92,7 @@ class Setup:
 
     @cached_property
     def context(self) -> bytes:
-        """Digest of everything here."""
+        """SHA-256 digest of all parameters, to bind keys and messages to them."""
         sizes = (self.n, self.degree, self.threshold, self.length, self.minimum, self.batch)
         numbers = struct.pack("<QQQQQQ?", *sizes, self.active)
         names = np.array(self.parties, "<u4").tobytes() + b"".join(self.identities)

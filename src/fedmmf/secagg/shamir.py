@@ -61,12 +61,12 @@ def invert_all(values: Sequence[int]) -> list[int]:
 
 
 def to_bytes(element: int) -> bytes:
-    """Write a field element."""
+    """Write a field element as SHARE_BYTES big-endian bytes."""
     return element.to_bytes(SHARE_BYTES, "big")
 
 
 def from_bytes(data: bytes) -> int:
-    """Read a field element; the caller checks that it is below PRIME."""
+    """Read a big-endian field element; the caller checks that it is below PRIME."""
     return int.from_bytes(data, "big")
 
 
@@ -77,7 +77,7 @@ def _polynomial(secret: bytes, threshold: int, entropy: Entropy) -> list[int]:
 
 
 def _evaluate(polynomial: Sequence[int], point: int) -> int:
-    """Horner's rule, reduced now and then: a product with a small point is cheaper than that."""
+    """Evaluate by Horner's rule; reduce only now and then, as products with points are cheaper."""
     value = 0
     for degree in range(len(polynomial) - 1, -1, -1):
         value = value * point + polynomial[degree]

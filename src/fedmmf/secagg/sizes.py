@@ -1,4 +1,4 @@
-"""How many bytes a session costs a party, by arithmetic: what `Trip.encode` writes, not run.
+"""Bytes that a session costs a party, by arithmetic: the size of what `Trip.encode` writes.
 
 Of one round in the middle of a session in which nobody drops out. Every size is a number of
 records times their size, so it is exact; a test holds it against the bytes of real sessions.
@@ -25,7 +25,7 @@ class UpDown(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionSize:
-    """What decides how large the messages of a session are.
+    """Parameters that decide the sizes of a session's messages.
 
     Args:
         n: parties.
@@ -61,7 +61,7 @@ def session_bytes(size: SessionSize) -> UpDown:
 
 
 def first_trip(size: SessionSize) -> UpDown:
-    """Up: `Masked` and the next round's `Advertise`. Down: `Boxes`."""
+    """Bytes of the first trip: `Masked` and the next `Advertise` up, `Boxes` down."""
     vector = size.length * size.ring.width
     masked = HEADER_BYTES + signature_bytes(size.active) + vector
     advertised = HEADER_BYTES + key_bytes(size.active)
@@ -70,13 +70,13 @@ def first_trip(size: SessionSize) -> UpDown:
 
 
 def check_trip(size: SessionSize) -> UpDown:
-    """Up: `Confirmed`. Down: `Survivors`."""
+    """Bytes of the consistency check: `Confirmed` up, `Survivors` down."""
     around = TRIP_BYTES + HEADER_BYTES
     return UpDown(around + SIGNATURE_BYTES, around + map_bytes(size.n))
 
 
 def second_trip(size: SessionSize) -> UpDown:
-    """Up: `Revealed` and the next round's `Shares`. Down: `Request` and the next round's `Keys`."""
+    """Bytes of the second trip: `Revealed` and next `Shares` up, `Request` and next `Keys` down."""
     revealed = HEADER_BYTES + table_bytes(size.degree + 1, SHARE_BYTES)  # of itself too
     shares = HEADER_BYTES + COMMITMENT_BYTES + table_bytes(size.degree, BOX_BYTES)
     signatures = table_bytes(signatures_down(size), SIGNATURE_BYTES)

@@ -1,4 +1,4 @@
-"""Factorization of the masked ratings: solvers by name, each with both its halves in one file.
+"""Factorization of the masked ratings: solvers by name, each with both its halves.
 
 `sgd` is the paper's, `vb` the variational one; equations in plain numpy. Kernels that compute the
 party's half for all users at once are an engine's business.

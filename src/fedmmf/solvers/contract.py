@@ -1,4 +1,4 @@
-"""What a solver is: a half that lives in each party, a half on the server, and what it declares.
+"""The contract of a solver: a half in each party, a half on the server, and their declarations.
 
 Between the halves go four arrays. Down: `parameters`, a few public numbers, and `item_rows`
 (n_items, published), whose first k columns are the item factors. Up: `rows` (n, width), one per
@@ -23,7 +23,7 @@ MAX_TOTAL = 2.0**900  # largest total of a user, in float64
 
 @dataclass(frozen=True)
 class UpdateShape:
-    """Sizes of what goes up and down.
+    """Sizes of a solver's updates and broadcasts.
 
     Attributes:
         rank: k, the length of a vector of factors, biases counted.
@@ -49,12 +49,12 @@ class UpdateShape:
 
     @property
     def n_own(self) -> int:
-        """Entries of what a user learns: p_u and, where it is estimated with it, the mask."""
+        """Entries of a user's vector: p_u and, where it is estimated jointly, the mask."""
         return self.rank + self.n_joint
 
     @property
     def matrices(self) -> tuple[slice, ...]:
-        """Totals that are shrunk together where one is above its bound.
+        """Ranges of totals that are shrunk together where one is above its bound.
 
         A covariance that is bounded entry by entry need not be one any more.
         """
@@ -62,13 +62,13 @@ class UpdateShape:
 
     @property
     def n_columns(self) -> int:
-        """Of the design, that are used for anything."""
+        """Number of columns of the design that are used."""
         return max(self.n_design, self.n_joint)
 
 
 @dataclass(frozen=True, eq=False)
 class UserData:
-    """What the half of one user works on; it never leaves.
+    """One user's rated items and masked ratings, as the solver sees them; they never leave.
 
     Attributes:
         items: rows of what is published that the user has rated. (n,)
@@ -90,7 +90,7 @@ class UserData:
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """What a round's aggregation gives the server."""
+    """The summed statistics of a round: rows, raters and totals."""
 
     rows: Array  # (n_items, width) summed over each item's raters
     n_raters: Array  # (n_items,)
@@ -99,7 +99,7 @@ class ItemSums:
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """What the server publishes in a round."""
+    """The server's broadcast of a round."""
 
     rank: int  # k, the length of a vector of factors, biases counted
     parameters: Array  # (n_parameters,) float64
@@ -107,17 +107,17 @@ class Broadcast:
 
     @property
     def item_factors(self) -> Array:
-        """q_i, or their means. (n_items, k)."""
+        """Item factors q_i, or their means. (n_items, k)."""
         return self.item_rows[:, : self.rank]
 
     def take(self, items: Array) -> "Broadcast":
-        """The same for some items only."""
+        """Return the broadcast for some items only."""
         return Broadcast(self.rank, self.parameters, self.item_rows[items])
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How large one user's numbers are at most; public. What exceeds them is clipped."""
+    """Public bounds of one user's numbers; values beyond them are clipped."""
 
     row: float
     total: float
@@ -125,11 +125,11 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class SolverContext:
-    """What the server's half starts from: public knowledge, and where random starts come from."""
+    """Inputs of the server's half: public knowledge, and the random generator of its start."""
 
     n_items: int
     span: float  # of the rating scale
-    lowest: float  # rating that there is
+    lowest: float  # lowest rating of the scale
     level: float  # the masked rating that an unknown user gives an unknown item
     ratings_per_user: float
     regressors: Array  # (n_items, d) public columns that item factors may depend on; d may be 0
@@ -138,7 +138,7 @@ class SolverContext:
 
 
 class PartyHalf(Protocol):
-    """What lives in a party, for one user; holds p_u."""
+    """The party's half for one user; it holds p_u."""
 
     user_factors: Array  # (n_own,)
 
@@ -152,47 +152,47 @@ class PartyHalf(Protocol):
         """
 
     def settle(self, own: UserData, reading: Any) -> None:
-        """Find p_u for finished item factors, without a round.
+        """Compute p_u for fixed item factors, without a round.
 
         Raises:
             OverflowError: as `update`; p_u stays.
         """
 
     def state(self) -> dict[str, Array]:
-        """Everything that changes from round to round; copies."""
+        """Return copies of everything that changes from round to round."""
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Continue from a copy that `state` returned."""
 
 
 class ServerHalf(Protocol):
-    """What lives on the server; holds the items."""
+    """The server's half; it holds the items."""
 
     def public(self) -> Broadcast:
-        """What to publish for the coming round."""
+        """Return the broadcast of the coming round."""
 
     def advance(self, sums: ItemSums, t: int) -> None:
-        """Finish round t."""
+        """Finish round t: update the items from the parties' summed statistics."""
 
     def check(self, public: Broadcast) -> None:
-        """Raise `WireError` unless parties can compute with that."""
+        """Raise `WireError` unless parties can compute with the next broadcast."""
 
     def unknown(self, regressors: Array) -> Array:
-        """What to publish in the end about items that are not summed. (n, published).
+        """Return final rows of items that are not summed. (n, published).
 
         Args:
             regressors: of these items. (n, d)
         """
 
     def state(self) -> dict[str, Array]:
-        """Everything that changes from round to round."""
+        """Return everything that changes from round to round."""
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Continue from what `state` returned."""
 
 
 class Solver(Protocol):
-    """Both halves, and what everybody has to know about them.
+    """Both halves of a solver, and its public declarations.
 
     Attributes:
         name: what the settings call it.
@@ -228,16 +228,16 @@ class Solver(Protocol):
         """
 
     def update_shape(self, rank: int, variant: str) -> UpdateShape:
-        """Sizes of what is sent; `WireError` where there is no such variant."""
+        """Return the shape of updates; raise `WireError` if there is no such variant."""
 
     def bounds(self, span: float) -> Bounds:
-        """Bounds that training does not reach on a scale of that span."""
+        """Return bounds that training does not reach on a scale of that span."""
 
     def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
-        """Raise `WireError` unless a party can compute with what was published."""
+        """Raise `WireError` unless a party can compute with the broadcast."""
 
     def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> Any:
-        """What parties work out of a broadcast, once for all their users.
+        """Precompute from a broadcast what all users of a party need.
 
         Args:
             update_shape: of the run.
@@ -246,20 +246,20 @@ class Solver(Protocol):
         """
 
     def party(self, update_shape: UpdateShape) -> PartyHalf:
-        """A party's half before its first round."""
+        """Make a party's half before its first round."""
 
     def server(
         self, settings: Any, update_shape: UpdateShape, context: SolverContext
     ) -> ServerHalf:
-        """The server's half before the first round."""
+        """Make the server's half before the first round."""
 
     def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
-        """P of somebody of whom nothing is known. (n_own,)."""
+        """Factors of the default user, of whom nothing is known. (n_own,)."""
 
     def ratings_of(
         self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
     ) -> Array:
-        """What q_i . p_u + f_u(i) says of ratings; as it is where items are only ranked. (n,)."""
+        """Turn scores q_i . p_u + f_u(i) into ratings; ranking scores stay as they are. (n,)."""
 
 
 def require_valid_broadcast(holds: bool, rule: str) -> None:
@@ -279,7 +279,7 @@ def require_small(arrays: Sequence[Array], most: float) -> None:
 
 
 def added(parts: Sequence[ItemSums]) -> ItemSums:
-    """Sums over several groups of users together."""
+    """Add the sums of several groups of users."""
     return ItemSums(
         np.sum([part.rows for part in parts], axis=0),
         np.sum([part.n_raters for part in parts], axis=0),
@@ -288,19 +288,19 @@ def added(parts: Sequence[ItemSums]) -> ItemSums:
 
 
 def unrated(sums: ItemSums) -> Array:
-    """Items that nobody has rated. (n_items,) bool."""
+    """Whether nobody has rated an item. (n_items,) bool."""
     return np.asarray(sums.n_raters == 0)
 
 
 def part_of(state: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """The entries under a prefix, without it."""
+    """Return the entries whose names begin with a prefix, without the prefix."""
     return {
         name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
     }
 
 
 def whole_factors(update_shape: UpdateShape, public: Broadcast, design: Array) -> Array:
-    """q_i, and beside it what is known of the item, where masks belong to p_u. (n_items, n_own).
+    """Item factors q_i, beside known columns where masks belong to p_u. (n_items, n_own).
 
     Args:
         update_shape: of the run.
@@ -314,6 +314,6 @@ def whole_factors(update_shape: UpdateShape, public: Broadcast, design: Array) -
 
 
 def design_of(content: Array, *, sees_features: bool) -> Array:
-    """What masks are linear in: 1 and, if they see features, those. (n_items, m)."""
+    """Columns in which masks are linear: 1 and, if they see features, those. (n_items, m)."""
     ones = np.ones((len(content), 1))
     return np.hstack((ones, content)) if sees_features else ones

@@ -30,14 +30,14 @@ from fedmmf.solvers.contract import (
 STEPS = ("sum", "mean", "adam")
 DEFAULT_RATES = {"sum": 0.0005, "mean": 0.2, "adam": 0.02}
 ADAM_FIRST, ADAM_SECOND, ADAM_EPSILON = 0.9, 0.999, 1e-8
-N_PLAN = 6  # numbers of a plan
-MIN_VARIANCE = 1e-6  # of an entry of p_u over users
+N_PLAN = 6  # parameters of a plan
+MIN_VARIANCE = 1e-6  # smallest variance of an entry of p_u over users
 INITIAL_SPREAD = 0.1  # standard deviation of the item factors at the start
 
 
 @dataclass(frozen=True)
 class SgdPlan:
-    """What every party has to know; public, and the same in every round."""
+    """Public parameters of the run, the same in every round."""
 
     step: int  # index into STEPS
     learning_rate: float
@@ -47,18 +47,18 @@ class SgdPlan:
     ratings_per_user: float = 0.0
 
     def to_parameters(self, users: "AllUsers") -> Array:
-        """As numbers for the wire, and what is known of all p_u behind them."""
+        """Return the plan and what is known of all p_u as parameters of a broadcast."""
         return np.concatenate((np.array(astuple(self), np.float64), users.mean, users.weight))
 
     @classmethod
     def of(cls, public: Broadcast) -> "SgdPlan":
-        """Read the numbers back."""
+        """Read the plan back from a broadcast's parameters."""
         step, *numbers = public.parameters[:N_PLAN].tolist()
         return cls(int(step), *numbers)
 
     @classmethod
     def filled_in(cls, settings: Any, context: SolverContext) -> "SgdPlan":
-        """The settings' numbers, with what they leave to `auto`."""
+        """Return the settings' numbers, with values for those that are `auto`."""
         rate, regularization = settings.learning_rate, settings.regularization
         if rate == "auto":
             rate = DEFAULT_RATES[settings.step]
@@ -69,7 +69,7 @@ class SgdPlan:
         return cls(step, rate, regularization, *numbers)
 
     def prior(self, rank: int) -> Array:
-        """p0, what p_u is shrunk towards; zero is the paper's rule. (k,)."""
+        """Return p0, towards which p_u is shrunk; zero is the paper's rule. (k,)."""
         prior = np.zeros(rank, np.float32)
         prior[0] = self.user_prior
         return prior
@@ -77,26 +77,26 @@ class SgdPlan:
 
 @dataclass(frozen=True, eq=False)
 class AllUsers:
-    """What is known of all p_u."""
+    """Mean of all p_u, and its weight as a prior."""
 
     mean: Array  # (k,)
-    weight: Array  # of the mean in the place of ratings, for somebody who joins late (k,)
+    weight: Array  # prior weight of the mean, in ratings, for users who join late (k,)
 
     @classmethod
     def of(cls, public: Broadcast) -> "AllUsers":
-        """Read the numbers back."""
+        """Read the mean and its weight back from a broadcast's parameters."""
         return cls(*np.split(public.parameters[N_PLAN:], 2))
 
     @classmethod
     def of_totals(cls, totals: Array, span: float) -> "AllUsers":
-        """Mean, and the noise of ratings, taken for a quarter of the scale, by variances."""
+        """Compute mean and weight from totals, for ratings' noise of a quarter of the scale."""
         mean, square = np.split(totals[1:] / totals[0], 2)
         variance = np.maximum(square - mean * mean, MIN_VARIANCE)
         return cls(mean, (span / 4.0) ** 2 / variance)
 
     @staticmethod
     def totals_of(p: Array) -> Array:
-        """What users add: 1, p_u and its squares. (..., k) -> (..., 1 + 2 k)."""
+        """Return what each user adds: 1, p_u and its squares. (..., k) -> (..., 1 + 2 k)."""
         p = p.astype(np.float64)
         return np.concatenate((np.ones((*p.shape[:-1], 1)), p, p * p), axis=-1)
 
@@ -111,21 +111,21 @@ class Factors:
 
     @classmethod
     def starting_at(cls, value: Array) -> "Factors":
-        """Begin from `value` with empty moments."""
+        """Begin at `value` with zero moments."""
         return cls(value, np.zeros_like(value), np.zeros_like(value))
 
     def state(self) -> dict[str, Array]:
-        """Copies of the three arrays, by name."""
+        """Return copies of the three arrays by name."""
         return {name: value.copy() for name, value in vars(self).items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> "Factors":
-        """Copy the three arrays."""
+        """Copy factors and moments out of a state that `state` returned."""
         return cls(*(state[name].copy() for name in ("value", "first", "second")))
 
 
 def start_user_factors(n_users: int, rank: int) -> Array:
-    """Every party starts at (1, 0, ..., 0): q_i0 can then act as the item's bias from round one."""
+    """Return (1, 0, ..., 0) for every party: q_i0 then acts as the item's bias from round 1."""
     start = np.zeros((n_users, rank), np.float32)
     start[:, 0] = 1.0
     return start
@@ -169,7 +169,7 @@ def scores(q: Array, p: Array) -> Array:
 
 
 def party_update(masked_ratings: Array, q: Array, p: Factors, plan: SgdPlan, t: int) -> Array:
-    """One party's round: update p_u in place, return eta_ui for its rated items.
+    """Compute one party's round: update p_u in place, return eta_ui for its rated items.
 
     Args:
         masked_ratings: r_ui - f_u(i). (n,)
@@ -193,7 +193,7 @@ def party_update(masked_ratings: Array, q: Array, p: Factors, plan: SgdPlan, t: 
 
 
 def solved_factors(masked_ratings: Array, q: Array, plan: SgdPlan, users: AllUsers) -> Array:
-    """What ratings say of p_u, for fixed item factors and among all users.
+    """Solve for p_u, given fixed item factors and the mean of all users as prior.
 
     p = argmin sum (r - q.p)^2 + sum_f w_f (p_f - p0_f)^2, with p0 the mean of all users, and
     p_u0 = 1 where there are biases. (k,)
@@ -216,14 +216,14 @@ def solved_factors(masked_ratings: Array, q: Array, plan: SgdPlan, users: AllUse
 
 
 class SgdParty:
-    """The party's half."""
+    """The party's half of `sgd`, for one user."""
 
     def __init__(self, rank: int) -> None:
         self._p = Factors.starting_at(start_user_factors(1, rank)[0])
 
     @property
     def user_factors(self) -> Array:
-        """p_u. (k,)."""
+        """Factors p_u of this user. (k,)."""
         return self._p.value
 
     @user_factors.setter
@@ -231,7 +231,7 @@ class SgdParty:
         self._p.value[:] = value
 
     def update(self, own: UserData, reading: Broadcast, t: int) -> tuple[Array, Array]:
-        """MaskedUpdate of Algorithm 1; the totals are for the mean of all p_u."""
+        """Compute MaskedUpdate of Algorithm 1; the totals are for the mean of all p_u."""
         q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
         if len(own.items) == 0:
             return np.zeros_like(q), np.zeros(1 + 2 * len(self._p.value))
@@ -244,21 +244,21 @@ class SgdParty:
         return rows, totals
 
     def settle(self, own: UserData, reading: Broadcast) -> None:
-        """Find p_u for finished item factors."""
+        """Compute p_u for fixed item factors."""
         q, plan = reading.item_factors[own.items], SgdPlan.of(reading)
         self.user_factors = solved_factors(own.masked_ratings, q, plan, AllUsers.of(reading))
 
     def state(self) -> dict[str, Array]:
-        """The factors and their moments."""
+        """Return copies of the factors and of Adam's moments."""
         return self._p.state()
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore factors and Adam's moments from a state."""
         self._p = Factors.from_state(state)
 
 
 class SgdServer:
-    """The server's half.
+    """The server's half of `sgd`.
 
     Args:
         plan: the run's public plan.
@@ -275,51 +275,51 @@ class SgdServer:
         if plan.biases:
             start[1], noise[:, 1] = 1.0, 0.0
         self._q = Factors.starting_at(noise + start)
-        self._is_rated = np.zeros(context.n_items, bool)  # in some round
+        self._is_rated = np.zeros(context.n_items, bool)  # whether in some round
         self._span, weight = context.span, plan.ratings_per_user * plan.regularization
         mean = start_user_factors(1, rank)[0].astype(np.float64)
         self._users = AllUsers(mean, np.full(rank, max(weight, 1e-6)))
 
     def public(self) -> Broadcast:
-        """The plan and the item factors, which stay as they are when the next round moves ours."""
+        """Return plan and item factors; the next round does not change this copy."""
         value = self._q.value.copy()
         return Broadcast(value.shape[1], self._plan.to_parameters(self._users), value)
 
     def advance(self, sums: ItemSums, t: int) -> None:
-        """q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
+        """Update q_i <- q_i - gamma sum_u eta_ui (Alg. 1)."""
         rows = np.asarray(sums.rows, np.float32)
         if self._plan.biases:
             rows = rows.copy()
             rows[:, 1] = 0.0
         descend(self._q, rows, sums.n_raters[:, np.newaxis], self._plan, t)
-        if sums.totals[0] >= 1:  # noise hides users where there is a budget
+        if sums.totals[0] >= 1:  # with differential privacy, noise hides the number of users
             self._users = AllUsers.of_totals(np.asarray(sums.totals, np.float64), self._span)
         self._is_rated |= ~unrated(sums)
         if self._is_rated.any():
             self._q.value[~self._is_rated] = self._q.value[self._is_rated].mean(axis=0)
 
     def check(self, public: Broadcast) -> None:
-        """The plan's numbers are in range."""
+        """Raise `WireError` unless the plan's numbers are in range."""
         SGD.check(SGD.update_shape(public.rank, ""), public)
 
     def unknown(self, regressors: Array) -> Array:
-        """An item of which nothing is known is taken for the mean of all. (n, k)."""
+        """Return the mean of all items for each unknown item. (n, k)."""
         return np.tile(self._q.value.mean(axis=0), (len(regressors), 1))
 
     def state(self) -> dict[str, Array]:
-        """The factors and their moments, and what is known of all p_u."""
+        """Return the factors and their moments, and what is known of all p_u."""
         users = {"mean_user": self._users.mean, "user_weight": self._users.weight}
         return self._q.state() | users | {"is_rated": self._is_rated.copy()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore factors, moments and what is known of all p_u."""
         self._q = Factors.from_state(state)
         self._users = AllUsers(state["mean_user"], state["user_weight"])
         self._is_rated = state["is_rated"].copy()
 
 
 class Sgd:
-    """Both halves, and what they need."""
+    """The solver `sgd`: both halves and their declarations."""
 
     name, ring = "sgd", "2^32"
     default_rounds, default_held_out = 200, 0.05
@@ -327,25 +327,25 @@ class Sgd:
     ranks = joins_masks = False
 
     def rank(self, settings: Any) -> int:
-        """Two more than the factors where biases are learned."""
+        """Return the number of factors, plus two where biases are learned."""
         return int(settings.factors + 2 * settings.biases)
 
     def variant(self, settings: Any, n_profile: int, n_columns: int, n_levels: int) -> str:
-        """There is but one."""
+        """Return an empty string, since `sgd` has one variant only."""
         return ""
 
     def update_shape(self, rank: int, variant: str) -> UpdateShape:
-        """A gradient has the length of a vector of factors; so have mean and weight of all p_u."""
+        """Return the shape: a gradient has k entries, and so have mean and weight of all p_u."""
         require_valid_broadcast(variant == "", f"sgd has no variant; got {variant[:40]!r}")
         sizes = {"n_parameters": N_PLAN + 2 * rank, "n_totals": 1 + 2 * rank}
         return UpdateShape(rank, width=rank, published=rank, **sizes)
 
     def bounds(self, span: float) -> Bounds:
-        """Gradients are a few spans, squared errors some squares of it."""
+        """Return bounds: gradients are a few spans, squared errors some squared spans."""
         return Bounds(row=4.0 * span, total=2.0**10 * max(span, 1.0) ** 2)
 
     def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
-        """The plan's numbers are in range."""
+        """Raise `WireError` unless the plan's numbers are in range."""
         step, rate, regularization, _, biases, per_user = public.parameters[:N_PLAN].tolist()
         require_valid_broadcast(
             step in range(len(STEPS)), f"the step is one of {STEPS}; got {step:g}"
@@ -365,25 +365,25 @@ class Sgd:
         require_valid_broadcast(is_switch, f"biases are 0, or 1 with two factors; got {biases:g}")
 
     def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> Broadcast:
-        """Nothing has to be worked out."""
+        """Return the broadcast itself, since nothing has to be precomputed."""
         return public
 
     def party(self, update_shape: UpdateShape) -> SgdParty:
-        """A party's half before its first round."""
+        """Make a party's half before its first round."""
         return SgdParty(update_shape.rank)
 
     def server(self, settings: Any, update_shape: UpdateShape, context: SolverContext) -> SgdServer:
-        """The server's half before the first round."""
+        """Make the server's half before the first round."""
         return SgdServer(SgdPlan.filled_in(settings, context), context, update_shape.rank)
 
     def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
-        """The mean of all p_u. (k,)."""
+        """Factors of the default user: the mean of all p_u. (k,)."""
         return np.asarray(AllUsers.of(public).mean, np.float32)
 
     def ratings_of(
         self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
     ) -> Array:
-        """Clipped to the scale. (n,)."""
+        """Clip scores to the rating scale. (n,)."""
         return np.asarray(scale.clip(scores))
 
 

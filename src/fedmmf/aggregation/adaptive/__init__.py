@@ -1,4 +1,4 @@
-"""Algorithm 1: who is secure by the paper's J sends updates in the clear, the others are summed.
+"""Algorithm 1: parties whose J is small send updates in the clear; the others sum securely.
 
 Obfuscation, not protection: a small J stops nobody who knows the mask's family and the item
 features (errata 13, 24), and the clear group shrinks the crowd that the others hide in (errata 35).

@@ -1,4 +1,4 @@
-"""Adaptive sums, in words."""
+"""What adaptive aggregation reveals, in sentences for people."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from fedmmf.aggregation.secure.disclosure import NOT_HIDDEN
 
 
 def words(settings: Any) -> tuple[str, ...]:
-    """Who is protected, and who is not."""
+    """Return sentences that say who is protected and who is not."""
     collected = "The server collects the masked ratings themselves of users with J <= threshold_j."
     return (
         "Sharing is adaptive, the paper's way: users with J <= threshold_j send their updates in "

@@ -1,4 +1,4 @@
-"""What adaptive sums have besides plain and secure ones: masked ratings, handed over once."""
+"""Messages that only adaptive aggregation has: a party's masked ratings, sent once."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -18,14 +18,14 @@ class Collect(Message):
 
 @dataclass(frozen=True, eq=False)
 class Collected(Message):
-    """Party to server: its masked ratings; they are given away by intention."""
+    """Party to server: its masked ratings, which it discloses on purpose."""
 
     kind: ClassVar[int] = Kind.COLLECTED
     items: Annotated[Array, ITEMS]  # (n,)
     masked_ratings: Annotated[Array, SINGLES]  # (n,)
 
     def check(self, known: Expected | None) -> None:
-        """A masked rating per item of the layout."""
+        """Raise `WireError` unless there is one masked rating per item of the layout."""
         require(len(self.items) == len(self.masked_ratings), "a masked rating per item")
         if known is not None:
             require_items(self.items, known.n_items)

@@ -1,4 +1,4 @@
-"""A party's side of adaptive sums: in the clear or in sums, as it has chosen."""
+"""A party's side of adaptive aggregation: in the clear or in secure sums, as it has chosen."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from fedmmf.wire import Ask, Message
 
 
 class AdaptiveParty(PartySide):
-    """Both other sides: sums until it has chosen, and what it has chosen from then on."""
+    """The plain and the secure side: secure until the party has chosen, then the one it chose."""
 
     def __init__(self, context: PartyContext) -> None:
         super().__init__(context)
@@ -20,7 +20,7 @@ class AdaptiveParty(PartySide):
         self.answers = (*self._plain.answers, *self._secure.answers, Collect)
 
     def answer(self, message: Any) -> Message:
-        """As the side does that knows the message; or hand over masked ratings."""
+        """Answer by the side that knows the message, or send the masked ratings."""
         if isinstance(message, Ask):
             return self._plain.answer(message)
         if not isinstance(message, Collect):
@@ -30,12 +30,12 @@ class AdaptiveParty(PartySide):
         return Collected(*self.context.collect())
 
     def state(self) -> dict[str, Any]:
-        """Also of both sides."""
+        """Return this side's state, with the states of its plain and its secure side."""
         sides = {"plain": self._plain.state(), "secure": self._secure.state()}
         return {"own": super().state(), **sides}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Be as before, with both sides."""
+        """Restore a state of `state`, with those of both sides."""
         super().restore(state["own"])
         self._plain.restore(state["plain"])
         self._secure.restore(state["secure"])

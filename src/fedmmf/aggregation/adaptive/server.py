@@ -1,4 +1,4 @@
-"""The server's side of adaptive sums: Eq. 24, with the secure sum decoded first (errata 39)."""
+"""The server's side of adaptive aggregation: Eq. 24, after decoding the secure sum (errata 39)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ from fedmmf.wire.messages import Expected
 
 
 class AdaptiveServer(ServerSide):
-    """Both groups behind one contract; which they are is known when the layout is adopted.
+    """The clear and the secure group as one server side; `adopt` finds out who is in which.
 
     A group too small to hide in is left out of the rounds; it is handed the final factors.
     """
@@ -35,33 +35,33 @@ class AdaptiveServer(ServerSide):
 
     @property
     def left_out(self) -> Array:
-        """Rows of the layout of which the secure group's part is missing. (n,) int32."""
+        """Rows of the layout that lack the secure group's part. (n,) int32."""
         is_rare = np.zeros(0, bool) if self._hidden is None else self._hidden == 0
         return np.flatnonzero(is_rare).astype(np.int32)
 
     def state(self) -> dict[str, Array]:
-        """Also who is hidden: a party in the clear says what it has rated but once."""
+        """Return the state, with hidden raters: a party in the clear lists its items only once."""
         known = super().state()
         return known if self._hidden is None else known | {"hidden": self._hidden}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Go on from there."""
+        """Restore a state of `state`, with the numbers of hidden raters."""
         super().restore(state)
         self._hidden = state.get("hidden")
 
     def census(self) -> Census:
-        """Of everybody, in one secure sum: nobody has chosen yet."""
+        """Survey everybody in one secure sum, since nobody has chosen a group yet."""
         secure, joined = SecureServer(self.context), self.context.roster.joined
         census = secure.census()
         self._counted = {name: joined[name].n_users for name in secure.counted}
         return census
 
     def summed_items(self, n_raters: Array) -> Array:
-        """Those that enough users have rated, of both groups together. (n,) int32."""
+        """Codes of the items that enough users of both groups together have rated. (n,) int32."""
         return summed_items(n_raters, self.context.settings)
 
     def adopt(self) -> dict[str, Adopted]:
-        """Everybody chooses; then the clear group says what it has rated, and the rest is known."""
+        """Let all parties choose a group; the clear ones then list their items, once."""
         said = super().adopt()
         self.in_clear = sorted(name for name, reply in said.items() if reply.in_clear)
         self.summed = sorted(set(said).difference(self.in_clear))
@@ -79,7 +79,7 @@ class AdaptiveServer(ServerSide):
         return said
 
     def _hidden_raters(self) -> Array:
-        """Of each item, all raters but those in the clear; 0 where these are too few. (n_items,).
+        """Raters of each item who are not in the clear; 0 where these are too few. (n_items,).
 
         Who was counted and has not said since what it rated may have rated anything.
         """
@@ -93,7 +93,7 @@ class AdaptiveServer(ServerSide):
         return np.where(are_rare(hidden, settings.min_raters, settings.batch), 0, hidden)
 
     def sums(self, round_: Round) -> ItemSums:
-        """Both groups' sums, added."""
+        """Run one round; return the sums of both groups together."""
         parts = [self._sums_in_clear(round_)]
         central = self._central
         survivors = [*(self._clear.survivors if central is None else central.names)]
@@ -104,7 +104,7 @@ class AdaptiveServer(ServerSide):
         return added(parts)
 
     def _bounded(self, replies: Mapping[str, Collected]) -> dict[str, Collected]:
-        """Masked ratings that some mask could have made."""
+        """Refuse replies whose masked ratings no mask could have made; return the others."""
         scale, kept = self.context.catalogue.scale, {}
         most = max(abs(scale.min), abs(scale.max)) + scale.span
         for name, reply in replies.items():
@@ -126,7 +126,7 @@ class AdaptiveServer(ServerSide):
 
 
 class CollectedRatings:
-    """The clear group's masked ratings, collected once, and its rounds computed on the server.
+    """Masked ratings of the clear group, collected once; the server computes that group's rounds.
 
     It saves those parties all traffic but one message and the final factors. They find their own
     p_u for the final factors. Nothing of theirs is held out: the server has no ratings to test on.
@@ -156,7 +156,7 @@ class CollectedRatings:
         for own, half in zip(self._own, self._halves, strict=True):
             try:
                 update, _ = half.update(own, reading, round_.round)
-            except OverflowError:  # of ratings that nobody has, whose sender alone is left out
+            except OverflowError:  # only the party whose ratings overflow is left out
                 continue
             rows[own.items] += update
             n_raters[own.items] += 1

@@ -1,4 +1,4 @@
-"""Adaptive sums, worked out."""
+"""Adaptive aggregation in a simulation."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ NOTHING = Cost(0.0, 0.0)
 
 
 def groups(crowd: Simulated) -> list[Group]:
-    """Those in the clear, and those who are summed, if they are enough to hide one of them."""
+    """The clear group, and the secure group if it has enough users to hide each of them."""
     in_clear, found = crowd.in_clear, []
     if in_clear.any():
         counts = crowd.lists.counts(crowd.n_items, in_clear)
@@ -29,7 +29,7 @@ def groups(crowd: Simulated) -> list[Group]:
 
 
 def cost(given: CostInput) -> Cost:
-    """The mean over both groups; masked ratings that are collected once count as nothing."""
+    """Mean cost over both groups; masked ratings that are collected once are not counted."""
     n_summed, settings = given.n_users - given.n_clear, given.settings
     clear = NOTHING if settings.collect_masked else plain_cost(given)
     is_enough = n_summed >= MINIMUM_COHORT

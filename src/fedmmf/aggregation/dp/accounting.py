@@ -1,4 +1,4 @@
-"""How much privacy a run costs: concentrated differential privacy of sums of discrete Gaussians.
+"""Privacy cost of a run: concentrated differential privacy of sums of discrete Gaussians.
 
 What is accounted for is what is run: integers of bounded length, to which m parties add integers of
 their own. Conversion and search are dp-accounting's (Google).
@@ -12,7 +12,7 @@ import numpy as np
 
 from fedmmf.errors import SettingsError
 
-EXCESS = 1e-9  # what epsilon has room for in `excess`; a grid that needs more is refused
+EXCESS = 1e-9  # largest `excess` that epsilon allows for; a grid that needs more is refused
 
 
 def excess(sigma: float, n_parties: int, n_entries: int) -> float:
@@ -45,7 +45,7 @@ def concentrated(multiplier: float, beyond: float = EXCESS) -> float:
 
 
 def epsilon(multiplier: float, rounds: int, delta: float, beyond: float = EXCESS) -> float:
-    """Epsilon at `delta` of that many rounds.
+    """Return epsilon at `delta` after that many rounds.
 
     Rho adds up over rounds, and every user takes part in every round: nothing is won by sampling.
     The conversion is proposition 12 of Canonne, Kamath and Steinke 2020 (The discrete Gaussian).
@@ -59,9 +59,9 @@ def epsilon(multiplier: float, rounds: int, delta: float, beyond: float = EXCESS
 
 @lru_cache(maxsize=64)
 def multiplier(epsilon: float, rounds: int, delta: float) -> float:
-    """The least noise, over the sensitivity, at which that many rounds cost `epsilon` at most."""
+    """Smallest noise, over the sensitivity, at which that many rounds cost at most `epsilon`."""
     accounting = _tools()
-    unit = math.sqrt(rounds) / epsilon  # about as large as the answer
+    unit = math.sqrt(rounds) / epsilon  # the order of magnitude of the answer
     found = accounting.calibrate_dp_mechanism(
         _accountant,
         lambda share: accounting.ZCDpEvent(rounds * concentrated(share * unit)),
@@ -74,7 +74,7 @@ def multiplier(epsilon: float, rounds: int, delta: float) -> float:
 
 
 def _accountant() -> Any:
-    """One with orders so fine that epsilon is right to more digits than are shown."""
+    """Accountant with orders so fine that epsilon is right to more digits than are shown."""
     orders = 1.0 + np.geomspace(0.0101, 1e7, 4000)  # dp-accounting uses no order below 1.01
     return _tools().rdp.RdpAccountant(orders)
 

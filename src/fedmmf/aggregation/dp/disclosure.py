@@ -1,10 +1,10 @@
-"""Differentially private sums, in words."""
+"""What differentially private aggregation reveals, in sentences for people."""
 
 from typing import Any
 
 
 def words(settings: Any) -> tuple[str, ...]:
-    """What epsilon covers."""
+    """Return sentences that say what epsilon covers."""
     return (
         "Updates are shortened and get noise (differential privacy): what the server sees says "
         "little about what a user rated, and how. How little, dp_epsilon says; smaller is less. "

@@ -1,4 +1,4 @@
-"""What a party demands of every update that leaves it: bounded length, and noise.
+"""The guarantee that a party demands for every update that leaves it: bounded length, and noise.
 
 DP-FedAvg (McMahan et al. 2018) for the rows of one round: each user's rows are shrunk together and
 rounded to a grid, so that the integers have length `clip` at most, and the party adds noise to
@@ -28,9 +28,9 @@ from fedmmf.errors import WireError
 from fedmmf.secagg import RING32, FixedPoint, Ring
 from fedmmf.solvers.contract import Bounds
 
-ONE_IN = round(1 / CORRUPT)  # may drop out of a round, and as many again may be corrupt
+ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
 _TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
-_FLOATING = 2.0**-20  # of a length: what 64-bit arithmetic may get wrong, up to 2^32 entries
+_FLOATING = 2.0**-20  # relative error of a length in 64-bit arithmetic, up to 2^32 entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class NoisyGrid:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a party demands of every update that leaves it.
+    """The guarantee that a party demands for every update that leaves it.
 
     Args:
         clip: largest length of a user's update, all its rows taken together, once it is rounded.
@@ -77,17 +77,17 @@ class Guarantee:
 
     @property
     def own_scale(self) -> float:
-        """Steps per unit of the grid of a party whose update is not summed in a ring."""
+        """Steps per unit of the grid where a party's update is not summed in a ring."""
         return float(FixedPoint(1, self.bounds(1).row, RING32).scale)
 
     def scale_among(self, n_users: int, ring: Ring = RING32) -> float:
-        """The same of so many parties of one user each, who sum in a ring if they share noise."""
+        """Steps per unit among parties of one user each, who sum in a ring if they share noise."""
         if self.noise == "local":
             return self.own_scale
         return float(FixedPoint(n_users, self.bounds(n_users).row, ring).scale)
 
     def grid(self, scale: float, n_parties: int, n_entries: int) -> NoisyGrid:
-        """Rows and noise on a grid.
+        """Put rows and noise on a grid.
 
         Rounding moves an entry by half a step at most, and so a vector of d entries by sqrt(d) / 2:
         rows are shrunk by that much more, and the integers are no longer than clip * scale.
@@ -123,7 +123,7 @@ class Guarantee:
             )
 
     def bounds(self, n_parties: int) -> Bounds:
-        """Bounds of fixed point at which a sum with its noise does not wrap round in the ring.
+        """Bounds of the fixed point at which a sum with its noise does not wrap around in the ring.
 
         n times the row bound is n clip, and 12 standard deviations of the noise of all; a discrete
         Gaussian's tails are no heavier than a Gaussian's, so an entry is beyond with probability
@@ -134,14 +134,14 @@ class Guarantee:
 
 
 def guarantee_of(settings: Any, corrupt: int = 0) -> Guarantee:
-    """Return what every party demands under these settings, where so many may be corrupt."""
+    """Return the guarantee that these settings give, where so many parties may be corrupt."""
     rounds = settings.ensemble * settings.max_rounds
     noise = accounting.multiplier(settings.dp_epsilon, rounds, settings.dp_delta)
     return Guarantee(settings.dp_clip, noise, settings.dp_noise, rounds, corrupt)
 
 
 def counted_on(n_parties: int, known_corrupt: int = 0) -> int:
-    """How many honest parties' noise makes a distributed sum private.
+    """Number of honest parties whose noise makes a distributed sum private.
 
     The fewest survivors, less all corrupt parties: 5 %, or as many as corrupt sites may bring.
     Where those may be all others, a party counts on itself alone. A lone party shares noise with
@@ -151,10 +151,10 @@ def counted_on(n_parties: int, known_corrupt: int = 0) -> int:
 
 
 def least_survivors(n_parties: int) -> int:
-    """How many parties have to stay in a round with distributed noise: 95 %, rounded up."""
+    """Number of parties that must stay in a round with distributed noise: 95 %, rounded up."""
     return n_parties - n_parties // ONE_IN
 
 
 def corrupt(n_parties: int) -> int:
-    """How many of all parties may add no noise: 5 %, rounded up."""
+    """Number of all parties that may add no noise: 5 %, rounded up."""
     return -(-n_parties // ONE_IN)

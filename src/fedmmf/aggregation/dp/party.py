@@ -1,11 +1,11 @@
-"""A party's side of differentially private sums."""
+"""A party's side of differentially private aggregation."""
 
 from fedmmf.aggregation.party_side import PartyContext, PartySide
 from fedmmf.errors import WireError
 
 
 def dp_party(context: PartyContext) -> PartySide:
-    """In the clear with noise for itself, or in secure sums with its part of the noise."""
+    """Make a plain side that adds all its noise, or a secure side that adds its part."""
     noise = context.policy.noise
     if noise is None:
         raise WireError("this party was given no guarantee, so it has no noise to add")

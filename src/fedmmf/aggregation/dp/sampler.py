@@ -1,4 +1,4 @@
-"""Noise that is exactly what accounting takes it for: the discrete Gaussian, by OpenDP.
+"""Noise exactly as the accounting assumes it: the discrete Gaussian, drawn by OpenDP.
 
 OpenDP draws by the rejection sampler of Canonne, Kamath and Steinke 2020 (algorithm 3) in whole
 numbers and fractions of any size, from the random bytes of OpenSSL. Nothing is rounded, so nothing
@@ -14,7 +14,7 @@ from fedmmf.errors import SettingsError
 
 
 def discrete_gaussian(n: int, sigma: float) -> Array:
-    """Independent integers, each x with probability proportional to exp(-x^2 / 2 sigma^2).
+    """Draw independent integers, each x with probability proportional to exp(-x^2 / 2 sigma^2).
 
     Args:
         n: how many.
@@ -40,5 +40,5 @@ def _opendp() -> Any:
         raise SettingsError(
             "noise is drawn by opendp, which is not installed: pip install 'fedmmf[dp]'"
         ) from None
-    opendp.mod.enable_features("contrib")  # how OpenDP marks what has been vetted by people alone
+    opendp.mod.enable_features("contrib")  # OpenDP's code without a formal proof, vetted by people
     return opendp

@@ -1,4 +1,4 @@
-"""The server's side of differentially private sums; the noise is the parties' business."""
+"""The server's side of differentially private aggregation; the parties add the noise."""
 
 from collections.abc import Sequence
 
@@ -13,45 +13,45 @@ from fedmmf.arrays import Array
 
 
 def dp_server(context: ServerContext) -> ServerSide:
-    """Plain sums of noisy updates, or secure sums; neither has a survey, which would lack noise."""
+    """Make a plain or a secure server side; neither surveys, because a survey would lack noise."""
     if context.settings.dp_noise == "local":
         return NoisyPlainServer(context)
     return NoisySecureServer(context)
 
 
 class NoisySecureServer(SecureServer):
-    """Secure sums over updates with noise."""
+    """Secure aggregation of updates with noise."""
 
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context)
         self._guarantee = guarantee_of(context.settings, context.corrupt)
 
     def options_among(self, n_parties: int) -> SecureOptions:
-        """Parties work out the same from their number, which is smaller in a later session."""
+        """Return options that the parties compute too; later sessions have fewer parties."""
         bounds = self._guarantee.bounds(n_parties)
         return SecureOptions(bounds, least_survivors(n_parties))
 
     def n_raters_among(self, survivors: Sequence[str]) -> Array:
-        """Noise hides who rated what: everybody seems to have rated everything."""
+        """Count everybody as a rater of every item: noise hides who rated what. (n_items,)."""
         joined = self.context.roster.joined
         n_users = sum(joined[name].n_users for name in survivors if name in joined)
         return np.full(self.context.catalogue.n_items, n_users)
 
     def census(self) -> Census:
-        """Nothing is surveyed: that would be a sum without noise."""
+        """Return an empty census: a survey would be a sum without noise."""
         return Census.unknown(self.context.catalogue)
 
     def summed_items(self, n_raters: Array) -> Array:
-        """All: noise hides which items are rare."""
+        """Return all items, since noise hides which of them are rare."""
         return ServerSide.summed_items(self, n_raters)
 
 
 class NoisyPlainServer(PlainServer):
-    """Sums over updates with noise enough for each of them."""
+    """Plain aggregation of updates, each with enough noise for itself."""
 
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context, bounds=guarantee_of(context.settings).bounds(1))
 
     def census(self) -> Census:
-        """Nothing is surveyed: that would be a sum without noise."""
+        """Return an empty census: a survey would be a sum without noise."""
         return Census.unknown(self.context.catalogue)

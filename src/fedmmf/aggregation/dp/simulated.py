@@ -1,4 +1,4 @@
-"""Differentially private sums, worked out."""
+"""Differentially private aggregation in a simulation."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ NOISE_S = 11e-6  # CPU seconds of one draw: 35,000 of opendp 0.16 took 0.39 s
 
 
 def groups(crowd: Simulated) -> list[Group]:
-    """Every user's rows are bounded as a party would, and everybody seems to have rated everything.
+    """One group; rows are bounded as a party would, and everybody counts as rater of everything.
 
     The noise is as large as parties' noise together, and no more than that: it comes from a seed.
     """
@@ -28,7 +28,7 @@ def groups(crowd: Simulated) -> list[Group]:
 
 
 def cost(given: CostInput) -> Cost:
-    """As secure sums, or as plain ones over the whole catalogue; and noise for every entry."""
+    """Cost of secure sums, or of plain sums over the whole catalogue, with noise in every entry."""
     n_items = given.n_items
     noise_s = NOISE_S * n_items * given.update_shape.width
     if given.settings.dp_noise == "distributed":

@@ -1,4 +1,4 @@
-"""What a run has spent of its budget, for people."""
+"""Privacy budget that a run has spent, for people."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ NOT_COVERED = (
 
 
 def spent(settings: Any, rounds_used: int) -> dict[str, Any]:
-    """Epsilon of the rounds that were used and of those that the noise pays for, and of what.
+    """Epsilon of the rounds that were used and of those that the noise allows.
 
     Args:
         settings: of the run.

@@ -1,4 +1,4 @@
-"""Homomorphic sums (Chai et al. 2020, "Secure Federated Matrix Factorization").
+"""Homomorphic aggregation (Chai et al. 2020, "Secure Federated Matrix Factorization").
 
 The server relays and adds ciphertexts, and has no key. One party, the keeper, decrypts the sum and
 steps the item factors. In Chai et al. the server steps them under encryption, which the linear rule

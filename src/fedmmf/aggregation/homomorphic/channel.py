@@ -1,4 +1,4 @@
-"""What the keeper says to all parties, past the server: sealed under a secret that they share."""
+"""The keeper's broadcasts to all parties, sealed against the server by a secret that they share."""
 
 import os
 import struct
@@ -12,19 +12,19 @@ from fedmmf.secagg.keys import derive, digest
 
 
 def channel_key(key: HomomorphicKey) -> bytes:
-    """The AES key of everything that goes down, for this public key alone."""
+    """Derive the AES key of all broadcasts under this public key."""
     return derive(key.channel, digest(key.public), b"homomorphic rounds")
 
 
 def seal(key: HomomorphicKey, round_: int, frame: bytes) -> Sealed:
-    """Encrypt and authenticate what all parties are sent in a round."""
+    """Encrypt and authenticate a round's broadcast."""
     nonce = os.urandom(NONCE_BYTES)
     box = AESGCM(channel_key(key)).encrypt(nonce, frame, _associated(round_))
     return Sealed(round_, nonce, box)
 
 
 def unseal(key: HomomorphicKey, message: Sealed) -> bytes:
-    """What is in the box; raises where anything about it is not as it was sealed."""
+    """Decrypt a broadcast; raise `WireError` if it, its round or its key is not the sealed one."""
     try:
         aead = AESGCM(channel_key(key))
         return aead.decrypt(message.nonce, message.box, _associated(message.round))

@@ -61,32 +61,32 @@ class CkksPublic:
         self._context = _read_context(data)
 
     def slots(self, limit: int) -> int:
-        """How many numbers share a ciphertext."""
+        """Number of integers in one ciphertext."""
         return SLOTS
 
     def encrypt(self, integers: Array, limit: int) -> bytes:
-        """Ciphertexts of a vector of int64. (length,)."""
+        """Encrypt a vector of int64 (length,) into ciphertexts."""
         padded = np.zeros((math.ceil(len(integers) / SLOTS), SLOTS))
         padded.ravel()[: len(integers)] = integers
         vector, scale = self._tenseal.ckks_vector, scale_of(limit)
         return self.write([vector(self._context, row.tolist(), scale) for row in padded])
 
     def read(self, data: bytes, length: int, limit: int) -> list[Any]:
-        """The ciphertexts of a vector of that length; raises `WireError` for anything else."""
+        """Read the ciphertexts of a vector of that length; raise `WireError` for anything else."""
         return read_vectors(self._context, data, length, limit)
 
     def add(self, total: list[Any], part: list[Any]) -> list[Any]:
-        """Ciphertexts of the sum of two vectors."""
+        """Return the ciphertexts of the sum of two vectors."""
         return [one + other for one, other in zip(total, part, strict=True)]
 
     def write(self, ciphertexts: list[Any]) -> bytes:
-        """What `read` reads: each ciphertext after its size."""
+        """Serialize ciphertexts for `read`, each after its size."""
         parts = [vector.serialize() for vector in ciphertexts]
         return b"".join(_SIZE.pack(len(part)) + part for part in parts)
 
 
 class CkksSecret:
-    """A context with the secret key, fresh."""
+    """A fresh context with the secret key."""
 
     name = "ckks"
 
@@ -98,12 +98,12 @@ class CkksSecret:
 
     @property
     def public(self) -> bytes:
-        """The context in bytes, without the secret key and the keys of products and rotations."""
+        """Context in bytes, without the secret key and the keys of products and rotations."""
         options = {"save_secret_key": False, "save_galois_keys": False, "save_relin_keys": False}
         return bytes(self._context.serialize(**options))
 
     def decrypt(self, total: bytes, length: int, limit: int) -> Array:
-        """The nearest integers of a sum. (length,) int64."""
+        """Decrypt a sum to the nearest integers. (length,) int64."""
         vectors = read_vectors(self._context, total, length, limit)
         values = np.concatenate([vector.decrypt() for vector in vectors])[:length]
         if not (np.abs(values) <= 2.0 * limit).all():
@@ -111,7 +111,7 @@ class CkksSecret:
         return np.asarray(np.rint(values), np.int64)
 
     def largest_error(self, n_parties: int, limit: int) -> float:
-        """Eight standard deviations of the noise, and what float64 loses, rounded."""
+        """Eight standard deviations of the noise plus the float64 error, rounded to steps."""
         return float(np.rint(8 * noise_std(n_parties, limit) + limit * 2.0**-48))
 
 
@@ -131,7 +131,7 @@ def _read_context(data: bytes) -> Any:
 
 
 def read_vectors(context: Any, data: bytes, length: int, limit: int) -> list[Any]:
-    """Read the ciphertexts of a vector, and check each against what is due."""
+    """Read the ciphertexts of a vector, and check each against what is expected."""
     due = math.ceil(length / SLOTS)
     starts = _starts(data, due + 1)
     if len(starts) != due + 1 or starts[-1] != len(data):

@@ -1,4 +1,4 @@
-"""What homomorphic sums cost: measured on some ciphertexts, extrapolated to a whole round.
+"""Cost of homomorphic aggregation: measured on some ciphertexts, extrapolated to a round.
 
 A round's work is the same for every ciphertext, so a few tell the price of all. Seconds are CPU
 seconds of one core.
@@ -36,12 +36,12 @@ class Measured:
 
     @property
     def times(self) -> float:
-        """How many times as much a whole vector is."""
+        """Factor from the measured ciphertexts to a whole vector."""
         return self.n_ciphertexts / self.n_measured
 
 
 def cost(given: CostInput, scheme: str, n_measured: int = 2) -> Cost:
-    """A round: every party encrypts, the server adds, the keeper decrypts."""
+    """Cost of a round: every party encrypts, the server adds, the keeper decrypts."""
     bounds = given.solver.bounds(given.span)
     codec = codec_of(given.sizes, bounds, given.n_users, given.solver.ring)
     found = measure(_measuring_key(scheme), codec, n_measured)
@@ -85,7 +85,7 @@ def _sealed_bytes(given: CostInput) -> int:
 def _add_seconds(
     public: PublicKey, data: bytes, length: int, limit: int
 ) -> tuple[float, list[Any]]:
-    """Seconds that a server needs to read one vector and add it to another; and the sum."""
+    """Measure the seconds to read one vector and add it to another; return also the sum."""
     total = public.read(data, length, limit)
     start = process_time()
     total = public.add(total, public.read(data, length, limit))
@@ -94,5 +94,5 @@ def _add_seconds(
 
 @cache
 def _measuring_key(scheme: str) -> SecretKey:
-    """A key that encrypts nothing but what is measured; drawing one takes a second."""
+    """Draw a key that only measurements use; drawing one takes a second."""
     return generate(scheme)

@@ -1,4 +1,4 @@
-"""Homomorphic sums, in words."""
+"""What homomorphic aggregation reveals, in sentences for people."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from fedmmf.aggregation.secure.disclosure import NOT_HIDDEN
 
 
 def words(settings: Any) -> tuple[str, ...]:
-    """What the server and the keeper see."""
+    """Return sentences that say what the server and the keeper see."""
     return (
         "Sharing is strict: every update goes into a sum, made under homomorphic encryption. The "
         "server adds ciphertexts and has no key. One party, the keeper, decrypts the sums. The "

@@ -1,4 +1,4 @@
-"""The keeper's and the blind server's side of homomorphic sums."""
+"""The keeper's and the blind server's side of homomorphic aggregation."""
 
 import os
 from typing import Any
@@ -36,7 +36,7 @@ class BlindSum:
         self.added: list[str] = []
 
     def receive(self, party: str, message: Ciphertexts) -> None:
-        """Add a party's answer; raises `WireError` where it is not what is due."""
+        """Add a party's answer; raise `WireError` if it is not the answer expected."""
         if message.round != self._round:
             raise WireError(f"ciphertexts of round {self._round} are due; got {message.round}")
         if party in self.added:
@@ -46,14 +46,14 @@ class BlindSum:
         self.added.append(party)
 
     def total(self) -> bytes:
-        """Ciphertexts of the sum, for the keeper."""
+        """Serialized ciphertexts of the sum, for the keeper."""
         if self._total is None or len(self.added) < MIN_PARTIES:
             raise BelowThresholdError("homomorphic sum", len(self.added), MIN_PARTIES)
         return self._public.write(self._total)
 
 
 class KeeperServer(HidingServer):
-    """The keeper: parties are asked past the server, which adds what it cannot read.
+    """The keeper's server side: it asks the parties, and a blind server adds their ciphertexts.
 
     Args:
         context: what the server lends.
@@ -70,13 +70,13 @@ class KeeperServer(HidingServer):
         self.key = HomomorphicKey(self._secret.name, context.n_users, channel, public)
 
     def sums(self, round_: Round) -> ItemSums:
-        """One round; held-out ratings are counted, and CKKS leaves noise on the count."""
+        """Run one round; round the held-out count, on which CKKS leaves noise."""
         sums = super().sums(round_)
         sums.totals[0] = np.rint(sums.totals[0])
         return sums
 
     def sum(self, stage: str, work: Work) -> ItemSums:
-        """Ask everybody; who does not answer, or answers nonsense, is left out."""
+        """Ask all parties; leave out those that do not answer, or answer nonsense."""
         codec, frame = self._codec(work), self.broadcast(work)
         blind = BlindSum(self.key, _number(work), codec)
         questions = dict.fromkeys(self.context.roster.joined, Ask(name_of(frame)))
@@ -93,11 +93,11 @@ class KeeperServer(HidingServer):
         return codec.sums(total, None if is_before else self.known_raters(), most)
 
     def handout(self) -> bytes:
-        """The key, for every party."""
+        """Encoded key message that every party is given."""
         return self.key.encode()
 
     def broadcast(self, work: Work | Layout) -> bytes:
-        """Sealed: the server is not to read it."""
+        """Encode a broadcast and seal it, so that the server cannot read it."""
         return seal(self.key, _number(work), work.encode()).encode()
 
     def _codec(self, work: Work) -> SumCodec:

@@ -1,4 +1,4 @@
-"""The messages of homomorphic sums."""
+"""The messages of homomorphic aggregation."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
@@ -24,13 +24,13 @@ class HomomorphicKey(Message):
     public: Annotated[bytes, BLOB] = field(repr=False)  # the public key, as the scheme writes it
 
     def check(self, known: Any) -> None:
-        """There is somebody to sum."""
+        """Raise `WireError` unless the sum has at least one user."""
         require(0 < self.n_users < 1 << 31, f"1 to 2^31 users are summed; got {self.n_users}")
 
 
 @dataclass(frozen=True)
 class Sealed(Message):
-    """Published by the keeper: a broadcast under AES-256-GCM, with its round bound in."""
+    """Keeper to all parties: a broadcast under AES-256-GCM, with its round bound in."""
 
     kind: ClassVar[int] = Kind.SEALED
     round: Annotated[int, WHOLE]  # 0: a survey or a layout

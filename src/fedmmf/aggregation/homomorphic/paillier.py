@@ -79,7 +79,7 @@ class PaillierPublic:
         return (self.n.bit_length() - 1) // slot_bits(limit) if self.packed else 1
 
     def encrypt(self, integers: Array, limit: int) -> bytes:
-        """Ciphertexts of a vector of int64. (length,)."""
+        """Encrypt a vector of int64 (length,) into ciphertexts."""
         key = import_extra("phe").PaillierPublicKey(self.n)
         numbers, slots, width = integers.tolist(), self.slots(limit), slot_bits(limit)
         plaintexts = (
@@ -88,7 +88,7 @@ class PaillierPublic:
         return self.write([key.raw_encrypt(number % self.n) for number in plaintexts])
 
     def read(self, data: bytes, length: int, limit: int) -> list[Any]:
-        """The ciphertexts of a vector of that length; raises `WireError` for anything else."""
+        """Read the ciphertexts of a vector of that length; raise `WireError` for anything else."""
         n_ciphertexts, step = math.ceil(length / self.slots(limit)), self._ciphertext_bytes
         if len(data) != n_ciphertexts * step:
             raise WireError(f"{n_ciphertexts * step} bytes of ciphertext are due; got {len(data)}")
@@ -100,12 +100,12 @@ class PaillierPublic:
         return ciphertexts
 
     def add(self, total: list[Any], part: list[Any]) -> list[Any]:
-        """Ciphertexts of the sum of two vectors."""
+        """Return the ciphertexts of the sum of two vectors."""
         square = self.n * self.n
         return [one * other % square for one, other in zip(total, part, strict=True)]
 
     def write(self, ciphertexts: list[Any]) -> bytes:
-        """What `read` reads."""
+        """Serialize ciphertexts for `read`, each in the bytes of the squared modulus."""
         size = self._ciphertext_bytes
         return b"".join(int(number).to_bytes(size, "little") for number in ciphertexts)
 
@@ -146,12 +146,12 @@ class PaillierSecret:
 
     @property
     def public(self) -> bytes:
-        """The modulus in bytes."""
+        """The modulus n as little-endian bytes."""
         n = self._public.n
         return n.to_bytes((n.bit_length() + 7) // 8, "little")
 
     def decrypt(self, total: bytes, length: int, limit: int) -> Array:
-        """The integers of a sum. (length,) int64."""
+        """Decrypt a sum to its integers. (length,) int64."""
         n, slots, numbers = self._public.n, self._public.slots(limit), []
         for ciphertext in self._public.read(total, length, limit):
             number = self._key.raw_decrypt(int(ciphertext))
@@ -160,5 +160,5 @@ class PaillierSecret:
         return np.array(numbers[:length], np.int64)
 
     def largest_error(self, n_parties: int, limit: int) -> float:
-        """Sums are exact."""
+        """Return 0, since Paillier's sums are exact."""
         return 0.0

@@ -1,4 +1,4 @@
-"""A party's side of homomorphic sums: rounds arrive sealed, updates leave encrypted."""
+"""A party's side of homomorphic aggregation: broadcasts arrive sealed, updates leave encrypted."""
 
 from fedmmf.aggregation.contract import Work, bounds_of
 from fedmmf.aggregation.homomorphic.channel import unseal
@@ -11,7 +11,7 @@ from fedmmf.wire import Ask, Layout, Round, Survey
 
 
 class HomomorphicParty(PartySide):
-    """Encrypts what it adds, under a key that it was given by the keeper; a key serves one run."""
+    """Encrypts its updates under the key that the keeper gave it; a key serves one run."""
 
     answers = (Ask,)
 
@@ -27,7 +27,7 @@ class HomomorphicParty(PartySide):
         self._key = key
 
     def read(self, frame: bytes) -> Work | Layout:
-        """Open a broadcast; a server that has not the key cannot make one."""
+        """Open a broadcast; a server without the key cannot make one."""
         if self._key is None:
             raise WireError("a sealed round needs the keeper's key first; give the party one")
         sealed = Sealed.decode(frame)
@@ -38,7 +38,7 @@ class HomomorphicParty(PartySide):
         return work
 
     def answer(self, message: Ask) -> Ciphertexts:
-        """The party's part, encrypted."""
+        """Encrypt this party's contribution to what the broadcast asks for."""
         work = self.context.work(message.about)
         key = self._key
         if key is None or self._opened is not work:

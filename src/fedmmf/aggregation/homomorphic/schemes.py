@@ -1,4 +1,4 @@
-"""What an additively homomorphic scheme is, and the schemes by name.
+"""The contract of an additively homomorphic scheme, and the schemes by name.
 
 Vectors of integers go in; sums of at most so many parties come out. `limit` is public: no entry of
 an honest sum is larger in absolute value. The public half encrypts and adds; it cannot decrypt.
@@ -17,26 +17,26 @@ _RULE = "scheme must be paillier, paillier-packed or ckks"
 
 
 class PublicKey(Protocol):
-    """What a party needs to encrypt, and a server to add."""
+    """The key with which a party encrypts and a server adds."""
 
     def slots(self, limit: int) -> int:
-        """How many numbers share a ciphertext."""
+        """Number of integers in one ciphertext."""
 
     def encrypt(self, integers: Array, limit: int) -> bytes:
-        """Ciphertexts of a vector of int64. (length,)."""
+        """Encrypt a vector of int64 (length,) into ciphertexts."""
 
     def read(self, data: bytes, length: int, limit: int) -> list[Any]:
-        """The ciphertexts of a vector of that length; raises `WireError` for anything else."""
+        """Read the ciphertexts of a vector of that length; raise `WireError` for anything else."""
 
     def add(self, total: list[Any], part: list[Any]) -> list[Any]:
-        """Ciphertexts of the sum of two vectors."""
+        """Return the ciphertexts of the sum of two vectors."""
 
     def write(self, ciphertexts: list[Any]) -> bytes:
-        """What `read` reads."""
+        """Serialize ciphertexts as `read` expects them."""
 
 
 class SecretKey(Protocol):
-    """What the keeper needs to decrypt."""
+    """The key with which the keeper decrypts."""
 
     name: str  # of the scheme
 
@@ -45,16 +45,16 @@ class SecretKey(Protocol):
         """The public half, for `load_public`."""
 
     def decrypt(self, total: bytes, length: int, limit: int) -> Array:
-        """The integers of a sum. (length,) int64."""
+        """Decrypt a sum to its integers. (length,) int64."""
 
     def largest_error(self, n_parties: int, limit: int) -> float:
-        """How far an entry of a decrypted sum may be from the true integer."""
+        """Largest distance of an entry of a decrypted sum from the true integer."""
 
 
 # Parties of one process share one key object: a CKKS context takes 1.6 MB.
 @lru_cache(maxsize=4)
 def load_public(scheme: str, data: bytes) -> PublicKey:
-    """The public half of a key; raises `WireError` for anything else."""
+    """Load the public half of a key; raise `WireError` for anything else."""
     if scheme == "ckks":
         return CkksPublic(data)
     if scheme in _PAILLIER:
@@ -63,7 +63,7 @@ def load_public(scheme: str, data: bytes) -> PublicKey:
 
 
 def generate(scheme: str) -> SecretKey:
-    """A fresh key of the scheme's default size."""
+    """Draw a fresh key of the scheme's default size."""
     if scheme == "ckks":
         return CkksSecret()
     if scheme in _PAILLIER:

@@ -1,4 +1,4 @@
-"""Sums in the clear: the server sees every party's update."""
+"""Plain aggregation: the server sees every party's update."""
 
 from fedmmf.aggregation.contract import AggregationScheme
 from fedmmf.aggregation.plain.disclosure import words

@@ -1,4 +1,4 @@
-"""A party's side of sums in the clear."""
+"""A party's side of plain aggregation."""
 
 import numpy as np
 
@@ -9,26 +9,26 @@ from fedmmf.wire import Ask, Survey, Update
 
 
 class PlainParty(PartySide):
-    """Answers with its update as it is, if its owner lets it."""
+    """Sends its update in the clear, if its owner allows it."""
 
     answers = (Ask,)
 
     def answer(self, message: Ask) -> Update:
-        """The party's part of what is published."""
+        """Return this party's update or survey answer in the clear."""
         work = self.context.work(message.about)
         self._require_allowed(work)
         part = self.context.contribute(work, None, None, n_parties=1)
         counts = part.counts if (part.counts != 1).any() else part.counts[:0]
         round_, totals = 0 if isinstance(work, Survey) else work.round, part.totals
-        if round_:  # with its p_u, one update would tell the masked ratings at once
+        if round_:  # one update with totals of p_u would reveal the masked ratings
             totals = np.concatenate((totals[:HELD_OUT_TOTALS], 0 * totals[HELD_OUT_TOTALS:]))
         return Update(round_, part.items, counts, np.asarray(part.rows, np.float32), totals)
 
     def _require_allowed(self, work: Work) -> None:
-        """Refuse to say in the clear what the party's owner did not allow."""
+        """Raise `WireError` unless the party's owner allows this answer in the clear."""
         context, noise = self.context, self.context.policy.noise
         if noise is not None:
-            noise.check_sum(1, 1)  # only noise that each party adds for itself will do
+            noise.check_sum(1, 1)  # only noise that each party adds for itself protects here
             return
         if isinstance(work, Survey):
             if not (context.policy.sharing == "plain" or (context.layout and context.in_clear)):

@@ -1,4 +1,4 @@
-"""The server's side of sums in the clear."""
+"""The server's side of plain aggregation."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ SLACK = 1024.0  # nothing clips updates in the clear, so honest ones may exceed 
 
 
 class PlainServer(ServerSide):
-    """Updates arrive as they are and are summed here; who does not answer is left out.
+    """Sums updates that arrive in the clear; parties that do not answer are left out.
 
     Policies other than plain refuse a survey.
 
@@ -35,12 +35,12 @@ class PlainServer(ServerSide):
         self._bounds = bounds or context.solver.bounds(context.catalogue.scale.span)
 
     def sum(self, stage: str, work: Work) -> ItemSums:
-        """Collect everybody's updates and add them up."""
+        """Collect the updates of all parties and add them up."""
         sizes, frame = self.expected(work), self.broadcast(work)
         rows = np.zeros((sizes.n_items, sizes.update_shape.width), np.float32)
         n_raters, totals = np.zeros(len(rows), np.int64), np.zeros(sizes.n_totals)
         number, survivors = 0 if isinstance(work, Survey) else work.round, []
-        joined = self.context.roster.joined  # once: it is worked out anew each time
+        joined = self.context.roster.joined  # once: the property computes it anew each time
         for name, update in self._ask(stage, frame, sizes).items():
             if not self._is_due(name, update, number, joined[name].n_users):
                 continue

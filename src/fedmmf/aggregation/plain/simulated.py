@@ -1,4 +1,4 @@
-"""Sums in the clear, worked out."""
+"""Plain aggregation in a simulation."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ from fedmmf.wire.frames import HEADER_BYTES, NAME_BYTES
 
 
 def groups(crowd: Simulated) -> list[Group]:
-    """Everybody, in floating point; as real parties would, if the solver lets them."""
+    """One group of all users in floating point; updates are seen singly if the solver allows it."""
     everybody, counts = np.ones(crowd.lists.n_users, bool), crowd.lists.counts(crowd.n_items)
     return [Group(Cohort(), everybody, counts, is_clear=crowd.solver.may_be_clear)]
 
 
 def cost(given: CostInput) -> Cost:
-    """A round down, and the rows of the rated items up."""
+    """Cost of one broadcast down, and of the rows of the rated items up."""
     return Cost(update_bytes(given, given.ratings_per_user), ask_bytes(given))
 
 
 def ask_bytes(given: CostInput) -> int:
-    """Bytes of a parcel: what is published, and the question about it."""
+    """Bytes of a broadcast and the question about it."""
     return given.round_bytes + HEADER_BYTES + NAME_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Secure sums (`secagg`): the server learns the sum over the parties that stayed, and no more."""
+"""Secure aggregation (`secagg`): the server learns the sum over the surviving parties alone."""
 
 from fedmmf.aggregation.contract import AggregationScheme
 from fedmmf.aggregation.secure.disclosure import words

@@ -1,4 +1,4 @@
-"""What both sides of secure sums work out from what was agreed on; nobody is told.
+"""Parameters of secure aggregation that both sides compute from what was agreed on.
 
 A server that could choose neighbours, threshold or graph would choose them for itself. So they
 follow from the number of parties, and the graph's seed from everything that was agreed on, which
@@ -22,7 +22,7 @@ FAILURE_BITS = 10  # if no more than 5 % drop out, the graph fails a round in a 
 
 @lru_cache(maxsize=16)
 def graph_of(n: int, *, active: bool, batch: int = 1, corrupt: int = 0) -> tuple[int, int]:
-    """Neighbours of each of n parties, and the threshold; one drop-out takes its batch with it.
+    """Return the number of neighbours of each of n parties, and the threshold.
 
     Args:
         n: parties in the cohort.
@@ -39,7 +39,7 @@ def graph_of(n: int, *, active: bool, batch: int = 1, corrupt: int = 0) -> tuple
 def agreed_setup(
     message: SecureSetup, codec: SumCodec, invitation: Invitation, corrupt: int = 0
 ) -> Setup:
-    """The session's setup; raises where a condition of the protocol fails.
+    """Setup of the session; raises where a condition of the protocol fails.
 
     Keys, masks and graph depend on all that was agreed on, of the run and of these sums: bounds,
     layout, items left out, users. Parties that were told different things have no masks in common.

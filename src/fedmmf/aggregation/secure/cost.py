@@ -1,4 +1,4 @@
-"""What a round of secure sums costs: bytes by arithmetic, CPU seconds by a model of measurements.
+"""Cost of a round of secure aggregation: exact bytes, and CPU seconds by a model of measurements.
 
 The model is linear, in `costs.json` (`fedmmf bench costs --write` writes it). A party's work is
 keys and shares, by neighbours; its own vector, by length; masks, by both; and signatures to check.
@@ -24,12 +24,12 @@ HOW = "by a model fitted to measured rounds"
 
 
 def cost(given: CostInput) -> Cost:
-    """A round over everybody."""
+    """Cost of a round over all users, each a party of its own."""
     return cost_among(given, given.n_users)
 
 
 def cost_among(given: CostInput, n_parties: int) -> Cost:
-    """A round over so many parties of one user each, nobody dropping out."""
+    """Cost of a round over so many parties of one user each, without drop-outs."""
     active = bool(given.settings.signed)
     degree, _ = graph_of(n_parties, active=active, batch=given.settings.batch)
     ring = ring_named(given.solver.ring)
@@ -41,23 +41,23 @@ def cost_among(given: CostInput, n_parties: int) -> Cost:
 
 
 def frame_bytes() -> int:
-    """Bytes around a message of a session."""
+    """Bytes that a session's message has around its content."""
     return len(SecureTrip(1, NO_NAME, b"").encode())
 
 
 def n_signatures(size: SessionSize) -> int:
-    """How many a party checks: of the neighbours' neighbours, as far as there are so many."""
+    """Number of signatures that a party checks: its neighbours' neighbours, at most all others."""
     return min(2 * size.degree, size.n - 1) * size.active
 
 
 def party_features(size: SessionSize) -> list[float]:
-    """1, neighbours, megabytes of the vector, signatures, megabytes of all masks."""
+    """Features of the model: 1, neighbours, MB of the vector, signatures, MB of all masks."""
     megabytes = 1e-6 * size.length * size.ring.width
     return [1.0, size.degree, megabytes, n_signatures(size), megabytes * size.degree]
 
 
 def server_features(size: SessionSize) -> list[float]:
-    """The same without pairwise masks, for every party."""
+    """Features of the model for the server, per party: the same without pairwise masks."""
     return [size.n * feature for feature in party_features(size)[:4]]
 
 

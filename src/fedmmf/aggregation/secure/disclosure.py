@@ -1,4 +1,4 @@
-"""Secure sums, in words."""
+"""What secure aggregation reveals, in sentences for people."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def _server(settings: Any) -> str:
 
 
 def words(settings: Any) -> tuple[str, ...]:
-    """What the server sees, and what not."""
+    """Return sentences that say what the server sees and what it does not see."""
     return (
         "Sharing is strict: every update goes into a sum, made by secure aggregation. "
         f"{_server(settings)} learns the sum over the users who stayed, and, once, how many rated "

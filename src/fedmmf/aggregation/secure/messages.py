@@ -1,4 +1,4 @@
-"""The messages of secure sums; what is inside a trip is `secagg`'s."""
+"""The messages of secure aggregation; `secagg` defines the content of a trip."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -23,7 +23,7 @@ SESSION_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class SecureSetup(Message):
-    """Server to party: what a series of securely summed rounds is agreed on.
+    """Server to party: the terms of a series of secure rounds.
 
     Everything here is public. A party checks it against the conditions of `secagg.policy` and its
     own policy before it takes part. Party numbers are 0 to n_parties - 1. Graph and threshold
@@ -43,7 +43,7 @@ class SecureSetup(Message):
     identities: Annotated[tuple[bytes, ...], KEYS]  # Ed25519 public keys; empty: nobody signs
 
     def check(self, known: Any) -> None:
-        """Sizes that a party is willing to compute with."""
+        """Raise `WireError` for sizes that a party is not willing to compute with."""
         n = self.n_parties
         require(0 < n <= LARGEST_COHORT, f"1 to {LARGEST_COHORT} parties are summed; got {n}")
         require(self.party < n, f"party {self.party} is not one of {n}")
@@ -56,14 +56,14 @@ class SecureSetup(Message):
 
 @dataclass(frozen=True)
 class SecureAgreed(Message):
-    """Party to server: it takes part in these sums."""
+    """Party to server: it agrees to a `SecureSetup`."""
 
     kind: ClassVar[int] = Kind.SECURE_AGREED
 
 
 @dataclass(frozen=True)
 class SecureTrip(Message):
-    """Both ways: a message of `secagg.session`, and the name of what is summed."""
+    """Either direction: a message of `secagg.session`, and the name of what is summed."""
 
     kind: ClassVar[int] = Kind.SECURE_TRIP
     trip: Annotated[int, BYTE]  # 1: masked input, 2: check, where parties sign, 3: unmasking
@@ -71,5 +71,5 @@ class SecureTrip(Message):
     data: Annotated[bytes, BLOB]
 
     def check(self, known: Any) -> None:
-        """There are three trips."""
+        """Raise `WireError` unless the trip is one of the three."""
         require(self.trip in (1, 2, 3), f"trip must be 1, 2 or 3; got {self.trip}")

@@ -1,4 +1,4 @@
-"""A party's side of secure sums: its update, in fixed point, under masks that cancel."""
+"""A party's side of secure aggregation: its update, in fixed point, under masks that cancel."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -26,7 +26,7 @@ MAX_NEIGHBOURS = 600  # sharing secrets takes time with the square of their numb
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """One series of rounds that a party has agreed to."""
+    """A series of rounds that a party has agreed to."""
 
     setup: SecureSetup
     codec: SumCodec
@@ -58,7 +58,7 @@ class SecureParty(PartySide):
         return self._take_trip(message)
 
     def _agree(self, message: SecureSetup) -> Agreement:
-        """Check whatever can be checked; nothing the server says is believed otherwise."""
+        """Check everything that can be checked; the server's other statements are not trusted."""
         self._check_cohort(message)
         self._check_identities(message)
         context = self.context
@@ -75,7 +75,7 @@ class SecureParty(PartySide):
         return Agreement(message, codec, left_out, session)
 
     def _sizes(self, message: SecureSetup) -> Expected:
-        """Of what is summed, by the layout that this party has adopted."""
+        """Sizes of the update, by the layout that this party has adopted."""
         context, is_survey = self.context, message.for_survey
         layout = b"" if context.layout is None else name_of(context.layout.encode())
         if message.layout == layout:
@@ -100,7 +100,7 @@ class SecureParty(PartySide):
         return bounds
 
     def _check_batch(self, setup: Setup, party: int) -> None:
-        """Refuse other mates than before: sums of batches that change differ by less than one."""
+        """Refuse changed batches: sums over changing batches differ by less than a batch."""
         smallest = self.context.policy.smallest_batch
         if setup.batch < smallest:
             raise WireError(
@@ -114,7 +114,7 @@ class SecureParty(PartySide):
             self.context.mates = mates
 
     def _check_cohort(self, message: SecureSetup) -> None:
-        """Refuse a crowd that is too small to hide in."""
+        """Refuse a cohort that is too small to hide in."""
         smallest = self.context.policy.smallest_cohort
         if min(message.n_parties, message.minimum) < smallest:
             raise WireError(
@@ -139,7 +139,7 @@ class SecureParty(PartySide):
             self.context.policy.noise.check_sum(message.n_parties, message.minimum)
 
     def _check_factors(self, message: SecureSetup) -> None:
-        """Refuse sums with as many columns as users: they can be taken apart by themselves."""
+        """Refuse sums with as many columns as users: they can be solved for single updates."""
         rank, policy = self.context.invitation.rank, self.context.policy
         is_fine = policy.takes_thin_sums or policy.noise is not None or message.for_survey
         n_users = self._check_users(message)
@@ -152,7 +152,7 @@ class SecureParty(PartySide):
             )
 
     def _check_users(self, message: SecureSetup) -> int:
-        """How many users there are at least, by what this party knows itself.
+        """Check the number of users; return the fewest that this party knows of by itself.
 
         Every other party has one user. That it has more is the server's word.
         """
@@ -166,7 +166,7 @@ class SecureParty(PartySide):
         return n_users
 
     def _check_identities(self, message: SecureSetup) -> None:
-        """Refuse strangers: a server could make up as many parties as it likes."""
+        """Refuse unknown identities: a server could invent as many parties as it likes."""
         identity = self.context.policy.identity
         if identity is None:
             if message.identities:
@@ -188,7 +188,7 @@ class SecureParty(PartySide):
             raise WireError(f"{strangers} of the identities belong to nobody that this party knows")
 
     def _take_trip(self, message: SecureTrip) -> SecureTrip:
-        """One trip of a securely summed round; the update leaves only under its masks."""
+        """Answer one trip of a secure round; the update leaves only under its masks."""
         agreed = self._agreed
         if agreed is None:
             raise WireError("a secure round needs a SecureSetup first")
@@ -203,7 +203,7 @@ class SecureParty(PartySide):
             raise WireError("only parties that sign have a second trip")
         if message.trip == 2:
             self._check_survivors(agreed, message)
-        work = self._work(message)  # first: where it is not here, nothing may have happened yet
+        work = self._work(message)  # first: if the broadcast is missing, nothing may have changed
         answer = agreed.session.check if message.trip == 2 else agreed.session.second
         data = answer(message.data)
         if message.trip == 3 and Trip.decode(agreed.session.setup, SERVER, message.data).current:
@@ -211,7 +211,7 @@ class SecureParty(PartySide):
         return SecureTrip(message.trip, message.about, data)
 
     def _check_survivors(self, agreed: Agreement, message: SecureTrip) -> None:
-        """Refuse to be surveyed again among nearly the same: what surveys differ by shows.
+        """Refuse a second survey among nearly the same parties: the difference would show.
 
         A survey that was spoilt can be made again, once, without several parties: of three sets
         that differ by three each, the surveys say nothing of fewer. Any number of sets is fine in
@@ -236,20 +236,20 @@ class SecureParty(PartySide):
             )
 
     def _note_survey(self, work: Work | None) -> None:
-        """A survey is over when it is unmasked."""
+        """Note a survey as done when it is unmasked."""
         if isinstance(work, Survey):
             self.context.surveyed = {*self.context.surveyed, (work.asks, self._survivors)}
 
     def _work(self, message: SecureTrip) -> Work | None:
-        """What a trip is about."""
+        """Return the broadcast that a trip names."""
         return None if message.about == NO_NAME else self.context.work(message.about)
 
     def _values(self, agreed: Agreement, message: SecureTrip) -> Array:
-        """This party's part of the sum, as elements of the ring. (length,)."""
+        """Encode this party's contribution as ring elements. (length,)."""
         codec, setup = agreed.codec, agreed.session.setup
         work = self._work(message)
         if not Trip.decode(setup, SERVER, message.data).current:
-            return np.zeros(0, codec.ring.dtype)  # it only makes keys for the next round
+            return np.zeros(0, codec.ring.dtype)  # this trip only makes keys for the next round
         if work is None:
             raise WireError("a trip that sums has to say what is summed")
         if not self._is_agreed(work, message.about, agreed.setup):
@@ -259,7 +259,7 @@ class SecureParty(PartySide):
         return codec.ring.lower(codec.vector(part))
 
     def _is_agreed(self, work: Work, about: bytes, setup: SecureSetup) -> bool:
-        """Whether that is what these sums were agreed on for."""
+        """Whether these sums were agreed on for this broadcast."""
         asks, layout = asked_by(work), self.context.layout
         laid_out = {"counts": NO_NAME, "moments": about}
         if layout is not None and asks in ("ratings", "updates"):

@@ -1,4 +1,4 @@
-"""The server's side of secure sums.
+"""The server's side of secure aggregation.
 
 Two trips a round, with fresh keys every round (`secagg.session`); a third, between them, where
 parties sign what they see, against a server that lies. A party that misses a trip has dropped out
@@ -40,7 +40,7 @@ _ATTEMPTS = 3  # at the survey
 
 @dataclass(frozen=True)
 class SecureOptions:
-    """What decides the sums, besides the settings.
+    """Parameters of the sums that the settings do not give.
 
     Attributes:
         bounds: of one user's numbers; None: what the solver calls for.
@@ -76,7 +76,7 @@ class _Session:
         return max(2, len(setup.holders(number)) - setup.threshold + 1)
 
     def disputed(self, error: Exception) -> set[str]:
-        """Return both sides of a dispute that made a sum fail; which of them lies, nobody knows.
+        """Return both sides of a dispute that made a sum fail; nobody knows which side lies.
 
         One side is the party whose secret could not be recovered. The other is the holders who say
         that it gave them no right shares.
@@ -87,7 +87,7 @@ class _Session:
 
 
 class SecureServer(HidingServer):
-    """Runs the protocol.
+    """Runs the secure aggregation protocol over the parties of the roster.
 
     Args:
         context: what the server lends.
@@ -104,11 +104,11 @@ class SecureServer(HidingServer):
         self._doubtful: set[str] = set()  # who gave no proper answers in a session that failed
 
     def options_among(self, n_parties: int) -> SecureOptions:
-        """What decides the sums of so many parties."""
+        """Parameters of sums over so many parties."""
         return SecureOptions()
 
     def survey(self, work: Survey) -> ItemSums:
-        """A survey that fails is made again, without those who made it fail, and some more.
+        """Run a survey; on failure repeat it without those who made it fail, and some more.
 
         Parties that sign and have unmasked one do not help with another that differs by one or two.
         """
@@ -134,7 +134,7 @@ class SecureServer(HidingServer):
             self._resting = set(SystemRandom().sample(names, n_more))
 
     def finish(self, round_: Round) -> None:
-        """Hand out the final factors."""
+        """Send the final factors to all parties."""
         names = self.context.roster.joined if self._names is None else self._names
         self.hand_out(round_, names)
 
@@ -160,12 +160,12 @@ class SecureServer(HidingServer):
         return sums
 
     def n_raters_among(self, survivors: Sequence[str]) -> Array:
-        """What is known of the raters of a sum over these parties. (n_items,)."""
+        """Known numbers of raters in a sum over these parties. (n_items,)."""
         known = self.known_raters()
         return np.where(as_flags(self.left_out, len(known)), 0, known)
 
     def _fit_session(self, work: Work) -> _Session | None:
-        """The session at hand, if it is for such sums, and of the same items."""
+        """Return the current session if it fits such sums of the same items, else None."""
         session = self._session
         if session is None or session.setup.for_survey != isinstance(work, Survey):
             return None
@@ -174,14 +174,14 @@ class SecureServer(HidingServer):
         return session if is_same else None
 
     def _layout_name(self, work: Work) -> bytes:
-        """What the sums of some work are laid out by: nothing, the survey itself, the layout."""
+        """Name of the layout that the sums follow: none, the survey itself, or the layout."""
         asks = asked_by(work)
         if asks == "counts":
             return NO_NAME
         return name_of((work if asks == "moments" else self.require_layout()).encode())
 
     def _start(self, work: Work) -> _Session:
-        """Agree on a session, without those who will not, and fill its pipeline."""
+        """Start a session among those who agree, and fill its pipeline."""
         session = self._propose(self._in_batches(self._eligible()), work)
         while len(willing := self._invite(session)) < len(session.names):
             session = self._propose(self._in_batches(willing), work)
@@ -197,14 +197,14 @@ class SecureServer(HidingServer):
         proven = error.blamed if isinstance(error, SecAggError) else None
         guilty = self._guilty(session) | session.named(() if proven is None else (proven,))
         self._exclude(guilty, f"made a session fail: {error}")
-        # Where most stayed away it was the network: the crowd to hide in must not shrink for that.
+        # Where most stayed away the network failed: the cohort must not shrink for that.
         is_network = 2 * len(session.improper) > len(session.names)
         doubtful = session.improper | session.disputed(error)
         self._doubtful = set() if guilty or is_network else doubtful
         return bool(guilty)
 
     def _end_if_guilty(self, session: _Session) -> None:
-        """Go on without those who broke the protocol, though the others could make up for it."""
+        """End the session if somebody broke the protocol, even where the sum could be recovered."""
         guilty = self._guilty(session)
         self._exclude(guilty, "sent others than its own shares, or shares that nobody can use")
         if guilty:
@@ -222,7 +222,7 @@ class SecureServer(HidingServer):
         return session.named({*session.protocol.wrong, *accused})
 
     def _accusers(self, session: _Session) -> dict[int, set[int]]:
-        """Return which holders accuse each party: they miss its shares, or refused its message.
+        """Return the accusers of each party: holders who miss its shares, or refused its message.
 
         Others than its holders get nothing from a party, so what they say of it does not count.
         """
@@ -236,7 +236,7 @@ class SecureServer(HidingServer):
     def _is_convicted(
         self, session: _Session, number: int, accusers: Mapping[int, set[int]]
     ) -> bool:
-        """Return whether those who accuse a party could make every sum fail without it, too.
+        """Return whether a party's accusers are enough to make every sum with it fail.
 
         Fewer could be liars who put out one honest party after the other, and the sum can do
         without their shares. A site has one voice, however many parties it has: the same share of
@@ -250,7 +250,7 @@ class SecureServer(HidingServer):
         return len(accusers[number]) >= needed and len(accusing) >= sites_needed
 
     def _eligible(self) -> list[str]:
-        """Who may be in the next session: alive, and not to blame for the end of the last one."""
+        """Names for the next session: present, and not to blame for the end of the last one."""
         joined, least = self.context.roster.joined, self.context.settings.smallest_cohort
         asked = joined.keys() if self._names is None else joined.keys() & self._names
         names = asked - self._excluded - self._resting
@@ -258,7 +258,7 @@ class SecureServer(HidingServer):
         return self._identified(sorted(proper if len(proper) >= least else names))
 
     def _in_batches(self, names: Sequence[str]) -> list[str]:
-        """Those whose whole batch is there, batch after batch; batches stay as they are."""
+        """Names whose whole batch is present, batch after batch; batches never change."""
         size = self.context.settings.batch
         if size == 1:
             return list(names)
@@ -267,7 +267,7 @@ class SecureServer(HidingServer):
         return [name for batch in whole for name in batch]
 
     def _identified(self, names: list[str]) -> list[str]:
-        """Where parties sign, those with an identity that nobody else has claimed."""
+        """Names with an identity that nobody else has claimed, where parties sign."""
         joined, claimed = self.context.roster.joined, {b""}
         if not self.context.settings.signed:
             return names
@@ -307,14 +307,14 @@ class SecureServer(HidingServer):
         return _Session(names, setup, codec, agreed)
 
     def _invite(self, session: _Session) -> list[str]:
-        """Who agrees."""
+        """Send the set-up to all parties; return the sorted names of those who agree."""
         setups = {
             name: replace(session.setup, party=number) for name, number in session.numbers.items()
         }
         return sorted(self.context.roster.ask("set-up", setups, SecureAgreed))
 
     def _round(self, session: _Session, stage: str, frame: bytes) -> Array | None:
-        """Every trip of a round; an empty frame fills the pipeline and sums nothing."""
+        """Run every trip of a round; an empty frame fills the pipeline and sums nothing."""
         protocol, about = session.protocol, name_of(frame) if frame else NO_NAME
         trips: list[tuple[int, Callable[[], dict[int, bytes]]]] = [
             (1, partial(protocol.first, about)),
@@ -344,7 +344,7 @@ class SecureServer(HidingServer):
 
 
 def batches_of(names: Sequence[str], size: int) -> list[Sequence[str]]:
-    """Batches of all who may take part, by their order: the same ones in every session and run.
+    """Batches of all who may take part, by their order; the same in every session and run.
 
     The last, which is the only one of another size, has the rest.
     """

@@ -1,4 +1,4 @@
-"""Secure sums in a simulation: the exact sum of fixed-point updates, without masks that cancel."""
+"""Secure aggregation in a simulation: the exact sum of fixed-point updates, without masks."""
 
 import numpy as np
 
@@ -12,24 +12,24 @@ from fedmmf.secagg.ring import RING64
 
 
 def groups(crowd: Simulated) -> list[Group]:
-    """Everybody, in fixed point."""
+    """Return one group of all users, whose updates are summed in fixed point."""
     everybody = np.ones(crowd.lists.n_users, bool)
     require_crowd(crowd, everybody)
     return [hidden_group(crowd, everybody)]
 
 
 def is_crowd(crowd: Simulated, members: Array) -> bool:
-    """Whether so many users can hide one."""
+    """Whether a sum over so many users hides each of them."""
     return int(members.sum()) >= fewest_users(crowd)
 
 
 def fewest_users(crowd: Simulated) -> int:
-    """How many users it takes to hide one, at least."""
+    """Smallest number of users in a sum that hides each of them."""
     return int(crowd.settings.smallest_cohort)
 
 
 def require_crowd(crowd: Simulated, members: Array) -> None:
-    """Refuse a crowd that is too small."""
+    """Refuse a cohort that is too small."""
     if not is_crowd(crowd, members):
         raise SettingsError(
             f"a sum that hides its summands needs at least {fewest_users(crowd)} users; got "
@@ -38,7 +38,7 @@ def require_crowd(crowd: Simulated, members: Array) -> None:
 
 
 def hidden_group(crowd: Simulated, members: Array) -> Group:
-    """A sum that hides its summands, without the items that too few of its members rated."""
+    """Group whose sum hides single updates, without items that too few of its members rated."""
     counts = crowd.lists.counts(crowd.n_items, None if members.all() else members)
     is_rare = are_rare(counts, crowd.settings.min_raters, crowd.settings.batch)
     bounds, ring, n = crowd.solver.bounds(crowd.span), ring_named(crowd.solver.ring), members.sum()

@@ -1,4 +1,4 @@
-"""Puts the kernels together as an engine."""
+"""The numba engine, assembled from its kernels."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,10 @@ from fedmmf.engines.kernels.vb import VbCrowd
 from fedmmf.engines.reference import ReferenceCrowd
 
 _CROWDS: dict[str, Callable[[CrowdInput], Crowd]] = {"sgd": SgdCrowd, "vb": VbCrowd}
-_ONE_COHORT = (
-    "vb",
-)  # kernels for one aggregation scheme, without a clip, which their solvers never have
+_ONE_COHORT = ("vb",)  # kernels for one cohort without a clip, which their solvers never have
 
 
-# Not all of fastmath: scores of hostile factors need not be finite, and are looked at.
+# Not all of fastmath: scores of hostile factors may be infinite, and that is checked.
 @numba.njit(
     cache=True,
     nogil=True,
@@ -38,23 +36,23 @@ def _pair_pass(
 
 
 class NumbaEngine:
-    """Kernels for the solvers and masks of this package; what they do not know runs in numpy."""
+    """Kernels for this package's solvers and masks; everything else runs in numpy."""
 
     name = "numba"
 
     def crowd(self, given: CrowdInput) -> Crowd:
-        """All users before their first round."""
+        """Make the user group before its first round."""
         is_simple = len(given.cohorts) == 1 and np.isinf(given.cohorts[0].clip)
         if given.solver in _ONE_COHORT and not is_simple:
             return ReferenceCrowd(given)
         return _CROWDS.get(given.solver, ReferenceCrowd)(given)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> CompiledRunner:
-        """Compiled masks, shared between threads."""
+        """Return a runner of compiled masks, shared between threads."""
         return CompiledRunner(progress)
 
     def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
-        """q_i . p_u for pairs of codes. (n,)."""
+        """Scores q_i . p_u for pairs of codes. (n,)."""
         out = np.empty(len(users), np.float32)
         users, items = threads.frozen(users, np.int32), threads.frozen(items, np.int32)
         p, q = threads.frozen(p, np.float32), threads.frozen(q, np.float32)

@@ -1,4 +1,4 @@
-"""Masks of every user at once: the functions of `models`, compiled, over chunks of users."""
+"""Masks of all users at once: the functions of `models`, compiled, over chunks of users."""
 
 from collections.abc import Callable
 from functools import cache
@@ -33,7 +33,7 @@ def compiled(family: MaskFamily) -> tuple[Callable[..., None], Callable[..., Non
 
 
 class CompiledRunner:
-    """A `Runner` that shares the users between threads; results do not depend on their number."""
+    """A `Runner` that divides users between threads; results do not depend on their number."""
 
     def __init__(self, progress: Callable[[int], None] | None = None) -> None:
         self._progress = progress or (lambda users_done: None)

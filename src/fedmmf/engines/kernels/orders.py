@@ -1,4 +1,4 @@
-"""Ratings in both orders, by user and by item, as kernels walk over them, cut for the threads."""
+"""Ratings ordered by user and by item, as kernels traverse them, cut into parts for the threads."""
 
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -26,18 +26,18 @@ class Raters:
 
     @cached_property
     def parts(self) -> list[tuple[int, int]]:
-        """Items, cut for the threads."""
+        """Ranges of items, one for each part of the threads' work."""
         return threads.ranges(self.by_item, threads.n_threads())
 
     def select(self, is_kept: Array) -> "Raters":
-        """Only some of the ratings; `is_kept` is in the order here. (n,) bool."""
+        """Keep some of the ratings; `is_kept` is in the order by item. (n,) bool."""
         if is_kept.all():
             return self
         kept_before = np.concatenate(([0], np.cumsum(is_kept)))
         return Raters(kept_before[self.by_item], self.order[is_kept], self.users[is_kept])
 
     def of_cohort(self, cohort: Cohort) -> "Raters":
-        """The ratings that a cohort sums."""
+        """Return the ratings that a cohort sums."""
         raters = self
         if cohort.members is not None:
             raters = raters.select(cohort.members[raters.users])
@@ -47,7 +47,7 @@ class Raters:
 
 
 class RatingOrders:
-    """Who rated what: ordered by user, and, as `raters`, by item."""
+    """Ratings ordered by user and, as `raters`, by item."""
 
     def __init__(self, lists: RatedItems, n_items: int) -> None:
         self.by_user = threads.frozen(lists.indptr, np.int64)
@@ -64,7 +64,7 @@ _ORDERS: WeakKeyDictionary[RatedItems, dict[int, RatingOrders]] = WeakKeyDiction
 
 
 def orders_of(given: CrowdInput) -> RatingOrders:
-    """Both orders of what a crowd trains on."""
+    """Return both orders of a user group's ratings."""
     found = _ORDERS.setdefault(given.lists, {})
     if given.n_items not in found:
         found[given.n_items] = RatingOrders(given.lists, given.n_items)

@@ -25,14 +25,14 @@ _FLOAT32 = 2.0**126  # below the largest float32, with a bit to spare for a sum 
 _TAME = 1.0 - 2.0**-20  # of a bound, which float32 then rounds to no more than the bound
 
 _jit = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-# The same but for the leave to take all numbers for finite: it is asked whether they are.
+# Without the assumption that all numbers are finite, because kernels test for that.
 _checking_jit = numba.njit(
     cache=True,
     nogil=True,
     fastmath={"reassoc", "contract", "arcp", "nsz", "afn"},
     error_model="numpy",
 )
-# Where lengths are bounded, which privacy rests on, every step is rounded as IEEE 754 has it.
+# Lengths are bounded for privacy, so every step is rounded as IEEE 754 says.
 _strict_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
@@ -91,7 +91,7 @@ def _user_pass(
     is_pinned: Any,
     rule: Any,
 ) -> None:
-    """`sgd.party_update` up to e', for users begin..end; whose reach is above the cap stays."""
+    """`sgd.party_update` up to e', for users begin..end; users whose reach exceeds the cap stay."""
     k, zero = q.shape[1], np.float32(0)
     before = np.empty((3, k), np.float32)
     for u in range(begin, end):
@@ -111,7 +111,7 @@ def _user_pass(
             error = masked[j] - _dot(q[items[j]], pu)
             errors[j] = error
             farthest = max(farthest, abs(error))
-            doubt += error * zero  # or no number: maxima forget these
+            doubt += error * zero  # NaN if an error is not finite; maxima ignore NaN
         for f in range(k):
             largest = max(largest, abs(pu[f]))
             moment = max(moment, abs(first[u, f]), second[u, f])
@@ -140,7 +140,7 @@ def _item_pass(
     for i in range(begin, end):
         total = gradients[i]
         n = np.float32(indptr[i + 1] - indptr[i])
-        if n == 0:  # whose factors may be too large to be multiplied
+        if n == 0:  # its factors may be too large to be multiplied
             total[:] = np.float32(0)
             continue
         for f in range(k):
@@ -154,7 +154,7 @@ def _item_pass(
 
 @_strict_jit
 def _entry(regularization: Any, qi: Any, error: Any, pu: Any) -> Any:
-    """Of eta_ui, rounded once: products of two float32 are exact in float64."""
+    """Return an entry of eta_ui, rounded once: products of two float32 are exact in float64."""
     return np.float64(regularization) * np.float64(qi) - np.float64(error) * np.float64(pu)
 
 
@@ -171,7 +171,7 @@ def _length_pass(
     clip: Any,
     weights: Array,
 ) -> None:
-    """How much each of the users begin..end shrinks its rows, to be at most `clip` long."""
+    """Find the factor by which each user begin..end shrinks its rows to length `clip` at most."""
     for u in range(begin, end):
         pu, square = p[u], 0.0
         for j in range(indptr[u], indptr[u + 1]):
@@ -194,7 +194,7 @@ def _clipped_item_pass(
     weights: Array,
     gradients: Array,
 ) -> None:
-    """`_item_pass` over rows that their users have shrunk."""
+    """`_item_pass` over rows that were shrunk by their users."""
     for i in range(begin, end):
         total = gradients[i]
         total[:] = np.float32(0)
@@ -261,7 +261,7 @@ def _clipped_fixed_item_pass(
     scale: Any,
     steps: Array,
 ) -> None:
-    """`_fixed_item_pass` over rows that their users have shrunk, of the same entries as lengths."""
+    """`_fixed_item_pass` over rows that were shrunk by their users."""
     for i in range(begin, end):
         steps[i] = 0
         for j in range(indptr[i], indptr[i + 1]):
@@ -274,7 +274,7 @@ def _clipped_fixed_item_pass(
 def _second_pass(
     cohort: Cohort, weights: Array | None, *, is_tame: bool
 ) -> tuple[Any, tuple[Any, ...]]:
-    """The kernel that sums a cohort's rows, and what it takes besides the ratings."""
+    """Return the kernel that sums a cohort's rows, and its arguments besides the ratings."""
     if not cohort.is_fixed:
         return (_item_pass, ()) if weights is None else (_clipped_item_pass, (weights,))
     if weights is None:
@@ -285,12 +285,12 @@ def _second_pass(
 
 
 class _Pulled:
-    """Item factors and lambda: the part of a row that is public."""
+    """Item factors and lambda: the public part of a row."""
 
     def __init__(self, q: Array, regularization: Any) -> None:
         self.q, self.regularization = q, regularization
         size = max(float(q.max(initial=0.0)), -float(q.min(initial=0.0)))
-        self.largest = float(regularization) * size  # of |lambda q|; may be no number
+        self.largest = float(regularization) * size  # of |lambda q|; may be NaN
 
     def barred(self, orders: RatingOrders, cap: float) -> Array:
         """Infinite for users who rated an item whose |lambda q| is above the cap. (n_users,)."""
@@ -298,14 +298,14 @@ class _Pulled:
         if self.largest <= cap:  # as in every honest round
             return reaches
         pulls = np.abs(self.q).max(axis=1, initial=0.0) * np.float64(self.regularization)
-        is_far = ~(pulls <= cap)  # (n_items,) also where it is no number
+        is_far = ~(pulls <= cap)  # (n_items,) true for NaN too
         users = np.repeat(np.arange(orders.n_users), np.diff(orders.by_user))
         reaches[users[is_far[orders.items]]] = np.inf
         return reaches
 
 
 class SgdCrowd:
-    """The party's half of every user."""
+    """The user group of `sgd`: the party's half of every user."""
 
     def __init__(self, given: CrowdInput) -> None:
         self._orders = orders_of(given)
@@ -319,7 +319,7 @@ class SgdCrowd:
 
     @property
     def user_factors(self) -> Array:
-        """p_u of everybody. (n_users, k)."""
+        """Factors p_u of all users. (n_users, k)."""
         return self._p.value
 
     @user_factors.setter
@@ -327,7 +327,7 @@ class SgdCrowd:
         self._p.value[:] = value
 
     def update(self, public: Broadcast, t: int) -> CrowdUpdate:
-        """Both passes of round t; the totals are for the mean of all p_u."""
+        """Run both passes of round t; the totals are for the mean of all p_u."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
             return self._updated(public, t)
 
@@ -344,12 +344,12 @@ class SgdCrowd:
 
     @property
     def _cap(self) -> float:
-        """Of |lambda q| and of |e' p|: what float32 holds, also in steps of every cohort."""
+        """Largest |lambda q| and |e' p| that float32 holds, also in steps of every cohort."""
         scale = max([1.0, *(cohort.scale for cohort, _ in self._cohorts)])
         return min(MAX_NUMBER, _FLOAT32 / scale) / 2
 
     def _move(self, about: "_Pulled", plan: sgd.SgdPlan, t: int) -> Array:
-        """The first pass; how large |e' p| is at most, of each user. (n_users,)."""
+        """Run the first pass; return the largest |e' p| of each user. (n_users,)."""
         p, orders = self._p, self._orders
         reaches = about.barred(orders, self._cap)
         arrays = (
@@ -370,7 +370,7 @@ class SgdCrowd:
         return reaches
 
     def _without(self, is_sound: Array) -> list[tuple[Cohort, Raters]]:
-        """The cohorts without those who overflowed, as if these were no members."""
+        """Return the cohorts without the users who overflowed."""
         cohorts = []
         for cohort, raters in self._cohorts:
             members = is_sound if cohort.members is None else is_sound & cohort.members
@@ -380,7 +380,7 @@ class SgdCrowd:
         return cohorts
 
     def _totals(self, cohort: Cohort) -> Array:
-        """Of the users who rated something. (1 + 2 k,)."""
+        """Totals of the users who rated something. (1 + 2 k,)."""
         is_summed = np.diff(self._orders.by_user) > 0
         if cohort.members is not None:
             is_summed &= cohort.members
@@ -388,7 +388,7 @@ class SgdCrowd:
         return np.asarray(cohort.totals_in_steps(totals).sum(axis=0), np.float64)
 
     def settle(self, public: Broadcast, users: Array) -> None:
-        """Let some users find p_u for finished item factors."""
+        """Compute p_u of some users for fixed item factors."""
         plan, orders, known = sgd.SgdPlan.of(public), self._orders, sgd.AllUsers.of(public)
         for user in users:
             mine = slice(orders.by_user[user], orders.by_user[user + 1])
@@ -397,7 +397,7 @@ class SgdCrowd:
                 self._p.value[user] = sgd.solved_factors(self._masked[mine], q, plan, known)
 
     def _sum(self, cohort: Cohort, raters: Raters, about: "_Pulled", largest: float) -> Array:
-        """The second pass, over one cohort; no entry of a row is above `largest`. (n_items, k)."""
+        """Sum the rows of one cohort; no entry of a row is above `largest`. (n_items, k)."""
         users = (raters.by_item, raters.order, raters.users, self._errors, self._p.value)
         arrays = (*users, about.q, about.regularization)
         weights = self._weights(cohort.clip, about) if np.isfinite(cohort.clip) else None
@@ -410,7 +410,7 @@ class SgdCrowd:
         return sums
 
     def _weights(self, clip: float, about: "_Pulled") -> Array:
-        """What each user's rows are multiplied by. (n_users,) float64."""
+        """Factor of each user's rows that keeps them within the clip. (n_users,) float64."""
         orders = self._orders
         weights = np.ones(orders.n_users)
         arrays = (orders.by_user, orders.items, self._errors, self._p.value, about.q)
@@ -420,15 +420,15 @@ class SgdCrowd:
 
     @staticmethod
     def _rule(plan: sgd.SgdPlan, t: int) -> tuple[int, Any, Any, Any]:
-        """Step, rate and Adam's corrections of round t, as the kernels take them."""
+        """Return step, rate and Adam's corrections of round t, as the kernels take them."""
         correct_first, correct_second = 1 - sgd.ADAM_FIRST**t, 1 - sgd.ADAM_SECOND**t
         numbers = np.array((plan.learning_rate, correct_first, correct_second), np.float32)
         return plan.step, numbers[0], numbers[1], numbers[2]
 
     def state(self) -> dict[str, Array]:
-        """The factors and their moments."""
+        """Return copies of the factors and of Adam's moments."""
         return self._p.state()
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore factors and Adam's moments from a state."""
         self._p = sgd.Factors.from_state(state)

@@ -1,4 +1,4 @@
-"""Work shared between threads; the kernels release the GIL and every user's result is its own."""
+"""Work shared between threads: the kernels release the GIL, and no two write the same result."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ VARIABLE = "FEDMMF_THREADS"
 
 
 def n_threads() -> int:
-    """How many threads to use: FEDMMF_THREADS, or every core this process may run on."""
+    """Number of threads to use: FEDMMF_THREADS, or every core this process may run on."""
     text = os.environ.get(VARIABLE)
     if text is None:
         return len(os.sched_getaffinity(0))
@@ -61,7 +61,7 @@ def run(function: Callable[[int, int], Any], parts: list[tuple[int, int]]) -> No
 
 
 def frozen(array: Array, dtype: Any) -> Array:
-    """A read-only view of one type: a kernel is compiled anew for every kind of array it meets."""
+    """Read-only contiguous view: numba compiles a kernel anew for every kind of array."""
     view = np.ascontiguousarray(array, dtype).view()
     view.flags.writeable = False
     return view

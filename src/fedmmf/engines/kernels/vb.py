@@ -27,7 +27,7 @@ FLOAT_PARTS = 8  # tables of floating-point sums
 
 
 class VbCrowd:
-    """The party's half of every user, who are all summed in one way."""
+    """The user group of `vb`, in one cohort: the party's half of every user."""
 
     def __init__(self, given: CrowdInput) -> None:
         if not isinstance(given.update_shape, VbShape):
@@ -46,7 +46,7 @@ class VbCrowd:
 
     @property
     def user_factors(self) -> Array:
-        """Posterior means of p_u of everybody. (n_users, n_own)."""
+        """Posterior means of all p_u. (n_users, n_own)."""
         return self._p
 
     @user_factors.setter
@@ -54,7 +54,7 @@ class VbCrowd:
         self._p[:] = value
 
     def update(self, public: Broadcast, t: int) -> CrowdUpdate:
-        """Posteriors, and the sums of what everybody sends."""
+        """Compute all posteriors; return the sums of all updates."""
         is_fixed, n_items = self._cohort.is_fixed, self._given.n_items
         n_parts = threads.n_threads() if is_fixed else FLOAT_PARTS
         sums = _Sums(threads.ranges(self._by_user, n_parts), n_items, self._update_shape)
@@ -64,7 +64,7 @@ class VbCrowd:
         return CrowdUpdate([rows], [sums.totals.sum(axis=0)], n_overflowed)
 
     def settle(self, public: Broadcast, users: Array) -> None:
-        """Let some users find p_u for finished item factors: the same posterior."""
+        """Compute the posterior means of p_u of some users for fixed item factors."""
         before = self._p.copy()
         sums = _Sums([(0, len(before))], 1, self._update_shape)
         self._pass(public, 0, sums, is_ordered=False)
@@ -76,7 +76,7 @@ class VbCrowd:
         self._p[stays] = before[stays]
 
     def _pass(self, public: Broadcast, t: int, sums: "_Sums", *, is_ordered: bool) -> int:
-        """All users, part by part; how many overflowed. In round 0 nothing moves but p."""
+        """Run the pass over all users; return how many overflowed. In round 0 only p moves."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
             return self._passed(public, t, sums, is_ordered=is_ordered)
 
@@ -110,7 +110,7 @@ class VbCrowd:
         return sum(overflowed)
 
     def _of_users(self, reading: VbReading) -> tuple[Array, ...]:
-        """Profiles as they are and as they count, lines, and p."""
+        """Return profiles, profiles with the mean in place of missing ones, lines, and p."""
         given = self._given
         known = (
             given.profiles if given.profiles.size else np.zeros((1, self._update_shape.n_profile))
@@ -122,12 +122,12 @@ class VbCrowd:
         return profiles, shown, threads.frozen(given.lines, np.float64), self._p
 
     def state(self) -> dict[str, Array]:
-        """The means, and how often others looked at who rated what."""
+        """Return the means, and the number of membership rounds of each user."""
         looks = np.full(len(self._p), self._n_membership_rounds)
         return {"value": self._p.copy(), "looks": looks}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore the means and the number of membership rounds from a state."""
         self._p, self._n_membership_rounds = (
             state["value"].copy(),
             int(state["looks"].max(initial=0)),
@@ -135,7 +135,7 @@ class VbCrowd:
 
 
 class _Sums:
-    """Sums of the users of each part, apart from those of the others."""
+    """Sums of each part's users, kept apart from those of the other parts."""
 
     def __init__(self, parts: list[tuple[int, int]], n_items: int, update_shape: VbShape) -> None:
         self.parts = parts
@@ -144,13 +144,13 @@ class _Sums:
         self.totals = np.zeros((len(parts), update_shape.n_totals))
 
     def of(self, begin: int) -> tuple[Array, Array]:
-        """Where the part that begins there adds its rows and totals."""
+        """Rows and totals of the part that begins there."""
         place = self._places[begin]
         return self._tables[place], self.totals[place]
 
     @property
     def rows(self) -> Array:
-        """All parts together, in their order. (n_items, width)."""
+        """Add the rows of all parts, in their order. (n_items, width)."""
         total = self._tables[0]
         for other in self._tables[1:]:
             total += other
@@ -158,7 +158,7 @@ class _Sums:
 
 
 def _tables_of(reading: VbReading, given: CrowdInput) -> tuple[Any, ...]:
-    """What a pass reads of the items, and the numbers that are the same for everybody."""
+    """Return a pass's inputs about the items, and the numbers that all users share."""
     k, m, unrated = reading.update_shape.n_own, reading.update_shape.n_design, reading.unrated
     moment, line, gram = (
         (np.zeros((k, k)), np.zeros((k, m)), np.zeros((m, m)))
@@ -182,7 +182,7 @@ def _unrated_numbers(reading: VbReading) -> tuple[float, float]:
 
 
 def _cohort_arrays(cohort: Cohort, n_users: int, n_items: int) -> tuple[Any, ...]:
-    """Who is summed, what is left out, and how numbers are bounded and rounded."""
+    """Return who is summed, what is left out, and how numbers are bounded and rounded."""
     members = np.ones(n_users, bool) if cohort.members is None else cohort.members
     left_out = np.zeros(n_items, bool) if cohort.left_out is None else cohort.left_out
     limit = limit_in_float32(cohort.bound, cohort.scale) if cohort.is_fixed else np.float32(0)

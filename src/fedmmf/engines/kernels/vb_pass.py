@@ -1,4 +1,4 @@
-"""Kernels of `vb`: one fused pass over users, and what it is made of.
+"""Kernels of `vb`: one fused pass over users, and its parts.
 
 All in one file, because numba's cache notices changes of a kernel's own file alone.
 """
@@ -20,7 +20,7 @@ _REGULAR = 2.0**-44
 # choose numbers that make one user's matrix singular, and nobody's sums would be left.
 _SINGLE = 2.0**-23
 
-# Not all of fastmath: whether a number is finite has to stay a question.
+# Not all of fastmath: kernels test whether numbers are finite.
 _jit = numba.njit(
     cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy"
 )
@@ -41,7 +41,7 @@ def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> Non
 
 @_jit
 def _is_regular(matrix: Array, a: Array, n_ratings: int) -> bool:
-    """Whether numpy's inverse cannot fail: positive by `a`, whatever the sums were rounded by."""
+    """Whether numpy's inverse cannot fail: positive definite by `a`, despite rounded sums."""
     n, doubt, is_finite = len(matrix), 0.0, True
     for i in range(n):
         doubt += n * _REGULAR * matrix[i, i] + n_ratings * _SINGLE * (matrix[i, i] - a[i])
@@ -52,7 +52,7 @@ def _is_regular(matrix: Array, a: Array, n_ratings: int) -> bool:
 
 @_jit
 def _pivot(matrix: Array, inverse: Array, i: int) -> bool:
-    """Bring the largest entry of a column up, and make it 1; whether there is one."""
+    """Swap the largest entry of a column up and scale it to 1; return whether there is one."""
     n, best = len(matrix), i
     for j in range(i + 1, n):
         if abs(matrix[j, i]) > abs(matrix[best, i]):
@@ -69,7 +69,7 @@ def _pivot(matrix: Array, inverse: Array, i: int) -> bool:
 
 @_jit
 def _eliminate(matrix: Array, inverse: Array) -> None:
-    """Gauss and Jordan's inverse, with pivots; not a number where there is none."""
+    """Invert by Gauss and Jordan's elimination with pivots; NaN where there is no inverse."""
     inverse[:] = np.eye(len(matrix))
     for i in range(len(matrix)):
         if not _pivot(matrix, inverse, i):
@@ -86,7 +86,7 @@ def _eliminate(matrix: Array, inverse: Array) -> None:
 def _solve(
     second: Array, first: Array, a: Array, prior: Array, tau: float, mean: Array, n_ratings: int
 ) -> Array:
-    """Fill the mean of the posterior; return its covariance, not a number where there is none."""
+    """Fill the mean of the posterior; return its covariance, NaN where there is none."""
     matrix, right = second / tau, a * prior + first / tau
     for f in range(len(a)):
         matrix[f, f] += a[f]
@@ -159,7 +159,7 @@ def _fill_latent(
 
 @_jit
 def _fill_known(seen: Array, share: float, profile: Array, known: Array) -> None:
-    """`VbParty._known`, from the sum of E[q] over the rated items."""
+    """Fill what `VbParty._known` returns, from the sum of E[q] over the rated items."""
     n_seen = len(known) - len(profile)
     for f in range(n_seen):
         known[f] = seen[f] * share
@@ -169,7 +169,7 @@ def _fill_known(seen: Array, share: float, profile: Array, known: Array) -> None
 
 @_jit
 def _fill_prior(known: Array, weights: Array, middle: Array, prior: Array) -> None:
-    """Mean of the prior of p_u."""
+    """Fill the prior mean of p_u."""
     np.dot(known, weights, prior)
     for f in range(len(prior)):
         prior[f] += middle[f]
@@ -177,7 +177,7 @@ def _fill_prior(known: Array, weights: Array, middle: Array, prior: Array) -> No
 
 @_jit
 def _fill_line(line: Array, value: float, own: Array) -> None:
-    """`party._unrated_line`."""
+    """Fill what `party._unrated_line` returns: `value` in entry 0, less the user's line."""
     for f in range(len(line)):
         line[f] = -np.float64(own[f])
     line[0] += value
@@ -218,7 +218,7 @@ def _add_unrated(
 def _error(
     squares: float, mean: Array, covariance: Array, first: Array, second: Array, moment: Array
 ) -> float:
-    """E[(r - q.p)^2], summed; fill E[p p^T]."""
+    """Return the sum of E[(r - q.p)^2]; fill E[p p^T]."""
     error = squares
     for i in range(len(mean)):
         error -= 2 * mean[i] * first[i]
@@ -230,7 +230,7 @@ def _error(
 
 @_jit
 def _fill_rows(ratings: Array, here: Array, mean: Array, tells_p: bool, e: Array) -> bool:
-    """Turn E[p p^T] E[q_i] in `e` into a user's rows; whether all are small enough."""
+    """Turn E[p p^T] E[q_i] in `e` into a user's rows; return whether all are small enough."""
     is_small = True
     for j in range(len(ratings)):
         r = np.float32(ratings[j] - here[j])
@@ -243,7 +243,7 @@ def _fill_rows(ratings: Array, here: Array, mean: Array, tells_p: bool, e: Array
 
 @_jit
 def _round(values: Array, limit: Any, scale: Any) -> None:
-    """Bound and round to whole steps, if any; the scale is a power of two: nothing else changes."""
+    """Bound and round to whole steps, if any; scaling by a power of two is exact."""
     if scale == 0:
         return
     for f in range(len(values)):
@@ -263,7 +263,7 @@ def _add_rows(rows: Array, items: Array, left_out: Array, table: Array) -> None:
 
 @_jit
 def _fill_deviation(out: Array, mean: Array, moment: Array, prior: Array) -> None:
-    """E[(p - prior)^2], entry by entry."""
+    """Fill E[(p - prior)^2], entry by entry."""
     for i in range(len(mean)):
         out[i] = moment[i, i] - 2 * mean[i] * prior[i] + prior[i] * prior[i]
 
@@ -272,7 +272,7 @@ def _fill_deviation(out: Array, mean: Array, moment: Array, prior: Array) -> Non
 def _fill_totals(
     out: Array, numbers: Array, mean: Array, moment: Array, prior: Array, n: int
 ) -> int:
-    """weight, error, n_users, n_ratings, user_sum, deviation, moment; where the rest begins."""
+    """Fill weight, error, n_users, n_ratings, user_sum, deviation, moment; return their end."""
     k = len(mean)
     out[0], out[1], out[2], out[3] = numbers[0], numbers[1], 1.0, n
     out[4 : 4 + k] = mean
@@ -288,7 +288,7 @@ def _fill_totals(
 
 @_jit
 def _fill_users(out: Array, at: int, known: Array, mean: Array, profile: Array) -> int:
-    """Sums for the weights of users' prior, and of profiles."""
+    """Fill the sums for the weights of users' prior, and for profiles."""
     e, k = len(known), len(mean)
     for i in range(e):
         for j in range(i + 1):
@@ -308,7 +308,7 @@ def _fill_users(out: Array, at: int, known: Array, mean: Array, profile: Array) 
 
 @_jit
 def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> int:
-    """E[p p^T] and E[p] times the line of unrated items, where these count."""
+    """Fill E[p p^T] and E[p] times the line of unrated items, where these count."""
     if len(line) == 0:
         return at
     for i in range(len(mean)):
@@ -324,8 +324,8 @@ def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> i
 
 @_jit
 def _add_totals(values: Array, matrix: Array, bound: float, scale: float, sums: Array) -> None:
-    """Add a user's totals, in whole steps or as they are; `matrix` is a part of them."""
-    if scale > 0 and matrix.max() > bound:  # bounded by entries it need not stay a covariance
+    """Add a user's totals, in steps or as they are; `matrix` is a part that is shrunk together."""
+    if scale > 0 and matrix.max() > bound:  # bounded entry by entry it need not stay a covariance
         matrix *= bound / matrix.max()
     for f in range(len(values)):
         if scale > 0:
@@ -380,7 +380,7 @@ def user_pass(
     sums: Array,
     total_sums: Array,
 ) -> int:
-    """`VbParty.update` for users begin..end; how many overflowed, who stay and add nothing.
+    """`VbParty.update` for users begin..end; return how many overflowed, who add nothing.
 
     Without rows p alone moves, and is not a number where it would overflow.
     """

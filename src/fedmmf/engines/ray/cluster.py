@@ -1,4 +1,4 @@
-"""Ray, and the workers on it: a cluster that is named, or a Ray of this process's own.
+"""Connection to Ray and its workers: a cluster at an address, or one started by this process.
 
 Nothing here imports Ray before a worker is asked for, so that other engines do without it.
 """
@@ -29,7 +29,7 @@ _QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 @cache
 def ray() -> Any:
-    """The package, or how to get it."""
+    """Import Ray, or raise an error that says how to install it."""
     _set_variables()
     try:
         return importlib.import_module("ray")
@@ -41,34 +41,34 @@ def ray() -> Any:
 
 
 def _set_variables() -> None:
-    """What Ray reads from the environment when it is imported; a user's own choice stays."""
+    """Set what Ray reads from the environment on import; the user's own values stay."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not _is_own() or "ray" in sys.modules:
         return
     # Ray listens on every interface, except where it believes that there can be no cluster: as on
     # Windows and macOS, which is what the variable is for.
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    if "RAY_AUTH_MODE" not in os.environ:  # of this machine's users, only this one is served
+    if "RAY_AUTH_MODE" not in os.environ:  # only this user of the machine is served
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _is_own() -> bool:
-    """Whether this process has a Ray of its own, for lack of a cluster's address."""
+    """Whether this process uses its own Ray, because no cluster's address is set."""
     return os.environ.get(ADDRESS, "local") == "local"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one worker runs, and with what."""
+    """The machine of one worker, and its cores."""
 
     node: str  # Ray's name for the machine
-    n_cpus: float  # that Ray sets aside for it
+    n_cpus: float  # cores that Ray reserves for it
     n_threads: int
 
 
 def workers_per_machine(default: int) -> int:
-    """FEDMMF_RAY_WORKERS, or the default."""
+    """Return FEDMMF_RAY_WORKERS, or `default` where it is unset."""
     text = os.environ.get(WORKERS, str(default))
     if not text.isdecimal() or int(text) < 1:
         raise SettingsError(f"{WORKERS} must be a whole number of at least 1; got {text!r}")
@@ -76,13 +76,13 @@ def workers_per_machine(default: int) -> int:
 
 
 def places(nodes: Iterable[Mapping[str, Any]], per_machine: int) -> list[Place]:
-    """Where workers run: as many on each machine, which share its cores evenly."""
+    """Return the places of all workers: as many on each machine, with equal shares of its cores."""
     found = []
     for node in nodes:
         cores = int(node["Resources"].get("CPU", 0)) if node["Alive"] else 0
         if cores:
             threads_each = max(1, cores // per_machine)
-            # Ray wants whole cores, or a part of one.
+            # Ray accepts whole numbers of cores, or a part of one.
             cpus_each = float(threads_each) if cores >= per_machine else cores / per_machine
             found += [Place(node["NodeID"], cpus_each, threads_each)] * per_machine
     if not found:
@@ -91,7 +91,7 @@ def places(nodes: Iterable[Mapping[str, Any]], per_machine: int) -> list[Place]:
 
 
 class Cluster:
-    """The workers of this process, which are started when they are first asked for."""
+    """The workers of this process, started at their first use."""
 
     def __init__(self) -> None:
         self._workers: list[Any] = []
@@ -125,17 +125,17 @@ class Cluster:
         return workers
 
     def put(self, value: object) -> Any:
-        """Give every worker access to a value, which travels to each machine once."""
+        """Share a value with every worker; it travels to each machine once."""
         with self._explained():
             return ray().put(value)
 
     def pickled(self, value: object) -> bytes:
-        """As bytes, also where it holds functions that have no name to import."""
+        """Pickle a value, also where it holds functions that cannot be imported by name."""
         found: bytes = importlib.import_module("ray.cloudpickle").dumps(value)
         return found
 
     def answers(self, pending: Sequence[Any]) -> list[Any]:
-        """What workers answer, in order.
+        """Wait for the workers' results; return them in order.
 
         Raises:
             Exception: what a worker raised.
@@ -146,7 +146,7 @@ class Cluster:
             return found
 
     def as_answered(self, pending: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Positions and answers, as they come."""
+        """Yield positions and results in the order of completion."""
         positions = {answer: position for position, answer in enumerate(pending)}
         waiting = list(pending)
         while waiting:
@@ -156,24 +156,24 @@ class Cluster:
             yield positions[ready], answer
 
     def forget(self, number: int, workers: Sequence[Any]) -> None:
-        """Let a crowd go on the workers that hold it, if they are still there."""
+        """Drop a user group on the workers that hold it, if they still run."""
         if self.has(workers):
             for worker in workers:
                 worker.drop.remote(number)
 
     def has(self, workers: Sequence[Any]) -> bool:
-        """Whether these workers, which once were the cluster's, still are."""
+        """Whether these workers are still the cluster's."""
         return workers[0] in self._workers and bool(ray().is_initialized())
 
     def _let_go(self) -> None:
-        """Give back what is left of the workers, so that the next run gets their cores."""
+        """Release the remaining workers, so that the next run gets their cores."""
         workers, self._workers = self._workers, []
         for worker in workers:
             ray().kill(worker)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raise what a worker raised as it is, and say what a lost worker means."""
+        """Raise a worker's own exception as it is; explain a lost worker."""
         errors = ray().exceptions
         try:
             yield
@@ -190,7 +190,7 @@ class Cluster:
 
 
 def lost(reason: str) -> FedMMFError:
-    """What the end of a worker means."""
+    """Return the error for a lost worker."""
     return FedMMFError(
         f"a Ray worker was lost, and its users' factors with it ({reason.rstrip('.')}). Start "
         "again; a run that is given a checkpoint file goes on from there: checkpoint=FILE",
@@ -204,29 +204,29 @@ def _on(node: str) -> Any:
 
 
 def _connected() -> int:
-    """Be connected to Ray; how many workers each machine gets."""
+    """Connect to Ray; return the number of workers per machine."""
     if not ray().is_initialized():
         try:
             _start_own() if _is_own() else _join(os.environ[ADDRESS])
         except (OSError, RuntimeError, ValueError, ray().exceptions.RayError) as error:
             where = "on this machine" if _is_own() else f"at {os.environ[ADDRESS]} ({ADDRESS})"
             raise FedMMFError(f"there is no Ray {where}: {_first_line(error)}") from error
-    # On a cluster one worker per machine sends the fewest sums.
+    # On a cluster, one worker per machine sends the fewest sums.
     return workers_per_machine(threads.n_threads() if _is_own() else 1)
 
 
 def _join(address: str) -> None:
-    """Connect to a cluster."""
+    """Connect to the Ray cluster at an address, failing fast if nothing answers there."""
     host, _, port = address.rpartition(":")
-    if port.isdecimal() and "://" not in address:  # Ray itself would try for a quarter of an hour
+    if port.isdecimal() and "://" not in address:  # Ray itself would retry for 15 minutes
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     ray().init(address=address, **_QUIET)
 
 
 def _start_own() -> None:
-    """Start a Ray on this machine that ends with this process, and leaves nothing behind."""
-    # A folder for this user alone: Ray opens its own, within, to everybody, and may write there
-    # what is too large for memory.
+    """Start a Ray on this machine that ends with this process, and leaves no files."""
+    # A folder for this user alone: Ray opens its own folder in it to everybody, and may spill
+    # objects there that are too large for memory.
     home = os.environ.get("RAY_TMPDIR", "/tmp")  # noqa: S108 - as Ray: paths of sockets are short
     folder = TemporaryDirectory(prefix="fedmmf-", dir=home, ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)

@@ -1,4 +1,4 @@
-"""A crowd in blocks of users, one on each worker; what the blocks send is added up here."""
+"""A user group in blocks, one on each worker; the blocks' sums are added up here."""
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,23 +16,23 @@ from fedmmf.engines.kernels import threads
 from fedmmf.engines.ray.cluster import Cluster, lost
 from fedmmf.solvers.contract import Broadcast
 
-_NUMBERS = count()  # of the crowds of this process
+_NUMBERS = count()  # of the user groups of this process
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Neighbouring users, who live on one worker."""
+    """Consecutive users who live on one worker."""
 
     worker: Any
     begin: int
     end: int
 
     def codes(self, users: Array) -> Array:
-        """Those of some users who live here, by their codes here."""
+        """Codes, within this block, of those of the given users who live here."""
         return users[(users >= self.begin) & (users < self.end)] - self.begin
 
     def given(self, whole: CrowdInput) -> CrowdInput:
-        """What the block trains on."""
+        """The block's part of the training data."""
         indptr = whole.lists.indptr[self.begin : self.end + 1]
         mine = slice(int(indptr[0]), int(indptr[-1]))
         return replace(
@@ -64,13 +64,13 @@ class Block:
 
 
 def _of_one_user(name: str) -> tuple[int | None, str]:
-    """Whose state it is, where each user has one of its own (`reference.py`), and its name."""
+    """User and name of an entry, where each user has a state of its own (`reference.py`)."""
     user, slash, rest = name.partition("/")
     return (int(user), rest) if slash and user.isdecimal() else (None, name)
 
 
 def joined(blocks: Sequence[Block], states: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
-    """The state of everybody: the same as without blocks, so that another number may go on."""
+    """Join the blocks' states into one that does not depend on the number of blocks."""
     found: dict[str, Array] = {}
     parts: dict[str, list[Array]] = {}
     for block, state in zip(blocks, states, strict=True):
@@ -84,7 +84,7 @@ def joined(blocks: Sequence[Block], states: Iterable[Mapping[str, Array]]) -> di
 
 
 class RayCrowd:
-    """The party's half of every user, of whom each worker holds a block."""
+    """The party's half of every user; each worker holds a block of users."""
 
     def __init__(self, cluster: Cluster, given: CrowdInput) -> None:
         self._cluster, self._number = cluster, next(_NUMBERS)
@@ -93,14 +93,14 @@ class RayCrowd:
         self._blocks = [
             Block(worker, *cut) for worker, cut in zip(workers, cuts, strict=False)
         ]  # fewer than workers, where there are few users
-        self._factors: Array | None = None  # as the workers have them, until they move
+        self._factors: Array | None = None  # copy of the workers' factors, until they change
         self._holders = [block.worker for block in self._blocks]
         weakref.finalize(self, cluster.forget, self._number, self._holders).atexit = False
         self._ask(lambda block: block.worker.make.remote(self._number, block.given(given)))
 
     @property
     def user_factors(self) -> Array:
-        """p_u of everybody. (n_users, k)."""
+        """Factors p_u of all users. (n_users, k)."""
         if self._factors is None:
             parts = self._ask(lambda block: block.worker.factors.remote(self._number))
             self._factors = np.concatenate(parts)
@@ -116,7 +116,7 @@ class RayCrowd:
         )
 
     def update(self, public: Broadcast, t: int) -> CrowdUpdate:
-        """Every block's update, added up in the order of the blocks."""
+        """Run a round on every block; add the updates up in the order of the blocks."""
         self._factors, shared = None, self._cluster.put(public)
         found = self._ask(lambda block: self._call(block, "update", shared, t))
         rows = [reduce(np.add, parts) for parts in zip(*(part.rows for part in found), strict=True)]
@@ -124,16 +124,16 @@ class RayCrowd:
         return CrowdUpdate(rows, totals, sum(part.n_overflowed for part in found))
 
     def settle(self, public: Broadcast, users: Array) -> None:
-        """Let some users find p_u for finished item factors."""
+        """Compute p_u of some users for fixed item factors."""
         self._factors, shared = None, self._cluster.put(public)
         self._ask(lambda block: self._call(block, "settle", shared, block.codes(users)))
 
     def state(self) -> dict[str, Array]:
-        """The states of all blocks as one."""
+        """Return the states of all blocks as one."""
         return joined(self._blocks, self._ask(lambda block: self._call(block, "state")))
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state, whatever the number of workers it comes from."""
+        """Continue from a state, whatever number of workers it comes from."""
         self._factors = None
         self._ask(lambda block: self._call(block, "restore", block.state(state)))
 

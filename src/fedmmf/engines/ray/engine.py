@@ -1,4 +1,4 @@
-"""Puts Ray's workers together as an engine."""
+"""The Ray engine, assembled from its workers."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from fedmmf.engines.ray.masks import RayRunner
 
 
 class RayEngine:
-    """The numba engine on every worker; what is small is computed by it here."""
+    """The numba engine on every worker; small computations run locally."""
 
     name = "ray"
 
@@ -19,19 +19,19 @@ class RayEngine:
         self._cluster = Cluster()
 
     def start(self) -> int:
-        """Start the workers, which their first use would do; how many there are."""
+        """Start the workers now rather than at their first use; return how many there are."""
         return len(self._cluster.workers())
 
     def crowd(self, given: CrowdInput) -> RayCrowd:
-        """All users before their first round, each on its worker."""
+        """Make the user group before its first round, each user on its worker."""
         return RayCrowd(self._cluster, given)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> RayRunner:
-        """Masks, fitted on the workers."""
+        """Return a runner that fits masks on the workers."""
         return RayRunner(self._cluster, progress)
 
     def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
-        """q_i . p_u for pairs of codes. (n,)."""
+        """Scores q_i . p_u for pairs of codes. (n,)."""
         return NUMBA.pair_scores(users, items, p, q)
 
 

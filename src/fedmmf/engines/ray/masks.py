@@ -1,4 +1,4 @@
-"""Masks are fitted on the workers, and applied here: to apply one costs less than to send it."""
+"""Masks are fitted on the workers and applied locally: applying one costs less than sending it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,11 @@ from fedmmf.engines.kernels.masks import CompiledRunner
 from fedmmf.engines.ray.cluster import Cluster
 from fedmmf.masks.models import MaskFamily
 
-CHUNKS_PER_WORKER = 4  # progress is told after each
+CHUNKS_PER_WORKER = 4  # progress is reported after each
 
 
 class RayRunner:
-    """A `Runner` that shares the users between workers; results do not depend on their number."""
+    """A `Runner` that divides users between workers; results do not depend on their number."""
 
     def __init__(self, cluster: Cluster, progress: Callable[[int], None] | None = None) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class RayRunner:
     def _keep(
         self, found: tuple[Array, ...], outputs: list[Array], indptr: Array, begin: int, end: int
     ) -> None:
-        """Write what a worker found for users begin..end to where it belongs."""
+        """Copy a worker's results for users begin..end to their place."""
         users, mine = slice(begin, end), slice(int(indptr[begin]), int(indptr[end]))
         for output, part, rows in zip(outputs, found, (users, users, mine, mine), strict=True):
             output[rows] = part

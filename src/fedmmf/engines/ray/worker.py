@@ -1,4 +1,4 @@
-"""What runs in each of Ray's workers: the numba engine, on the worker's own part of the users."""
+"""The actor in each of Ray's workers: the numba engine, on the worker's own part of the users."""
 
 import os
 import pickle
@@ -19,13 +19,13 @@ from fedmmf.masks.models import MaskFamily
 
 @cache
 def _family(pickled: bytes) -> MaskFamily:
-    """One object for the same bytes: kernels are compiled once per object."""
+    """Return one object for the same bytes: kernels are compiled once per object."""
     family: MaskFamily = pickle.loads(pickled)  # noqa: S301 - the process that started this one
     return family
 
 
 class Worker:
-    """Some users of each crowd that the driver has made.
+    """Some users of each user group that the driver has made.
 
     Args:
         n_threads: this worker's share of the cores of its machine.
@@ -37,38 +37,38 @@ class Worker:
         self._crowds: dict[int, Crowd] = {}
 
     def about(self) -> tuple[str, int]:
-        """Its version of this package, and how many threads it uses."""
+        """Return the version of this package, and the number of threads."""
         return __version__, threads.n_threads()
 
     def make(self, number: int, given: CrowdInput) -> None:
-        """Hold the users of a crowd, before their first round."""
+        """Make the users of a user group, before their first round."""
         self._crowds[number] = NUMBA.crowd(given)
 
     def drop(self, number: int) -> None:
-        """Let a crowd go."""
+        """Release the users of the user group with that number."""
         self._crowds.pop(number, None)
 
     def call(self, number: int, method: str, *arguments: Any) -> Any:
-        """Call a method of a crowd."""
+        """Call a method of a user group."""
         return getattr(self._crowds[number], method)(*arguments)
 
     def factors(self, number: int) -> Array:
-        """p_u of a crowd's users. (n_users, k)."""
+        """Factors p_u of a user group's users. (n_users, k)."""
         return self._crowds[number].user_factors
 
     def set_factors(self, number: int, value: Array) -> None:
-        """Replace p_u of a crowd's users."""
+        """Replace p_u of a user group's users."""
         self._crowds[number].user_factors = value
 
     def train(
         self, pickled: bytes, features: Array, indptr: Array, *arrays: Any
     ) -> tuple[Array, ...]:
-        """Fit masks; the arguments are the inputs of `models._trainer`, and outputs come back."""
+        """Fit masks; the arguments are the inputs of `models._trainer`; return its outputs."""
         family = _family(pickled)
         items, targets, penalties, n_folds, starts = arrays
         theta = np.zeros((len(indptr) - 1, family.n_parameters(features.shape[1])))
         found = (theta, np.zeros(len(theta), np.int64), *np.zeros((2, len(items))))
-        # Copies: what Ray hands over is read-only, which kernels take for another kind of array.
+        # Copies: Ray hands over read-only arrays, for which kernels would be compiled again.
         inputs = (targets.copy(), penalties.copy(), n_folds, starts.copy())
         CompiledRunner().train(family, indptr, items, features, *inputs, *found)
         return found

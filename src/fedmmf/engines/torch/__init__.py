@@ -1,1 +1,1 @@
-"""The solvers and masks on PyTorch: every user at once, on a card or on a processor."""
+"""The solvers and masks on PyTorch: all users at once, on a GPU or on a CPU."""

@@ -1,4 +1,4 @@
-"""Finds the device, and says what to do where there is none or it is full."""
+"""Find the device, and say what to do if there is none or its memory is full."""
 
 import importlib
 import os
@@ -11,7 +11,7 @@ from fedmmf.errors import SettingsError
 
 
 def found(name: str) -> Any:
-    """The device of that name, a `torch.device`; `SettingsError` says what is missing."""
+    """Return the `torch.device` of that name; raise `SettingsError` that says what is missing."""
     torch = _torch()
     if name == "cpu":
         if VARIABLE in os.environ:
@@ -52,7 +52,7 @@ def _torch() -> Any:
 
 
 def _complaint(torch: Any) -> str:
-    """What torch says when it is asked for a card."""
+    """Return torch's error message when it is asked for a GPU."""
     try:
         torch.zeros(1, device="cuda")
     except (RuntimeError, AssertionError) as error:
@@ -62,7 +62,7 @@ def _complaint(torch: Any) -> str:
 
 @contextmanager
 def explain_errors(n_pieces: int | None = None) -> Iterator[None]:
-    """Say what to do where the device's memory is too small.
+    """Raise an error that says what to do where the device's memory is too small.
 
     Args:
         n_pieces: of users, where there may be more of them.

@@ -1,4 +1,4 @@
-"""Puts the parts together as an engine. torch is loaded when something is to be computed."""
+"""The torch engine, assembled from its parts; torch is imported at the first computation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fedmmf.engines.torch.device import found
 
 @dataclass(frozen=True)
 class TorchEngine:
-    """PyTorch on one device; what it does not know runs in numpy.
+    """PyTorch on one device; other solvers and masks run in numpy.
 
     Attributes:
         device: `cuda` or `cpu`.
@@ -26,11 +26,11 @@ class TorchEngine:
     name: str = "torch"
 
     def on(self, device: str, n_pieces: int) -> "TorchEngine":
-        """The same engine elsewhere."""
+        """Return the same engine on another device, with users in `n_pieces` pieces."""
         return TorchEngine(device, n_pieces)
 
     def crowd(self, given: CrowdInput) -> Crowd:
-        """All users before their first round."""
+        """Make the user group before its first round."""
         device = found(self.device)
         from fedmmf.engines.torch.sgd import TorchSgdCrowd
         from fedmmf.engines.torch.vb import TorchVbCrowd
@@ -44,7 +44,7 @@ class TorchEngine:
     def rounds(
         self, given: CrowdInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
     ) -> Rounds | None:
-        """Rounds of `vb`, without a way back to the host."""
+        """Return rounds of `vb` that stay on the device; None where they cannot."""
         if given.solver != "vb" or not _is_simple(given) or given.update_shape.n_levels:
             return None
         from fedmmf.engines.torch.vb_rounds import VbRounds
@@ -53,14 +53,14 @@ class TorchEngine:
         return rounds.begin(half, n_raters, parties)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> Any:
-        """Masks in batches of users."""
+        """Return a runner that fits masks in batches of users."""
         device = found(self.device)
         from fedmmf.engines.torch.masks import TorchRunner
 
         return TorchRunner(device, progress)
 
     def pair_scores(self, users: Array, items: Array, p: Array, q: Array) -> Array:
-        """q_i . p_u for pairs of codes. (n,)."""
+        """Scores q_i . p_u for pairs of codes. (n,)."""
         device = found(self.device)
         from fedmmf.engines.torch.scores import pair_scores
 
@@ -68,7 +68,7 @@ class TorchEngine:
 
 
 def _is_simple(given: CrowdInput) -> bool:
-    """One aggregation scheme, without a clip, which `vb` never has."""
+    """Whether there is one cohort without a clip, which `vb` never has."""
     return len(given.cohorts) == 1 and bool(np.isinf(given.cohorts[0].clip))
 
 

@@ -31,7 +31,7 @@ _KNOWN = ((fit_none, predict_none), (fit_mean, predict_mean), (fit_lr, predict_l
 
 @dataclass(frozen=True, eq=False)
 class _FoldBatch:
-    """Some users' ratings, side by side and in folds; j is the place in a fold.
+    """Some users' ratings, side by side and in folds; j is the position in a fold.
 
     What is no rating is a row of zeros.
     """
@@ -43,7 +43,7 @@ class _FoldBatch:
 
     @property
     def is_alone(self) -> torch.Tensor:
-        """Whether there are no ratings outside of a fold. (n_users, n_folds)."""
+        """Whether a fold holds all ratings of its user. (n_users, n_folds)."""
         sizes = self.is_rating.sum(dim=2)
         return sizes == sizes.sum(dim=1, keepdim=True)
 
@@ -54,12 +54,12 @@ class _FoldBatch:
         return across @ self.x, across @ self.y
 
     def write(self, values: torch.Tensor, out: Array) -> None:
-        """Put a number for each rating, (n_users, n_folds, j, 1), where the rating is."""
+        """Write a number for each rating, (n_users, n_folds, j, 1), to the rating's place."""
         out[self.places] = values[..., 0][self.is_rating].cpu().numpy()
 
 
 def _solved(normal: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
-    """Solutions of symmetric systems. (..., m, m), (..., m, 1) -> (..., m, 1)."""
+    """Solve symmetric systems. (..., m, m), (..., m, 1) -> (..., m, 1)."""
     factor, wrong = torch.linalg.cholesky_ex(normal)
     solution: torch.Tensor = torch.cholesky_solve(moments, factor)
     if wrong.any():  # penalties of zero may leave a matrix that is not positive definite
@@ -70,7 +70,7 @@ def _solved(normal: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
 
 
 def _batches(lengths: Array, entries_of: Callable[[int], int]) -> Iterator[Array]:
-    """Users with ratings by their number of these, in batches; their codes.
+    """Yield codes of users with ratings, in batches of users with similar numbers of ratings.
 
     Args:
         lengths: numbers of ratings. (n_users,)
@@ -79,10 +79,10 @@ def _batches(lengths: Array, entries_of: Callable[[int], int]) -> Iterator[Array
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order]
     begin, end = int(np.count_nonzero(lengths == 0)), len(order)
-    while end > begin:  # from the end: the longest of a batch says how much room each user takes
+    while end > begin:  # from the end: the longest user of a batch decides how much room each takes
         longest = int(ordered[end - 1])
         at_most = max(ENTRIES // entries_of(longest), 1)
-        # Who has less than half as many ratings would be padding for the most part.
+        # Users with less than half as many ratings would be mostly padding.
         first = max(end - at_most, int(np.searchsorted(ordered, longest / 2)), begin)
         yield order[first:end]
         end = first
@@ -111,12 +111,12 @@ class _Trainer:
         self._ridges = torch.diag_embed(torch.tensor(weights, device=device))  # (s, m, m)
 
     def entries_of(self, length: int) -> int:
-        """How many numbers the larger array of a user has: ratings or Gram matrices."""
+        """Number of entries of a user's larger array: ratings or Gram matrices."""
         width: int = max(self._design.shape[1], 1)
         return max(length + self._n_folds, self._n_folds * width) * width
 
     def batch(self, indptr: Array, users: Array) -> _FoldBatch:
-        """The ratings of some users."""
+        """Gather the ratings of some users."""
         begins, lengths = indptr[users], indptr[users + 1] - indptr[users]
         n_rows = -(-int(lengths.max()) // self._n_folds)
         # Position r of a user is row r // n_folds of fold r % n_folds.
@@ -149,7 +149,7 @@ class _Trainer:
         eye = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
         best = torch.full_like(batch.y[:, 0, 0, 0], torch.inf)
         for s, ridge in enumerate(self._ridges):
-            # Where nothing is outside, the answer is 0, also without any penalty.
+            # A fold without ratings outside gets 0, also without any penalty.
             normal = torch.where(alone, eye, outside[0] + ridge)
             parts = _solved(normal, outside[1].masked_fill(alone, 0.0))
             predicted = batch.x @ parts
@@ -161,7 +161,7 @@ class _Trainer:
 
 
 def _design(features: Array, width: int, device: torch.device) -> torch.Tensor:
-    """The columns that masks of a width see: an intercept, then features. (n_items, width)."""
+    """Columns that masks of a width see: an intercept, then features. (n_items, width)."""
     columns = torch.ones((len(features), width), dtype=torch.float64, device=device)
     if width > 1:
         columns[:, 1:] = torch.tensor(features, dtype=torch.float64, device=device)
@@ -169,12 +169,12 @@ def _design(features: Array, width: int, device: torch.device) -> torch.Tensor:
 
 
 def _is_known(family: MaskFamily) -> bool:
-    """Whether the family is one of ours, or one that is fitted and applied like it."""
+    """Whether the family is one of ours, or is fitted and applied like one."""
     return any(family.fit is fit and family.predict is predict for fit, predict in _KNOWN)
 
 
 class TorchRunner:
-    """A `Runner` that works on batches of users; what it does not know runs in numpy.
+    """A `Runner` that works on batches of users; unknown families run in numpy.
 
     Args:
         device: where batches are worked on.

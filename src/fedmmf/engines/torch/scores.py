@@ -1,4 +1,4 @@
-"""Scores of pairs."""
+"""Scores of pairs of users and items."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ BLOCK = 1 << 22  # pairs that are gathered at once
 
 
 def pair_scores(users: Array, items: Array, p: Array, q: Array, device: torch.device) -> Array:
-    """q_i . p_u for pairs of codes. (n,) float32."""
+    """Scores q_i . p_u for pairs of codes. (n,) float32."""
     p, q = (np.asarray(array, np.float32) for array in (p, q))
     mine, theirs = torch.tensor(p, device=device), torch.tensor(q, device=device)
     out = np.empty(len(users), np.float32)

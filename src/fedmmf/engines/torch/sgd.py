@@ -48,7 +48,7 @@ class Segments:
         self._chunks = torch.tensor(ends, device=device)  # (n_segments + 1,)
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Whole chunks of about `BLOCK` ratings in turn: which chunks, and which ratings."""
+        """Yield ranges of chunks and of their ratings, about `BLOCK` ratings each."""
         begin, begins = 0, self._begins
         while begin < len(begins) - 1:
             end = int(np.searchsorted(begins, begins[begin] + BLOCK, side="right")) - 1
@@ -59,7 +59,7 @@ class Segments:
     def sums(
         self, rows_of: Callable[[slice], torch.Tensor], width: int, dtype: torch.dtype
     ) -> torch.Tensor:
-        """Sum over each segment the rows that `rows_of` has for a block. (n_segments, width)."""
+        """Sum over each segment the rows that `rows_of` gives for a block. (n_segments, width)."""
         shape = (len(self._begins) - 1, width)
         parts = torch.zeros(shape, dtype=dtype, device=self._starts.device)
         for chunks, ratings in self.blocks():
@@ -90,7 +90,7 @@ class TorchRaters:
         self.segments = Segments(by_item.cpu().numpy(), items.device)
 
     def of_cohort(self, cohort: Cohort) -> "TorchRaters":
-        """The ratings that a cohort sums."""
+        """Return the ratings that a cohort sums."""
         if cohort.members is None and cohort.left_out is None:
             return self
         is_kept = torch.ones_like(self.items, dtype=torch.bool)
@@ -103,7 +103,7 @@ class TorchRaters:
 
 
 class TorchOrders:
-    """Who rated what: ordered by user, and, as `raters`, by item."""
+    """Ratings ordered by user and, as `raters`, by item."""
 
     def __init__(self, lists: RatedItems, n_items: int, device: torch.device) -> None:
         self.by_user = Segments(lists.indptr, device)
@@ -120,7 +120,7 @@ _ORDERS: WeakKeyDictionary[RatedItems, dict[object, TorchOrders]] = WeakKeyDicti
 
 
 def orders_of(given: CrowdInput, device: torch.device) -> TorchOrders:
-    """Both orders of what a crowd trains on."""
+    """Return both orders of a user group's ratings."""
     found, key = _ORDERS.setdefault(given.lists, {}), (given.n_items, device)
     if key not in found:
         found[key] = TorchOrders(given.lists, given.n_items, device)
@@ -128,7 +128,7 @@ def orders_of(given: CrowdInput, device: torch.device) -> TorchOrders:
 
 
 def _dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a_j . b_j for each pair of rows. (n,).
+    """Products a_j . b_j of pairs of rows. (n,).
 
     Halves of the products are added to each other. The order in which torch itself sums a row
     depends on how many rows there are.
@@ -147,13 +147,13 @@ def _largest(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _in_steps(values: torch.Tensor, bound: float, scale: float) -> torch.Tensor:
-    """Bounded and rounded, as `Cohort.in_steps` has it; whole numbers in float64."""
+    """Bound and round as `Cohort.in_steps` does; whole numbers in float64."""
     return values.double().clamp(-bound, bound).mul_(scale).round_()
 
 
 @dataclass(frozen=True, eq=False)
 class _Gradients:
-    """What eta_ui = lambda q_i - e'_ui p_u is made of."""
+    """The parts of eta_ui = lambda q_i - e'_ui p_u."""
 
     q: torch.Tensor  # (n_items, k)
     p: torch.Tensor  # (n_users, k)
@@ -168,7 +168,7 @@ class _Gradients:
         return pull.sub_(self.p[users].to(dtype).mul_(errors.to(dtype)[:, None]))
 
     def weights(self, orders: TorchOrders, clip: float) -> torch.Tensor:
-        """What each user's rows are multiplied by. (n_users, 1) float64."""
+        """Factor of each user's rows that keeps them within the clip. (n_users, 1) float64."""
 
         def squares(some: slice) -> torch.Tensor:
             pairs = orders.items[some], orders.users[some]
@@ -182,7 +182,7 @@ class _Gradients:
     def sent(
         self, raters: TorchRaters, weights: torch.Tensor | None
     ) -> Callable[[slice], torch.Tensor]:
-        """Make what gives the rows of a block of raters, shrunk in float64 if at all."""
+        """Return a function from a block of raters to their rows, shrunk in float64 if at all."""
 
         def rows_of(some: slice) -> torch.Tensor:
             items, users = raters.items[some], raters.users[some]
@@ -194,12 +194,12 @@ class _Gradients:
         return rows_of
 
     def are_small(self, orders: TorchOrders) -> torch.Tensor:
-        """Whose rows are: |lambda q| + |e'| |p| bounds each entry. (n_users,) bool."""
+        """Whether a user's rows are small; |lambda q| + |e'| |p| bounds them. (n_users,) bool."""
         pulls, largest = self.regularization * _largest(self.q), _largest(self.p)
 
         def too_large(some: slice) -> torch.Tensor:
             pushes = self.errors[some].double().abs() * largest[orders.users[some]]
-            is_small = pulls[orders.items[some]] + pushes <= MAX_NUMBER  # what is no number is not
+            is_small = pulls[orders.items[some]] + pushes <= MAX_NUMBER  # false for NaN
             return (~is_small).float()[:, None]
 
         return orders.by_user.sums(too_large, 1, torch.float32)[:, 0] == 0
@@ -207,7 +207,7 @@ class _Gradients:
     def fixed_sums(
         self, cohort: Cohort, raters: TorchRaters, weights: torch.Tensor | None
     ) -> torch.Tensor:
-        """Rows bounded and rounded, then added as integers, in any order. (n_items, k) int64."""
+        """Bound and round rows, then add them as integers, in any order. (n_items, k) int64."""
         rows_of = self.sent(raters, weights)
         steps = torch.zeros_like(self.q, dtype=torch.int64)
         for _, some in raters.segments.blocks():
@@ -216,7 +216,7 @@ class _Gradients:
         return steps
 
     def sums(self, raters: TorchRaters, weights: torch.Tensor | None) -> torch.Tensor:
-        """The same in floating point. (n_items, k) float32."""
+        """Add rows in floating point. (n_items, k) float32."""
         width, segments = self.q.shape[1], raters.segments
         if weights is not None:
             return segments.sums(self.sent(raters, weights), width, torch.float64).float()
@@ -232,7 +232,7 @@ class _Gradients:
 def _descend(
     p: Mapping[str, torch.Tensor], g: torch.Tensor, n: torch.Tensor, plan: sgd.SgdPlan, t: int
 ) -> None:
-    """`sgd.descend` for all users in place; products and sums apart, so that none are fused."""
+    """`sgd.descend` for all users in place; products and sums are separate, so none are fused."""
     value, rate = p["value"], float(np.float32(plan.learning_rate))
     if sgd.STEPS[plan.step] == "sum":
         value.sub_(rate * g)
@@ -248,7 +248,7 @@ def _descend(
 
 
 class TorchSgdCrowd:
-    """The party's half of every user.
+    """The user group of `sgd`: the party's half of every user.
 
     Args:
         given: what it trains on.
@@ -269,11 +269,11 @@ class TorchSgdCrowd:
         self.restore(sgd.Factors.starting_at(start).state())
 
     def _tensor(self, values: Array) -> torch.Tensor:
-        """A copy in float32 on the device."""
+        """Copy to float32 on the device."""
         return torch.tensor(np.asarray(values, np.float32), device=self._device)
 
     def _summed(self, cohort: Cohort) -> torch.Tensor:
-        """The users of a cohort who rated something; their codes. (n,)."""
+        """Codes of the users of a cohort who rated something. (n,)."""
         is_summed = self._lists.lengths > 0
         if cohort.members is not None:
             is_summed = is_summed & cohort.members
@@ -281,7 +281,7 @@ class TorchSgdCrowd:
 
     @property
     def user_factors(self) -> Array:
-        """p_u of everybody; a copy. (n_users, k)."""
+        """Copy of all users' p_u. (n_users, k)."""
         return self.state()["value"]
 
     @user_factors.setter
@@ -289,7 +289,7 @@ class TorchSgdCrowd:
         self._p["value"] = self._tensor(value)
 
     def update(self, public: Broadcast, t: int) -> CrowdUpdate:
-        """Both passes of round t; the totals are for the mean of all p_u."""
+        """Run both passes of round t; the totals are for the mean of all p_u."""
         with explain_errors(), np.errstate(all="ignore"):  # each user's numbers are checked
             return self._updated(public, t)
 
@@ -313,7 +313,7 @@ class TorchSgdCrowd:
         return CrowdUpdate(rows, totals, int((~is_sound).sum()))
 
     def _without(self, is_sound: torch.Tensor) -> list[tuple[Cohort, TorchRaters, torch.Tensor]]:
-        """The cohorts without those who overflowed, as if these were no members."""
+        """Return the cohorts without the users who overflowed."""
         cohorts, everybody = [], is_sound.cpu().numpy()
         for cohort, _, users in self._cohorts:
             members = everybody if cohort.members is None else everybody & cohort.members
@@ -327,7 +327,7 @@ class TorchSgdCrowd:
         return self._masked[some] - _dots(q[self._orders.items[some]], mine)
 
     def _moved(self, q: torch.Tensor, plan: sgd.SgdPlan, t: int) -> dict[str, torch.Tensor]:
-        """The first pass up to p_u; who has rated nothing has no gradient."""
+        """Run the first pass up to p_u; users without ratings have no gradient."""
 
         def pushes(some: slice) -> torch.Tensor:
             errors = self._errors(q, self._p["value"], some)
@@ -343,7 +343,7 @@ class TorchSgdCrowd:
         return moved
 
     def _sum(self, gradients: _Gradients, cohort: Cohort, raters: TorchRaters) -> Array:
-        """The second pass, over one cohort. (n_items, k)."""
+        """Run the second pass over one cohort. (n_items, k)."""
         weights = None
         if np.isfinite(cohort.clip):
             weights = gradients.weights(self._orders, cohort.clip)
@@ -352,7 +352,7 @@ class TorchSgdCrowd:
         return np.asarray(gradients.sums(raters, weights).cpu().numpy())
 
     def _totals(self, cohort: Cohort, users: torch.Tensor) -> Array:
-        """Of the users who rated something. (1 + 2 k,) float64."""
+        """Totals of the users who rated something. (1 + 2 k,) float64."""
         p, bound, scale = self._p["value"], cohort.total_bound, cohort.total_scale
 
         def totals_of(some: slice) -> torch.Tensor:
@@ -365,7 +365,7 @@ class TorchSgdCrowd:
         return np.asarray(sums[0].cpu().numpy())
 
     def settle(self, public: Broadcast, users: Array) -> None:
-        """Let some users find p_u for finished item factors, one after the other."""
+        """Compute p_u of some users for fixed item factors, one after the other."""
         plan, known = sgd.SgdPlan.of(public), sgd.AllUsers.of(public)
         found = self.user_factors
         for user in users:
@@ -376,9 +376,9 @@ class TorchSgdCrowd:
         self.user_factors = found
 
     def state(self) -> dict[str, Array]:
-        """The factors and their moments; copies."""
+        """Return copies of the factors and of Adam's moments."""
         return {name: value.cpu().numpy().copy() for name, value in self._p.items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore factors and Adam's moments from a state."""
         self._p = {name: self._tensor(state[name]) for name in ("value", "first", "second")}

@@ -1,4 +1,4 @@
-"""Linear algebra of one small matrix on a card, without a word to the host.
+"""Linear algebra of one small matrix on a GPU, without synchronising with the host.
 
 torch's own functions ask the host whether they succeeded, so that a round that uses them cannot be
 recorded and played again. These never ask: what has no answer comes out as not a number, which is
@@ -11,12 +11,12 @@ import triton.language as tl
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-SWEEPS = 8  # of Jacobi's rotations, over all pairs; the last ones are quadratic
+SWEEPS = 8  # sweeps of Jacobi's rotations over all pairs; the last ones converge quadratically
 
 
 @triton.jit
 def inverse_kernel(matrix, out, n, K: tl.constexpr):
-    """Sweep all rows (Goodnight 1979); no pivots, which positive matrices do not need."""
+    """Invert by sweeping all rows (Goodnight 1979); positive matrices need no pivots."""
     f = tl.arange(0, K)
     row, column = f[:, None], f[None, :]
     inside = (row < n) & (column < n)
@@ -33,7 +33,7 @@ def inverse_kernel(matrix, out, n, K: tl.constexpr):
 
 @triton.jit
 def cholesky_kernel(matrix, out, n, K: tl.constexpr):
-    """Column after column, each taken out of the rest."""
+    """Factorize column by column, taking each out of the rest."""
     f = tl.arange(0, K)
     row, column = f[:, None], f[None, :]
     inside = (row < n) & (column < n)
@@ -50,13 +50,13 @@ def cholesky_kernel(matrix, out, n, K: tl.constexpr):
 
 @triton.jit
 def jacobi_kernel(matrix, out, n, n_turns, K: tl.constexpr):
-    """Eigenvectors by rotations of pairs of rows, all rows at once, paired as in a tournament."""
+    """Find eigenvectors by rotating pairs of rows, all rows at once, paired as in a tournament."""
     f = tl.arange(0, K)
     row, column = f[:, None], f[None, :]
     inside = (row < n) & (column < n)
     a = tl.load(matrix + row * n + column, mask=inside, other=0.0)
     turned = tl.where(row == column, 1.0, 0.0).to(tl.float64)
-    last = n - 1 + n % 2  # an even number of players; one may be a row of zeros
+    last = n - 1 + n % 2  # an even number of rows; one may be a row of zeros
     for step in range(n_turns):
         turn = step % last
         other = (2 * turn - f + 2 * last) % last
@@ -78,28 +78,28 @@ def jacobi_kernel(matrix, out, n, n_turns, K: tl.constexpr):
         across, down = other[None, :] + 0 * row, other[:, None] + 0 * column
         a = a * cosine[None, :] + tl.gather(a, across, 1) * sine[None, :]
         a = a * cosine[:, None] + tl.gather(a, down, 0) * sine[:, None]
-        a = 0.5 * (a + tl.trans(a))  # or both rows of a pair would turn by other angles
+        a = 0.5 * (a + tl.trans(a))  # or the two rows of a pair would turn by different angles
         turned = turned * cosine[None, :] + tl.gather(turned, across, 1) * sine[None, :]
     tl.store(out + row * n + column, turned, mask=inside)
 
 
 class SmallLinalg:
-    """What the server's half asks of `numpy.linalg`, for matrices of `FEW_COLUMNS` rows at most."""
+    """Functions of `numpy.linalg` that the server's half uses, for up to `FEW_COLUMNS` rows."""
 
     def inv(self, matrix: torch.Tensor) -> torch.Tensor:
-        """The inverse. (n, n)."""
+        """Inverse of a matrix that needs no pivots. (n, n)."""
         return self._run(inverse_kernel, matrix)
 
     def solve(self, matrix: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """X with A X = B, for a positive A. (n, m)."""
+        """Solve A X = B for a positive definite A. (n, m)."""
         return self.inv(matrix) @ right
 
     def cholesky(self, matrix: torch.Tensor) -> torch.Tensor:
-        """The lower factor. (n, n)."""
+        """Lower triangular Cholesky factor. (n, n)."""
         return self._run(cholesky_kernel, matrix)
 
     def eigh(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Eigenvalues, in no order, and vectors of a symmetric matrix. (n,), (n, n)."""
+        """Eigenvalues in no order, and eigenvectors, of a symmetric matrix. (n,), (n, n)."""
         vectors = self._run(jacobi_kernel, matrix, SWEEPS)
         return torch.diagonal(vectors.T @ matrix @ vectors), vectors
 

@@ -29,14 +29,14 @@ _SHARED: WeakKeyDictionary[CrowdInput, dict[Any, Any]] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some of the users, and what the pass over them has worked out about them."""
+    """Some of the users, and the order in which the pass reads their ratings."""
 
     users: SomeUsers
-    order: Any  # None where nothing has to be
+    order: Any  # None where the pass needs none
 
 
 class TorchVbCrowd:
-    """The party's half of every user, who are all summed in one way.
+    """The user group of `vb`, in one cohort: the party's half of every user.
 
     Args:
         given: what they train on.
@@ -54,7 +54,7 @@ class TorchVbCrowd:
     ) -> None:
         if not isinstance(given.update_shape, VbShape):
             raise TypeError("vb has forms of its own")
-        # Not all that was given: what is shared lives as long as that does.
+        # Keep no reference to `given`: the shared tensors live as long as it does.
         self._update_shape, self._device, self._host_design = (
             given.update_shape,
             device,
@@ -67,12 +67,12 @@ class TorchVbCrowd:
         self._p, self._n_membership_rounds = torch.as_tensor(start, device=device), 0
         left_out = self.cohort.left_out
         self._left_out = None if left_out is None else self.placed(left_out)
-        self._here: dict[tuple[Any, ...], Any] = {}  # ratings where unrated items count, as told
+        self._here: dict[tuple[Any, ...], Any] = {}  # `unrated_here` by its arguments
 
     def _shared(
         self, given: CrowdInput, n_pieces: int, kernels: Callable[[CrowdInput, torch.device], Any]
     ) -> tuple[Any, list[Piece]]:
-        """What runs over the same ratings share: an ensemble's are on the card once."""
+        """Return what runs over the same ratings share: an ensemble's are on the GPU once."""
         known, about = _SHARED.setdefault(given, {}), (self._device, n_pieces, kernels)
         if about not in known:
             made = kernels(given, self._device)
@@ -81,24 +81,24 @@ class TorchVbCrowd:
         return known[about]
 
     def _made_pieces(self, given: CrowdInput, n_pieces: int, kernels: Any) -> Iterator[Piece]:
-        """One after the other, so that several are never on the device together."""
+        """Make pieces one after the other, so that several are never on the device together."""
         for users in _cut(given, n_pieces):
             here = moved(users, self._device)
             piece = Piece(here, kernels.order(here, given.n_items))
             yield piece if users.n_users == given.lists.n_users else _kept(piece)
 
     def placed(self, array: Any) -> torch.Tensor:
-        """A copy on the device."""
+        """Copy an array to the device."""
         return torch.tensor(np.asarray(array), device=self._device)
 
     @property
     def stays_on_card(self) -> bool:
-        """Whether all ratings do, so that a round needs nothing of the host."""
+        """Whether all ratings stay on the device, so that a round needs nothing from the host."""
         return self._device.type == "cuda" and len(self._pieces) == 1
 
     @property
     def user_factors(self) -> Array:
-        """Posterior means of p_u of everybody. (n_users, n_own)."""
+        """Posterior means of all p_u. (n_users, n_own)."""
         return self._p.cpu().numpy().copy()
 
     @user_factors.setter
@@ -106,7 +106,7 @@ class TorchVbCrowd:
         self._p[...] = self.placed(np.asarray(value, np.float32))
 
     def update(self, public: Broadcast, t: int) -> CrowdUpdate:
-        """Posteriors, and the sums of what everybody sends."""
+        """Compute all posteriors; return the sums of all updates."""
         rows, totals, n_overflowed = self.sums(self._reading(public), t)
         return CrowdUpdate([rows.cpu().numpy()], [totals.cpu().numpy()], int(n_overflowed))
 
@@ -116,7 +116,7 @@ class TorchVbCrowd:
         return moved(reading, self._device)
 
     def sums(self, reading: VbReading, t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rows and totals of round t, and how many users overflowed; all on the device."""
+        """Rows and totals of round t, and the number of overflowed users; all on the device."""
         self._n_membership_rounds = looked(self._n_membership_rounds, reading)
         is_ordered = self._update_shape.n_levels > 0 and t > BEGINS_AFTER
         with explain_errors(len(self._pieces)):
@@ -135,7 +135,7 @@ class TorchVbCrowd:
     def _pass(
         self, piece: Piece, reading: VbReading, is_ordered: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A round of some users."""
+        """Run a round of the users of one piece."""
         job, levels = self._job(piece.users, reading, is_ordered)
         found = self._kernels.run(job, piece.order)
         totals = totals_of(job, found, levels, self._kernels.outer)
@@ -144,7 +144,7 @@ class TorchVbCrowd:
     def _job(
         self, users: SomeUsers, reading: VbReading, is_ordered: bool
     ) -> tuple[VbJob, torch.Tensor | None]:
-        """What a pass is given, and what ordered ratings add to the totals."""
+        """Return the input of a pass, and what ordered ratings add to the totals."""
         middle, p = reading.user_middle[None], self._p[users.first : users.first + users.n_users]
         job = VbJob(users, reading, users.masked, None, middle, None, self.cohort, p)
         if self._update_shape.n_profile:
@@ -160,7 +160,7 @@ class TorchVbCrowd:
         return replace(job, ratings=ratings, extra=extra), levels
 
     def _unrated(self, users: SomeUsers, unrated: Unrated) -> tuple[torch.Tensor, torch.Tensor]:
-        """`unrated_here`, which is the same in every round; kept where users stay."""
+        """Return `unrated_here`, the same in every round; cached where users stay on the device."""
         about = (users.first, unrated.weight, unrated.value)
         found = self._here.get(about)
         if found is None:
@@ -169,7 +169,7 @@ class TorchVbCrowd:
         return found
 
     def settle(self, public: Broadcast, users: Array) -> None:
-        """Let some users find p_u for finished item factors: the same posterior."""
+        """Compute the posterior means of p_u of some users for fixed item factors."""
         reading = self._reading(public)
         before, chosen = self._p.clone(), self.placed(users).long()
         with explain_errors(len(self._pieces)):
@@ -183,7 +183,7 @@ class TorchVbCrowd:
         self._p[...] = torch.where(stays[:, None], before, self._p)
 
     def _in_turn(self) -> Iterator[Piece]:
-        """Each piece on the device; the next is copied while one is worked on."""
+        """Yield each piece on the device; the next is copied during the work on the last."""
         if self._device.type != "cuda" or len(self._pieces) == 1:
             yield from self._pieces
             return
@@ -204,27 +204,27 @@ class TorchVbCrowd:
         return piece
 
     def state(self) -> dict[str, Array]:
-        """The means, and how often others looked at who rated what."""
+        """Return the means, and the number of membership rounds of each user."""
         looks = np.full(len(self._p), self._n_membership_rounds)
         return {"value": self.user_factors, "looks": looks}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore the means and the number of membership rounds from a state."""
         self.user_factors = state["value"]
         self._n_membership_rounds = int(state["looks"].max(initial=0))
 
 
 def _kernels_for(given: CrowdInput, device: torch.device) -> Any:
-    """What goes over users, as it suits the device."""
+    """Return the pass over users that suits the device."""
     if device.type != "cuda":
         return Plain()
-    from fedmmf.engines.torch.vb_fused import Fused  # needs triton, which cards alone have
+    from fedmmf.engines.torch.vb_fused import Fused  # needs triton, which only CUDA builds have
 
     return Fused.of(given, device)
 
 
 def _cut(given: CrowdInput, n_pieces: int) -> Iterator[SomeUsers]:
-    """Users in turn, of about as many ratings each, as tensors on the host."""
+    """Cut users into pieces of about as many ratings each, as tensors on the host."""
     lists, n_users = given.lists, given.lists.n_users
     indptr = np.asarray(lists.indptr, np.int64)
     targets = np.arange(1, n_pieces) * indptr[-1] // n_pieces
@@ -251,7 +251,7 @@ def _cut(given: CrowdInput, n_pieces: int) -> Iterator[SomeUsers]:
 
 
 def _each(thing: Any, act: Callable[[Any], Any]) -> Any:
-    """The same thing with what `act` makes of each of its tensors and arrays."""
+    """Copy a dataclass, with `act` applied to each of its tensors and arrays."""
     if isinstance(thing, (torch.Tensor, np.ndarray, np.floating)):
         return act(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
@@ -261,7 +261,7 @@ def _each(thing: Any, act: Callable[[Any], Any]) -> Any:
 
 
 def moved(thing: Any, device: torch.device) -> Any:
-    """The same thing on a device."""
+    """Copy a dataclass to a device."""
 
     def to(value: Any) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
@@ -272,5 +272,5 @@ def moved(thing: Any, device: torch.device) -> Any:
 
 
 def _kept(piece: Piece) -> Any:
-    """On the host, in memory that a card can copy from on its own."""
+    """Copy a piece to the host, to pinned memory that a GPU can copy from by itself."""
     return _each(piece, lambda tensor: tensor.cpu().pin_memory() if tensor.is_cuda else tensor)

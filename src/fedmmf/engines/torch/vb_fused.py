@@ -1,4 +1,4 @@
-"""The pass over users by the kernels: what they read, where they write, how they are launched."""
+"""The pass over users by Triton kernels: their inputs, their outputs and their launches."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,19 +11,19 @@ from fedmmf.engines.torch import vb_kernels as kernels
 from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob, are_small, in_units
 from fedmmf.errors import SettingsError
 
-HEAVY = 8192  # ratings of a user that one program works through, at most
-HEAVY_PIECE = 512  # ratings of one with more that a program takes
+HEAVY = 8192  # largest number of ratings of a user that one program works through
+HEAVY_PIECE = 512  # ratings per program for users with more
 PIECE = 1024  # ratings of an item that one program adds up
 BLOCK = 32  # ratings of a tile
-USER_COST = 24  # ratings' worth of time that a user takes besides its ratings
+USER_COST = 24  # time that a user takes besides its ratings, in ratings
 PER = 64  # users whose products one program adds up
-MAX_FACTOR = 2.0**50  # of products of two in float32, which are summed over users
+MAX_FACTOR = 2.0**50  # largest factor of products in float32 that are summed over users
 SQUARE = 32  # rows and columns of these sums that it takes
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel of some width is started: found by trying on an H200."""
+    """Launch parameters for kernels of one width, found by trials on an H200."""
 
     programs: int  # per multiprocessor
     warps: int
@@ -40,7 +40,7 @@ LAUNCHES = {
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Where things are, for the kernels; worked out once.
+    """Order of ratings and pieces for the kernels, computed once.
 
     Attributes:
         places: of each rating in the order of items. (n,)
@@ -90,12 +90,12 @@ class Order:
 
 
 def _begins(counts: torch.Tensor) -> torch.Tensor:
-    """Where each begins, and where the last ends. (n + 1,)."""
+    """Cumulative counts: where each begins, and where the last ends. (n + 1,)."""
     return torch.cat((counts.new_zeros(1), counts.cumsum(0)))
 
 
 def _cut(begins: torch.Tensor, counts: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
-    """Ranges in pieces: whose each is, where it begins and ends; where each one's pieces begin."""
+    """Cut ranges into pieces: owners, begins and ends, and where each range's pieces begin."""
     n_pieces = (counts + size - 1) // size
     first = _begins(n_pieces)
     everybody = torch.arange(len(counts), device=counts.device)
@@ -107,7 +107,7 @@ def _cut(begins: torch.Tensor, counts: torch.Tensor, size: int) -> tuple[torch.T
 
 
 def _places(items: torch.Tensor) -> torch.Tensor:
-    """Of each rating, in the order of items. (n,)."""
+    """Position of each rating in the order of items. (n,)."""
     kind = torch.int32 if len(items) < 2**31 else torch.int64
     order = torch.sort(items, stable=True).indices
     places = torch.empty(len(items), dtype=kind, device=items.device)
@@ -116,7 +116,7 @@ def _places(items: torch.Tensor) -> torch.Tensor:
 
 
 def _chunks(lengths: torch.Tensor, n_programs: int) -> torch.Tensor:
-    """Users in turn, cut so that programs take about the same time. (n_programs + 1,)."""
+    """Cut users into chunks so that programs take about the same time. (n_programs + 1,)."""
     costs = (torch.where(lengths > HEAVY, 0, lengths) + USER_COST).cumsum(0)
     cuts = torch.arange(1, n_programs, device=lengths.device) * costs[-1] // n_programs
     ends = torch.searchsorted(costs, cuts)
@@ -125,7 +125,7 @@ def _chunks(lengths: torch.Tensor, n_programs: int) -> torch.Tensor:
 
 
 def width_of(n_own: int) -> int:
-    """Columns of a tile: p_u, the rating and 1. A power of two."""
+    """Number of columns of a tile, a power of two: p_u, the rating and 1."""
     return int(max(16, 1 << (n_own + 1).bit_length()))
 
 
@@ -142,21 +142,21 @@ class Fused:
 
     @classmethod
     def of(cls, given: CrowdInput, device: torch.device) -> "Fused":
-        """For what users train on."""
+        """Make the pass for a user group."""
         return cls(programs_on(device, given.update_shape.n_own))
 
     def order(self, users: SomeUsers, n_items: int) -> Order:
-        """Where things are."""
+        """Order the ratings for the kernels and divide the users between programs."""
         return Order.of(users, n_items, self._n_programs)
 
     def run(self, job: VbJob, order: Order) -> Outcome:
-        """All users of the job."""
+        """Run the job over all its users."""
         return _FusedPass(job, order, self._rows(job)).run()
 
     def outer(
         self, job: VbJob, left: torch.Tensor, right: torch.Tensor, counted: torch.Tensor
     ) -> torch.Tensor:
-        """Sum of the products of two vectors of each user that is counted. (x, y)."""
+        """Sum the products of two vectors of each counted user. (x, y)."""
         n_users, fixed = len(left), job.cohort.is_fixed
         shape = (-(-n_users // PER), left.shape[1], right.shape[1])
         kind = torch.int64 if fixed else torch.float32
@@ -171,18 +171,18 @@ class Fused:
         return sums.sum(0) if fixed else sums.sum(0, dtype=torch.float64)
 
     def _rows(self, job: VbJob) -> torch.Tensor:
-        """Room for a row of each rating. (n, stride)."""
+        """Buffer with a row for each rating. (n, stride)."""
         stride = -(-job.reading.update_shape.rank // 8) * 8  # whole sectors of 32 bytes
         n = len(job.users.items) * stride if job.with_rows else 0
         if self._buffer.numel() < n or self._buffer.device != job.ratings.device:
-            self._buffer = torch.empty(0)  # the old one goes first
+            self._buffer = torch.empty(0)  # free the old one first
             self._buffer = torch.empty(n, dtype=torch.float32, device=job.ratings.device)
         rows = self._buffer[:n].view(-1, stride)
         return rows.view(torch.int32) if job.cohort.is_fixed else rows
 
 
 def _limits(cohort: Cohort) -> tuple[float, float, float]:
-    """Bounds of rows and of totals in steps, and steps per unit of the latter."""
+    """Bounds of rows and of totals in steps, and steps per unit of totals."""
     if not cohort.is_fixed:
         return 0.0, 0.0, 0.0
     rows = limit_in_float32(cohort.bound, cohort.scale)
@@ -201,7 +201,7 @@ class _FusedPass:
         )
         self._unit = unit_of(job.reading.mean[:, : self._k])
         self._told = in_units(job.reading, self._unit)
-        # Gradients have the unit of ratings; rows of a look are p_u, which has none.
+        # Gradients have the unit of ratings; rows of a membership round are p_u, which has none.
         self._row_unit = (
             torch.ones_like(self._unit) if job.reading.is_membership_round else self._unit
         )
@@ -216,7 +216,7 @@ class _FusedPass:
         self._sums = torch.zeros((n_sums, size), dtype=kind, device=device)
 
     def run(self) -> Outcome:
-        """Launch, and read what is there."""
+        """Launch the kernels, and collect their sums."""
         self._light()
         if len(self._order.heavy):
             self._heavy()
@@ -224,7 +224,7 @@ class _FusedPass:
 
     @cached_property
     def _table(self) -> torch.Tensor:
-        """High and low parts of E[q_i] and of what is known, and 1. (n_items, 2, width)."""
+        """High and low parts of E[q_i], of the known columns, and 1. (n_items, 2, width)."""
         mean = self._told.mean.float()
         table = torch.zeros((len(mean), 2, self._width), dtype=torch.float16, device=mean.device)
         high = mean.half()
@@ -234,19 +234,19 @@ class _FusedPass:
 
     @cached_property
     def _is_finite(self) -> torch.Tensor:
-        """Whether the table is; where not, which is public, nobody adds anything. ()."""
+        """Whether the public table is finite; if not, nobody adds anything. ()."""
         return torch.isfinite(self._table).all()
 
     @cached_property
     def _wide(self) -> torch.Tensor:
-        """1 for p_u, the unit for weights of known columns, which are in ratings' units. (n,)."""
+        """Unit of each entry: 1 for p_u, that of ratings for weights of known columns. (n,)."""
         wide = torch.ones(self._n, device=self._overflowed.device)
         wide[self._k :] = self._unit
         return wide
 
     @cached_property
     def _numbers(self) -> tuple[torch.Tensor, ...]:
-        """What is the same for all users: numbers, vectors, basis, weights, crowd."""
+        """Inputs that all users share: numbers, vectors, basis, weights, unrated moments."""
         told, width = self._told, self._width
         tau = torch.where(self._is_finite, told.tau, torch.nan)
         weight = torch.full_like(told.tau, self._job.weight)
@@ -264,7 +264,7 @@ class _FusedPass:
 
     @cached_property
     def _of_users(self) -> tuple[Any, ...]:
-        """Prior means, what squares and first moments gain, and the stride of the first."""
+        """Prior means, additions to squares and first moments, and the stride of the first."""
         job, unit = self._job, self._unit
         base = _padded(job.base / self._wide, self._width)
         none = self._overflowed
@@ -274,7 +274,7 @@ class _FusedPass:
 
     @property
     def _lists(self) -> tuple[torch.Tensor, ...]:
-        """Items and ratings."""
+        """Items and ratings of all users, ordered by user. (n,) each."""
         return self._job.users.items, self._job.ratings
 
     @cached_property
@@ -289,7 +289,7 @@ class _FusedPass:
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        """Everything that kernels are compiled for."""
+        """Compile-time options of the kernels."""
         job, update_shape = self._job, self._job.reading.update_shape
         return {
             "n": self._n,
@@ -312,14 +312,14 @@ class _FusedPass:
         }
 
     def _run(self, kernel: Any, n_programs: int, *arguments: Any) -> None:
-        """Launch with those of the options that the kernel has."""
+        """Launch a kernel with those of the options that it has."""
         known, launch = set(kernel.arg_names), LAUNCHES[self._width]
         options = {name: value for name, value in self._options.items() if name in known}
         options |= {"num_warps": launch.warps, "num_stages": launch.stages}
         kernels.launch(kernel, (n_programs,), arguments, **options)
 
     def _light(self) -> None:
-        """Users whom one program can work through."""
+        """Run users whom one program can work through."""
         job, order, limits = self._job, self._order, _limits(self._job.cohort)
         lists = (order.chunks, job.users.indptr, job.users.is_counted.int(), *self._lists)
         about = (*lists, order.places, *self._items, *self._numbers, *self._of_users)
@@ -328,7 +328,7 @@ class _FusedPass:
         self._run(kernels.users_kernel, n_programs, *about, *out)
 
     def _heavy(self) -> None:
-        """The others, in pieces: sums, posteriors, rows."""
+        """Run users with more ratings, in pieces: sums, posteriors, rows."""
         job, order, width = self._job, self._order, self._width
         n_pieces, n_heavy, device = len(order.part_begins), len(order.heavy), job.ratings.device
         grams = torch.empty((n_pieces, width, width), device=device)
@@ -348,7 +348,7 @@ class _FusedPass:
             self._run(kernels.heavy_rows_kernel, n_pieces, *lists, *out)
 
     def _outcome(self) -> Outcome:
-        """Sums over all programs."""
+        """Add the sums of all programs; return them with the users' flags."""
         k, n, width = self._k, self._n, self._width
         kind = None if self._job.cohort.is_fixed else torch.float64
         sums = self._sums.sum(0, dtype=kind)
@@ -359,7 +359,7 @@ class _FusedPass:
         return Outcome(self._summed(), moment[:k, :k], crowd, *vectors, self._known, is_sound)
 
     def _summed(self) -> torch.Tensor:
-        """Rows of each item, added in pieces, and pieces added. (n_items, k) float32 or int64."""
+        """Rows of each item, summed by pieces, then over pieces. (n_items, k) float32 or int64."""
         order, stride, fixed = self._order, self._rows.shape[1], self._job.cohort.is_fixed
         kind = torch.int64 if fixed else torch.float32
         sizes = (len(order.piece_begins), len(order.item_pieces) - 1)
@@ -378,21 +378,21 @@ class _FusedPass:
 
 
 def _padded(values: torch.Tensor, width: int) -> torch.Tensor:
-    """With columns of zeros behind. (n, width) float32."""
+    """Append columns of zeros. (n, width) float32."""
     room = torch.zeros((len(values), width), device=values.device)
     room[:, : values.shape[1]] = values
     return room
 
 
 def _square(values: torch.Tensor, width: int) -> torch.Tensor:
-    """With rows and columns of zeros behind. (width, width) float32."""
+    """Append rows and columns of zeros. (width, width) float32."""
     room = torch.zeros((width, width), device=values.device)
     room[: values.shape[0], : values.shape[1]] = values
     return room
 
 
 def unit_of(mean: torch.Tensor) -> torch.Tensor:
-    """1, or a power of two near the largest factor, where float16 would not hold it well. ()."""
+    """Return 1, or a power of two near the largest factor if float16 holds it badly. ()."""
     largest = mean.abs().amax().double()
     near = torch.exp2(torch.frexp(largest)[1].double())
     is_usual = (largest > 2.0**-5) & (largest < 2.0**7) | (largest == 0) | ~largest.isfinite()
@@ -400,7 +400,7 @@ def unit_of(mean: torch.Tensor) -> torch.Tensor:
 
 
 def programs_on(device: torch.device, n_own: int) -> int:
-    """How many programs go over users at once."""
+    """Number of programs that go over users at once."""
     if width_of(n_own) not in LAUNCHES:
         raise SettingsError(
             f"kernels for a card have room for {max(LAUNCHES) - 3} factors and columns of masks "
@@ -408,6 +408,6 @@ def programs_on(device: torch.device, n_own: int) -> int:
             flags="--factors, --mask-fit alone, --device cpu",
         )
     if device.type != "cuda":
-        return 3  # where kernels are interpreted
+        return 3  # in the interpreter
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     return int(multiprocessors * LAUNCHES[width_of(n_own)].programs)

@@ -1,4 +1,4 @@
-"""What a pass over users is given, and what it gives: tensors, all on one device."""
+"""Input and output of a pass over users: tensors, all on one device."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +12,7 @@ from fedmmf.solvers.vb.reading import Spread, Unrated
 
 @dataclass(frozen=True, eq=False)
 class SomeUsers:
-    """Some users in turn, and their ratings, ordered by user."""
+    """Some consecutive users, and their ratings, ordered by user."""
 
     first: int  # number of the first of them
     indptr: torch.Tensor  # where each one's ratings begin (n_users + 1,) int64
@@ -26,22 +26,22 @@ class SomeUsers:
 
     @property
     def n_users(self) -> int:
-        """How many there are."""
+        """Number of users in this set."""
         return len(self.indptr) - 1
 
     @cached_property
     def lengths(self) -> torch.Tensor:
-        """How many items each has rated. (n_users,) int64."""
+        """Number of items that each user has rated. (n_users,) int64."""
         return self.indptr[1:] - self.indptr[:-1]
 
     @cached_property
     def is_counted(self) -> torch.Tensor:
-        """Who takes part in sums: members with ratings. (n_users,) bool."""
+        """Whether a user takes part in sums: members with ratings. (n_users,) bool."""
         return self.is_member & (self.lengths > 0)
 
     @cached_property
     def owners(self) -> torch.Tensor:
-        """Whose each rating is. (n,) int64."""
+        """User of each rating. (n,) int64."""
         everybody = torch.arange(self.n_users, device=self.indptr.device)
         return torch.repeat_interleave(everybody, self.lengths)
 
@@ -76,12 +76,12 @@ class VbJob:
 
     @property
     def weight(self) -> float:
-        """Of an unrated item beside a rated one."""
+        """Weight of an unrated item relative to a rated one."""
         return 0.0 if self.reading.unrated is None else self.reading.unrated.weight
 
     @property
     def profiles(self) -> torch.Tensor:
-        """Of everybody; who has none is taken for the mean one. (n_users, d)."""
+        """Profiles of all users, the mean one where there is none. (n_users, d)."""
         own = self.users.profiles
         return torch.where(own.any(1, keepdim=True), own, self.reading.profile_mean)
 
@@ -94,7 +94,7 @@ class VbJob:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a pass found: sums over those who are counted, in whole steps where sums are fixed.
+    """Output of a pass: sums over the counted users, in whole steps where sums are fixed.
 
     Who overflows is left out of them, and its p stays.
     """
@@ -110,19 +110,19 @@ class Outcome:
 
 
 def are_small(values: torch.Tensor, most: float) -> torch.Tensor:
-    """Whose numbers are finite and at most `most`. (n_users, ...) -> (n_users,) bool."""
+    """Whether a user's numbers are finite and at most `most`. (n_users, ...) -> (n_users,) bool."""
     return (values.abs() <= most).flatten(1).all(1)
 
 
 def unrated_lines(users: SomeUsers, unrated: Unrated) -> torch.Tensor:
-    """What an unrated item counts as, less the mask, as weights of the design. (n_users, m)."""
+    """Value of an unrated item, less the mask, as weights of the design. (n_users, m)."""
     lines = -users.lines
     lines[:, 0] += unrated.value
     return lines
 
 
 def in_units(reading: Any, unit: torch.Tensor) -> Any:
-    """What was published, as if ratings were divided by `unit`; p_u stays, masks are divided."""
+    """The reading as if ratings were divided by `unit`; p_u stays, masks are divided."""
     k, unrated = reading.update_shape.rank, reading.unrated
     wide = torch.ones_like(reading.user_precision)
     wide[k:] = unit  # weights of known columns are in ratings' units, p_u has none

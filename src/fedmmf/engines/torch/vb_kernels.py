@@ -24,16 +24,16 @@ MAX_FACTOR = tl.constexpr(2.0**50)  # of products of two in float32, as `vb_fuse
 
 @triton.jit
 def _split(x):
-    """High and low parts."""
+    """Split a float32 into high and low float16 parts."""
     high = x.to(tl.float16)
     return high, (x - high.to(tl.float32)).to(tl.float16)
 
 
 @triton.jit
 def _rounded(x, limit, scale, NEAR: tl.constexpr):
-    """Whole steps, bounded; halves to the even one, as IEEE 754 rounds; 0 for what is no number."""
+    """Round to whole steps within bounds; halves to even, as IEEE 754 rounds; 0 for NaN."""
     x = x * scale
-    x = tl.where(x == x, x, 0.0)  # a scale beyond float32 makes one of 0
+    x = tl.where(x == x, x, 0.0)  # a scale beyond float32 makes NaN of 0
     x = tl.minimum(tl.maximum(x, -limit), limit)
     near = (x + 12582912.0) - 12582912.0  # 1.5 * 2^23: the sum has no bits for a fraction
     if NEAR:
@@ -59,7 +59,7 @@ def _tile(
     items, ratings, table, numbers, at, inside,
     n: tl.constexpr, K: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """A block of ratings: items, and both parts of their rows. (BN,), (BN, K), (BN, K)."""
+    """Load a block of ratings: items, and both parts of their rows. (BN,), (BN, K), (BN, K)."""
     item = tl.load(items + at, mask=inside, other=0)
     rating = tl.load(ratings + at, mask=inside, other=0.0) * tl.load(numbers + 4)
     rating_high, rating_low = _split(rating)
@@ -79,7 +79,7 @@ def _add_gram(
     n: tl.constexpr, k: tl.constexpr, K: tl.constexpr, BN: tl.constexpr,
     WIDE: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """Add `count` ratings up. `gram` is half of what it is to be beside its transpose. (K, K)."""
+    """Add `count` ratings to `gram`, whose mean with its transpose is the Gram matrix. (K, K)."""
     column = tl.arange(0, K)
     rate = tl.maximum(tl.load(spectrum + column, mask=column < k, other=1.0), 1e-20)
     for block in range(0, count, BN):
@@ -96,7 +96,7 @@ def _add_gram(
 
 @triton.jit
 def _swept(matrix, n: tl.constexpr, K: tl.constexpr):
-    """The negative inverse of the first n rows and columns, row after row. (K, K)."""
+    """Negative inverse of the first n rows and columns, row after row. (K, K)."""
     row, column = tl.arange(0, K)[:, None], tl.arange(0, K)[None, :]
     for j in range(n):
         here = tl.sum(tl.where(row == j, matrix, 0.0), 0)
@@ -110,7 +110,7 @@ def _swept(matrix, n: tl.constexpr, K: tl.constexpr):
 
 @triton.jit
 def _inverse(matrix, n: tl.constexpr, K: tl.constexpr):
-    """The inverse, 16 rows at a time, so that tensor cores do what is not inside of these. (K, K).
+    """Invert 16 rows at a time, so that tensor cores do the work outside these. (K, K).
 
     Rows behind the first n are those of the identity.
     """
@@ -185,7 +185,7 @@ def _posterior(
     is_small = (variance + mean * mean < 6e4) & (tl.abs(mean * wide) <= MAX_NUMBER)  # of float16
     is_small = is_small & (tl.abs(deviation * wide * wide) <= MAX_NUMBER)
     errors = tl.where(f == 0, error * unit * unit, 0.0)
-    is_small = is_small & (tl.abs(errors) <= MAX_NUMBER)  # what is no number is not
+    is_small = is_small & (tl.abs(errors) <= MAX_NUMBER)  # false for NaN
     is_odd = is_odd | (is_own & ~is_small)
     n_odd = tl.sum(is_odd.to(tl.int32), 0)
     overflows = n_odd > 0
@@ -200,7 +200,7 @@ def _posterior(
 
 @triton.jit
 def _add(place, values, limit, scale, FIXED: tl.constexpr):
-    """Add to a program's own sums, in whole steps where sums are."""
+    """Add to a program's own sums, in whole steps where sums are fixed."""
     if FIXED:
         tl.store(place, tl.load(place) + _rounded(values, limit, scale, False).to(tl.int64))
     else:
@@ -254,7 +254,7 @@ def _write_rows(
             told = tl.dot(high, high_factor)
             told = tl.dot(high, low_factor, told)
             told = -tl.dot(low, high_factor, told)
-        told = tl.where(told == told, told, 0.0)  # of who overflows: no numbers, times 0
+        told = tl.where(told == told, told, 0.0)  # rows of users who overflow may be NaN
         at = rows + to[:, None] * S + column
         if FIXED:
             tl.store(
@@ -277,7 +277,7 @@ def users_kernel(
     FIXED: tl.constexpr, LOOK: tl.constexpr, ROWS: tl.constexpr, HEAVY: tl.constexpr,
     WIDE: tl.constexpr, FAST: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
-    """Users of a chunk, who have at most HEAVY ratings; the others are left to other kernels."""
+    """Run the users of a chunk with at most HEAVY ratings; other kernels run the others."""
     program = tl.program_id(0)
     for user in range(tl.load(chunks + program), tl.load(chunks + program + 1)):
         begin = tl.load(indptr + user)
@@ -312,7 +312,7 @@ def heavy_gram_kernel(
     n: tl.constexpr, k: tl.constexpr, K: tl.constexpr, BN: tl.constexpr,
     WIDE: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """Sums over a piece of a user's ratings."""
+    """Sum over a piece of a user's ratings."""
     piece = tl.program_id(0)
     f = tl.arange(0, K)
     gram, shrunk = _add_gram(
@@ -333,7 +333,7 @@ def heavy_users_kernel(
     SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr, FIXED: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The posterior of a user from the sums over pieces; E[p p^T] and the mean are written."""
+    """Compute a user's posterior from the sums over pieces; write E[p p^T] and the mean."""
     place = tl.program_id(0)
     f = tl.arange(0, K)
     square = f[:, None] * K + f[None, :]
@@ -365,7 +365,7 @@ def heavy_rows_kernel(
     n: tl.constexpr, K: tl.constexpr, S: tl.constexpr, BN: tl.constexpr,
     FIXED: tl.constexpr, LOOK: tl.constexpr, WIDE: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
-    """Rows of a piece of a user's ratings."""
+    """Write the rows of a piece of a user's ratings."""
     piece = tl.program_id(0)
     f = tl.arange(0, K)
     mine = moments + tl.load(owners + piece) * (K + 1) * K
@@ -399,18 +399,18 @@ def outer_kernel(
     left, right, is_counted, sums, n_users, n_left, n_right, left_stride, right_stride,
     total_limit, total_scale, PER: tl.constexpr, WIDTH: tl.constexpr, FIXED: tl.constexpr,
 ):  # fmt: skip
-    """Sums over PER users of products of two vectors, of which a program takes a square."""
+    """Sum products of two vectors over PER users; each program takes a square of the result."""
     program = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     j = tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
     total = tl.zeros((WIDTH, WIDTH), tl.int64 if FIXED else tl.float32)
     for step in range(PER):
         place = program * PER + step
-        user = tl.minimum(place, n_users - 1)  # behind the last one, again and not counted
+        user = tl.minimum(place, n_users - 1)  # past the last user: that one again, uncounted
         counted = (place < n_users).to(tl.float32) * tl.load(is_counted + user).to(tl.float32)
         a = tl.load(left + user * left_stride + i, mask=i < n_left, other=0.0)
         b = tl.load(right + user * right_stride + j, mask=j < n_right, other=0.0)
-        product = tl.where(counted > 0, a[:, None] * b[None, :], 0.0)  # not 0 times what is none
+        product = tl.where(counted > 0, a[:, None] * b[None, :], 0.0)  # not 0 times NaN
         if FIXED:
             total += _rounded(product, total_limit, total_scale, False).to(tl.int64)
         else:
@@ -421,6 +421,6 @@ def outer_kernel(
 
 
 def launch(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], **chosen: Any) -> None:
-    """Run so many programs; none where there are none."""
+    """Launch so many programs, if any."""
     if all(grid):
         kernel[grid](*arguments, **chosen)

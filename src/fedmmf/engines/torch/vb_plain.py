@@ -1,4 +1,4 @@
-"""The pass over users in plain torch: `VbParty`, for batches of users of like activity.
+"""The pass over users in plain torch: `VbParty`, for batches of users of similar activity.
 
 For devices without kernels of our own. All in float64, since what is slow may as well be exact.
 """
@@ -17,7 +17,7 @@ BATCH = 1 << 16  # ratings of a batch, with what it is padded by
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Users of about the same number of ratings."""
+    """Users with about the same number of ratings."""
 
     users: torch.Tensor  # (b,)
     places: torch.Tensor  # of their ratings; 0 where there is none (b, longest)
@@ -25,7 +25,7 @@ class _Batch:
 
 
 def _batches(users: SomeUsers, n_own: int) -> Iterator[_Batch]:
-    """Users by their numbers of ratings; a matrix takes as much room as `n_own` ratings."""
+    """Yield users by numbers of ratings; a matrix takes as much room as `n_own` ratings."""
     lengths, order = users.lengths.sort(stable=True)
     begin = 0
     while begin < len(order):
@@ -41,19 +41,19 @@ def _batches(users: SomeUsers, n_own: int) -> Iterator[_Batch]:
 
 
 class Plain:
-    """Runs jobs; there is nothing to be worked out before."""
+    """Runs jobs in plain torch, which needs no order of ratings."""
 
     def order(self, users: SomeUsers, n_items: int) -> None:
-        """Nothing."""
+        """Return None, since this pass needs no order."""
 
     def run(self, job: VbJob, order: None) -> Outcome:
-        """All users of the job."""
+        """Run the job over all its users."""
         return _PlainPass(job).run()
 
     def outer(
         self, job: VbJob, left: torch.Tensor, right: torch.Tensor, counted: torch.Tensor
     ) -> torch.Tensor:
-        """Sum of the products of two vectors of each user that is counted. (x, y)."""
+        """Sum the products of two vectors of each counted user. (x, y)."""
         steps = StepRounding(job.cohort.total_bound, job.cohort.total_scale)
         return steps.outer(left[counted].double(), right[counted].double()).double()
 
@@ -74,11 +74,11 @@ class _PlainPass:
         self._moments = torch.zeros((2, self._k, self._k), **like)
         self._vectors = torch.zeros((2, update_shape.n_own), **like)  # of means, of deviations
         self._error = torch.zeros((), **like)
-        # What is known of users and their lines are multiplied by p_u, for the totals.
+        # Profiles and lines are multiplied by p_u for the totals.
         self._is_sound = are_small(job.lines, MAX_NUMBER)  # (n_users,)
 
     def run(self) -> Outcome:
-        """All users."""
+        """Run all batches; return the sums over counted users."""
         for batch in _batches(self._job.users, self._job.reading.update_shape.n_own):
             self._one(batch)
         rows = self._rows if self._job.cohort.is_fixed else self._rows.float()
@@ -87,9 +87,9 @@ class _PlainPass:
         return Outcome(rows, *sums, self._known, self._is_sound)
 
     def _one(self, batch: _Batch) -> None:
-        """One batch."""
+        """Compute the posteriors of one batch, and add its rows and totals."""
         job, items = self._job, self._job.users.items[batch.places].long()
-        # Not times 0: where a user has no more ratings stands another's, which may be no number.
+        # Not times 0: past a user's last rating stands another user's, which may be NaN.
         q = torch.where(batch.inside[..., None], job.reading.mean[items].double(), 0.0)
         ratings = torch.where(batch.inside, job.ratings[batch.places].double(), 0.0)  # (b, l)
         prior = self._prior(batch, q)
@@ -120,7 +120,7 @@ class _PlainPass:
         self._add_totals(totals, is_counted)
 
     def _prior(self, batch: _Batch, q: torch.Tensor) -> torch.Tensor:
-        """Prior means of p_u; what is known is kept. (b, n_own)."""
+        """Prior means of p_u; what rated items say in them is stored in `_known`. (b, n_own)."""
         job, some, n_seen = self._job, batch.users, self._job.reading.update_shape.n_seen
         seen = known_seen(job, q.sum(1), some)
         self._known[some, :n_seen] = seen
@@ -170,7 +170,7 @@ class _PlainPass:
         moment: torch.Tensor,
         error: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        """Of each user: n E[p p^T], E[p p^T], means, deviations, errors. (b, ...) each."""
+        """Totals of each user: n E[p p^T], E[p p^T], means, deviations, errors. (b, ...) each."""
         (mean, prior), learned = vectors, moment[:, : self._k, : self._k]
         lengths = self._job.users.lengths[batch.users]
         deviation = torch.diagonal(moment, dim1=1, dim2=2) - 2 * mean * prior + prior.square()
@@ -185,6 +185,6 @@ class _PlainPass:
 
 
 def _inverse(matrices: torch.Tensor) -> torch.Tensor:
-    """Inverses; not numbers where there are none, which is noticed."""
+    """Inverses; NaN where there is none, which the caller notices."""
     found, failed = torch.linalg.inv_ex(matrices)
     return torch.where((failed > 0)[:, None, None], torch.nan, found)

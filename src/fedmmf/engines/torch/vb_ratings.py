@@ -1,4 +1,4 @@
-"""What stands in the place of masked ratings, where unrated items count or ratings are levels."""
+"""Values in the place of masked ratings, where unrated items count or ratings are levels."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ BLOCK = 1 << 24  # numbers that are gathered at once
 
 
 def unrated_here(users: SomeUsers, unrated: Unrated) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ratings less what rated items would count as, were they unrated, and what squares gain.
+    """Ratings less the weighted value that they would have if unrated, and what squares gain.
 
     first = sum (r - w h) q + ...,  squares = sum r^2 + w (line G line - sum h^2),  h = x . line.
     (n,) float32, (n_users,) float64
@@ -69,7 +69,7 @@ def _pairs(of_items: torch.Tensor, of_users: torch.Tensor, users: SomeUsers) -> 
 
 
 def sums_of(users: SomeUsers, values: torch.Tensor) -> torch.Tensor:
-    """Over each user's ratings, in their order. (n,) -> (n_users,)."""
+    """Sum over each user's ratings, in their order. (n,) -> (n_users,)."""
     if not len(values):
         return values.new_zeros(users.n_users)
     return torch.segment_reduce(values, "sum", offsets=users.indptr, axis=0, initial=0)

@@ -1,4 +1,4 @@
-"""Whole rounds of `vb` on one device: everybody's half and the server's, nothing to be copied."""
+"""Whole rounds of `vb` on one device: the parties' half and the server's, without copies."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class VbRounds:
 
     @classmethod
     def of(cls, given: CrowdInput, device: torch.device, n_pieces: int) -> "VbRounds":
-        """Those of this crowd; the same for every run of an ensemble."""
+        """Return the rounds of this user group; the same object for every run of an ensemble."""
         known = _KNOWN.setdefault(given, {})
         about = (device, n_pieces)
         if about not in known:
@@ -47,7 +47,7 @@ class VbRounds:
         return known[about]
 
     def begin(self, half: VbServer, n_raters: Array, parties: Mapping[str, Array]) -> "VbRounds":
-        """Start, or go on, from a server's half, which stays as it is, and a crowd's state."""
+        """Start or continue from a server's half, which is not changed, and a state of users."""
         self._crowd.restore(parties)
         self._is_sound.fill_(True)
         is_small = self._crowd.stays_on_card and half.is_small()
@@ -57,13 +57,13 @@ class VbRounds:
         if self._server is not None and self._server.is_like(half):
             self._server.take(placed)
             self._n_raters.copy_(counts)
-        else:  # what was recorded has other arrays
+        else:  # the recording uses other arrays
             self._server, self._n_raters, self._is_recorded = placed, counts, is_small
             self._is_warm, self._graph = False, None
         return self
 
     def one_round(self, t: int) -> None:
-        """Round t, of which nothing is waited for."""
+        """Run round t without waiting for its end."""
         server = self._begun()
         if not self._is_recorded or not self._is_warm or server.is_membership_round:
             self._is_warm |= not server.is_membership_round
@@ -94,7 +94,7 @@ class VbRounds:
         return self._server
 
     def state(self) -> dict[str, Array]:
-        """The server's; `WireError` where numbers are no longer finite."""
+        """Return the server's state; raise `WireError` if numbers are no longer finite."""
         if not bool(self._is_sound):
             raise WireError("the server's numbers lead to an update that is not finite")
         return {
@@ -103,13 +103,13 @@ class VbRounds:
         }
 
     def parties(self) -> dict[str, Array]:
-        """The crowd's."""
+        """Return the user group's state after the rounds so far."""
         return self._crowd.state()
 
 
 @contextmanager
 def _named_as_numpy_does() -> Iterator[None]:
-    """Where there is no answer, torch has an error of its own."""
+    """Raise numpy's error in place of torch's own where there is no solution."""
     try:
         yield
     except torch.linalg.LinAlgError as error:
@@ -117,9 +117,9 @@ def _named_as_numpy_does() -> Iterator[None]:
 
 
 def _linalg(*, is_small: bool) -> Any:
-    """Functions that ask nothing of the host, or torch's own."""
+    """Return linear algebra that never waits for the host, or torch's own."""
     if not is_small:
         return torch.linalg
-    from fedmmf.engines.torch.small import SmallLinalg  # needs triton, which cards alone have
+    from fedmmf.engines.torch.small import SmallLinalg  # needs triton, which only CUDA builds have
 
     return SmallLinalg()

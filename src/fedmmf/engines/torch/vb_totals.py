@@ -1,4 +1,4 @@
-"""What users' posteriors add to the totals of `vb`."""
+"""Totals of `vb` from the users' posteriors."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ BLOCK = 1 << 24  # numbers that are rounded at once
 
 
 class StepRounding:
-    """Bounds and rounds what is finite.
+    """Bounds and rounds finite numbers.
 
     Args:
         bound: largest absolute number.
@@ -22,20 +22,20 @@ class StepRounding:
         self._bound, self._scale = bound, scale
 
     def of(self, values: torch.Tensor) -> torch.Tensor:
-        """Whole steps, or the values. (...) int64 or float64."""
+        """Round to whole steps, or return the values. (...) int64 or float64."""
         if not self._scale:
             return values
         return (values.clip(-self._bound, self._bound) * self._scale).round().long()
 
     def shrunk(self, matrices: torch.Tensor) -> torch.Tensor:
-        """Covariances, each multiplied so that its entries are within the bound. (n, k, k)."""
+        """Shrink each covariance so that its entries are within the bound. (n, k, k)."""
         if not self._scale:
             return matrices
         largest = torch.diagonal(matrices, dim1=1, dim2=2).amax(1)
         return matrices * (self._bound / largest.clip(min=self._bound))[:, None, None]
 
     def outer(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Sum over users of the steps of a_u b_u^T. (n, x), (n, y) -> (x, y)."""
+        """Sum over users of a_u b_u^T in steps. (n, x), (n, y) -> (x, y)."""
         if not self._scale:
             return left.T @ right
         shape = (left.shape[1], right.shape[1])
@@ -53,7 +53,7 @@ Outer = Callable[[VbJob, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
 def totals_of(
     job: VbJob, found: Outcome, levels: torch.Tensor | None, outer: Outer
 ) -> torch.Tensor:
-    """Totals of those who are counted and did not overflow. (n_totals,).
+    """Totals of the counted users who did not overflow. (n_totals,).
 
     Args:
         job: what was worked on.
@@ -92,7 +92,7 @@ def totals_of(
 
 
 def _constant(job: VbJob) -> dict[str, torch.Tensor]:
-    """What is the same in every round, of each user. (n_users, size) each."""
+    """Totals of each user that are the same in every round. (n_users, size) each."""
     users, unrated = job.users, job.reading.unrated
     weight = lengths = users.lengths.double()[:, None]
     if unrated is not None:
@@ -105,7 +105,7 @@ def _constant(job: VbJob) -> dict[str, torch.Tensor]:
 
 
 def known_seen(job: VbJob, seen: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
-    """What rated items say of some users: a share of the sum of E[q]. (n, n_seen)."""
+    """Prior knowledge from rated items: a share of the sum of E[q]. (n, n_seen)."""
     update_shape, share = (
         job.reading.update_shape,
         1.0 / job.users.lengths[some].clip(min=1).double(),

@@ -47,7 +47,7 @@ from fedmmf.solvers.vb.start import value_of_unrated, weight_of_unrated
 
 
 class Vb:
-    """Both halves, and what they need."""
+    """The solver `vb`: both halves and their declarations."""
 
     name, ring = "vb", "2^32"
     default_rounds, default_held_out = 22, 0.0
@@ -55,11 +55,11 @@ class Vb:
     ranks = joins_masks = True
 
     def rank(self, settings: Any) -> int:
-        """One more than the factors, for the item's bias."""
+        """Return the number of factors plus one, for the item's bias."""
         return int(settings.factors) + 1
 
     def variant(self, settings: Any, n_profile: int, n_columns: int, n_levels: int) -> str:
-        """Which parts there are."""
+        """Return one line that names the parts of the model that these settings use."""
         return write_variant(
             settings.implicit_prior,
             profile=n_profile if settings.profile_prior else 0,
@@ -69,27 +69,27 @@ class Vb:
         )
 
     def update_shape(self, rank: int, variant: str) -> VbShape:
-        """Sizes of what is sent."""
+        """Return the shape of a variant's updates and broadcasts."""
         return VbShape.of(rank, variant)
 
     def bounds(self, span: float) -> Bounds:
-        """Gradients are some spans; totals are a user's ratings times squares of it."""
+        """Return bounds: gradients are some spans, totals a user's ratings times squared spans."""
         return Bounds(row=8.0 * max(span, 1.0), total=total_bound(span))
 
     def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
-        """Variances and precisions are positive, and so are the matrices."""
+        """Raise `WireError` unless variances, precisions and matrices are positive."""
         check_broadcast(_vb(update_shape), public)
 
     def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> VbReading:
-        """The broadcast in parts, and what all users need of it."""
+        """Split the broadcast into parts, with what all users need of it."""
         return VbReading.of(_vb(update_shape), public, design)
 
     def party(self, update_shape: UpdateShape) -> VbParty:
-        """A party's half before its first round."""
+        """Make a party's half before its first round."""
         return VbParty(_vb(update_shape))
 
     def server(self, settings: Any, update_shape: UpdateShape, context: SolverContext) -> VbServer:
-        """The server's half before the first round; without the item prior, a common mean."""
+        """Make the server's half before the first round; without the item prior, a common mean."""
         columns = context.regressors.shape[1] if settings.item_prior else 0
         context = replace(context, regressors=context.regressors[:, :columns])
         unrated: tuple[float, ...] = ()
@@ -98,7 +98,7 @@ class Vb:
         return VbServer(_vb(update_shape), context, unrated)
 
     def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
-        """The mean of all p_u, and of masks that belong to them. (n_own,)."""
+        """Factors of the default user: the mean of all p_u, and of their masks. (n_own,)."""
         numbers = _vb(update_shape).blocks["parameters"].split(public.parameters)
         mean = np.concatenate((numbers["mean_user"], numbers["joint_mean"]))
         return mean.astype(np.float32)
@@ -106,7 +106,7 @@ class Vb:
     def ratings_of(
         self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
     ) -> Array:
-        """Clipped, or the mean of ordered levels; scores that only rank stay as they are. (n,)."""
+        """Clip scores, or return the mean of ordered levels; ranking scores stay. (n,)."""
         if update_shape.n_design:
             return scores
         if not update_shape.n_levels:

@@ -23,23 +23,23 @@ _CDF = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in _GRID])
 
 
 def cdf(x: Array) -> Array:
-    """Of the standard normal, to seven digits; numpy has none of its own."""
+    """Distribution function of the standard normal, to seven digits; numpy has none."""
     return np.asarray(np.interp(x, _GRID, _CDF))
 
 
 def density(x: Array) -> Array:
-    """Of the standard normal."""
+    """Probability density of the standard normal distribution."""
     return np.asarray(np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi))
 
 
 def starting_cuts(lowest: float, span: float, n_levels: int) -> Array:
-    """Half-way between neighbouring levels. (n_levels - 1,)."""
+    """Cut points half-way between neighbouring levels. (n_levels - 1,)."""
     step = span / max(n_levels - 1, 1)
     return np.asarray(lowest + step * (np.arange(max(n_levels - 1, 0)) + 0.5))
 
 
 def latent(levels: Array, expected: Array, cuts: Array, tau: float) -> tuple[Array, Array]:
-    """E[z] and Var[z] of normals around `expected` that are cut off by their levels. (n,) each."""
+    """E[z] and Var[z] of normals around `expected`, truncated to their levels. (n,) each."""
     spread = math.sqrt(tau)
     edges = np.concatenate(([-np.inf], cuts, [np.inf]))
     low = np.clip((edges[levels] - expected) / spread, -FAR, FAR)
@@ -52,7 +52,7 @@ def latent(levels: Array, expected: Array, cuts: Array, tau: float) -> tuple[Arr
 
 
 def level_totals(levels: Array, expected: Array, cuts: Array, tau: float) -> Array:
-    """Ratings below each cut point, how many were expected, and how fast that grows with it.
+    """Ratings below each cut point, their expected number, and its derivative at the cut point.
 
     (3, n_levels - 1)
     """
@@ -63,7 +63,7 @@ def level_totals(levels: Array, expected: Array, cuts: Array, tau: float) -> Arr
 
 
 def moved_cuts(cuts: Array, totals: Array) -> Array:
-    """A step of Newton's method towards expected shares that are the given ones. (n_levels - 1,).
+    """Move cut points by a Newton step towards the observed shares of levels. (n_levels - 1,).
 
     Args:
         cuts: as they were published.
@@ -79,7 +79,7 @@ def moved_cuts(cuts: Array, totals: Array) -> Array:
 
 
 def expected_rating(scores: Array, cuts: Array, tau: float, scale: RatingScale) -> Array:
-    """Mean of the levels, weighted by how likely each is; on the scale by itself. (n,)."""
+    """Mean of the levels, weighted by their probabilities; always on the scale. (n,)."""
     at = (cuts - np.asarray(scores, np.float64)[:, np.newaxis]) / math.sqrt(tau)
     step = scale.span / len(cuts)
     return np.asarray(scale.min + step * (1.0 - cdf(at)).sum(axis=1), np.float32)

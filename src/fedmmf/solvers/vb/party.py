@@ -12,13 +12,13 @@ from fedmmf.solvers.vb import ordinal
 from fedmmf.solvers.vb.reading import Unrated, VbReading, prior_mean
 from fedmmf.solvers.vb.shapes import VbShape, pack
 
-SETTLING = 5  # turns of p_u and of what is latent, where no rounds do it
-MAX_MEMBERSHIP_ROUNDS = 2  # rounds of a run that a party tells p_u in, inside a sum
+SETTLING = 5  # alternations of p_u and latent ratings, where there are no rounds
+MAX_MEMBERSHIP_ROUNDS = 2  # rounds in which a party reveals p_u inside the sum
 PINNED = 1e6  # prior precision of the coordinate that is always 1
 
 
 def starting_user(update_shape: VbShape) -> Array:
-    """Before the first round. (n_own,) float32."""
+    """Factors of a user before the first round. (n_own,) float32."""
     return np.concatenate((prior_mean(update_shape.rank), np.zeros(update_shape.n_joint))).astype(
         np.float32
     )
@@ -38,7 +38,7 @@ class Evidence:
 
 
 def evidence(own: UserData, reading: VbReading) -> Evidence:
-    """Of the rated items and, where they count, of all others."""
+    """Sum over the rated items and, where they count, over all others."""
     mean, ratings = reading.mean[own.items], np.asarray(own.masked_ratings, np.float64)
     covariance = reading.spread.matrix(reading.shrinkage[own.items].sum(axis=0))
     rated = Evidence(
@@ -51,7 +51,7 @@ def evidence(own: UserData, reading: VbReading) -> Evidence:
 
 
 def _with_unrated(rated: Evidence, own: UserData, mean: Array, unrated: Unrated) -> Evidence:
-    """All items count as unrated, and the rated ones by what they weigh more."""
+    """Count all items as unrated, and the rated ones by their additional weight."""
     w, line, n_items = unrated.weight, _unrated_line(own, unrated), len(unrated.design)
     here = unrated.design[own.items] @ line  # (n,) masked ratings, were these items unrated
     return Evidence(
@@ -63,7 +63,7 @@ def _with_unrated(rated: Evidence, own: UserData, mean: Array, unrated: Unrated)
 
 
 def _unrated_line(own: UserData, unrated: Unrated) -> Array:
-    """r_m - f_u(i), the masked rating of an unrated item, as weights of the design. (m,)."""
+    """Line of r_m - f_u(i), the masked rating of an unrated item, over the design. (m,)."""
     line = -np.asarray(own.line, np.float64)
     line[0] += unrated.value
     return line
@@ -71,14 +71,14 @@ def _unrated_line(own: UserData, unrated: Unrated) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """What ordered ratings add to the totals."""
+    """Additions of ordered ratings to the totals."""
 
     variance: float  # of what is latent, summed
     totals: Array  # for the cut points
 
 
 class VbParty:
-    """Posterior of p_u."""
+    """The party's half of `vb`: the posterior of one user's p_u."""
 
     def __init__(self, update_shape: VbShape) -> None:
         self._update_shape = update_shape
@@ -86,7 +86,7 @@ class VbParty:
         self._n_membership_rounds = 0
 
     def update(self, own: UserData, reading: VbReading, t: int) -> tuple[Array, Array]:
-        """Posterior; per rated item the gradient of the bound in E[q_i], and totals.
+        """Compute the posterior; return gradients of the bound in E[q_i], and totals.
 
         Where the round looks at who rated what, the rows are p_u itself.
         """
@@ -114,7 +114,7 @@ class VbParty:
     def _in_order(
         self, own: UserData, reading: VbReading, factors: Array, t: int
     ) -> tuple[UserData, "Ordered"]:
-        """What is latent in the place of ordered ratings, by where p_u is, in round t."""
+        """Replace ordered ratings by the means of latent ones, given p_u, in round t."""
         n_totals = 3 * max(self._update_shape.n_levels - 1, 0)
         if not n_totals or t <= ordinal.BEGINS_AFTER:
             return own, Ordered(0.0, np.zeros(n_totals))
@@ -126,7 +126,7 @@ class VbParty:
         return replace(own, masked_ratings=masked), ordered
 
     def settle(self, own: UserData, reading: VbReading) -> None:
-        """Find p_u for finished item factors: the same posterior.
+        """Compute the posterior mean of p_u for fixed item factors.
 
         Of ordered ratings, where p_u and what is latent depend on each other, by turns.
         """
@@ -137,7 +137,7 @@ class VbParty:
         self.user_factors = factors
 
     def _settled(self, own: UserData, reading: VbReading) -> Array:
-        """The posterior mean. (n_own,) float32."""
+        """Posterior mean of p_u. (n_own,) float32."""
         mean, *_ = self._posterior(own, reading, evidence(own, reading))
         factors = mean.astype(np.float32)
         require_small([factors], MAX_NUMBER)
@@ -146,7 +146,7 @@ class VbParty:
     def _posterior(
         self, own: UserData, reading: VbReading, found: Evidence
     ) -> tuple[Array, Array, Array]:
-        """Mean and covariance of p_u, and what its prior knows. (n_own,), (n_own, n_own), (e,)."""
+        """Mean, covariance and prior's regressors of p_u. (n_own,), (n_own, n_own), (e,)."""
         precision, known = reading.user_precision, self._known(own, reading)
         prior = reading.user_middle + known @ reading.user_weights
         try:
@@ -157,7 +157,7 @@ class VbParty:
         return mean, covariance, known
 
     def _known(self, own: UserData, reading: VbReading) -> Array:
-        """What is known of the user: a share of the sum of E[q_j], a profile. (e,).
+        """Regressors of the prior of p_u: a share of the sum of E[q_j], and the profile. (e,).
 
         Whoever has no profile is taken for the mean one.
         """
@@ -166,14 +166,14 @@ class VbParty:
         return np.concatenate((seen[: self._update_shape.n_seen], profile))
 
     def _share(self, n: int) -> float:
-        """n^-1/2, so that more items say more; 1/n where unrated items say how many there are."""
+        """Return n^-1/2, so that more items say more; 1/n where unrated items count too."""
         share = 1.0 / max(n, 1)
         return float(share if self._update_shape.ranks else np.sqrt(share))
 
     def _totals(
         self, own: UserData, reading: VbReading, about: tuple[Array, Array, Array], found: Evidence
     ) -> Array:
-        """What the hyperparameters are learned from. (n_totals,)."""
+        """Totals from which the server learns hyperparameters. (n_totals,)."""
         (mean, moment, known), k = about, self._update_shape.rank
         prior = reading.user_middle + known @ reading.user_weights
         error = found.squares - 2 * mean @ found.first + np.sum(moment * found.second)
@@ -200,16 +200,16 @@ class VbParty:
         return self._update_shape.blocks["totals"].join(**parts)
 
     def state(self) -> dict[str, Array]:
-        """The mean, and how often others looked at who rated what."""
+        """Return the mean, and the number of membership rounds so far."""
         return {"value": self.user_factors.copy(), "looks": np.array(self._n_membership_rounds)}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore the mean and the number of membership rounds from a state."""
         self.user_factors, self._n_membership_rounds = state["value"].copy(), int(state["looks"])
 
 
 def looked(n_before: int, reading: VbReading) -> int:
-    """How often rounds have looked at who rated what, with this one.
+    """Number of membership rounds so far, this one included; raise beyond the maximum.
 
     p_u is the same for all items that somebody rated, so that sums of many such rounds give away
     who rated what (docs/limitations.md): a party takes part in few of them.
@@ -220,7 +220,7 @@ def looked(n_before: int, reading: VbReading) -> int:
 
 
 def _gradients(own: UserData, reading: VbReading, mean: Array, moment: Array) -> Array:
-    """Of the bound in E[q_i], for each rated item. (n, k)."""
+    """Gradients of the bound in E[q_i], for each rated item. (n, k)."""
     q, ratings, weight, k = (
         reading.mean[own.items],
         own.masked_ratings,
@@ -235,7 +235,7 @@ def _gradients(own: UserData, reading: VbReading, mean: Array, moment: Array) ->
 
 
 def _unpinned(vector: Array) -> Array:
-    """Without the coordinate that is always 1."""
+    """Copy a vector, with 0 for the coordinate that is always 1."""
     free = np.array(vector, np.float64)
     free[0] = 0.0
     return free

@@ -1,4 +1,4 @@
-"""What a party works out of a broadcast, once for all its users."""
+"""A broadcast of `vb` as a party reads it, computed once for all its users."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MIN_PRECISION, MAX_PRECISION = 1e-30, 1e30  # variances and precisions that a pa
 
 
 def prior_mean(k: int) -> Array:
-    """m: the pinned coordinate is 1, the others 0. (k,)."""
+    """Prior mean m: the pinned coordinate is 1, the others 0. (k,)."""
     mean = np.zeros(k)
     mean[0] = 1.0
     return mean
@@ -23,7 +23,7 @@ def prior_mean(k: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Posterior covariances of all items, which depend on their numbers of raters alone.
+    """Posterior covariances of all items, which depend only on their numbers of raters.
 
     T_n = (n A + B)^-1 with A the curvature that one rating adds and B what is there without any.
     One basis serves all n: V^T B V = 1 and V^T A V = diag(l) give T_n = V diag(1 / (1 + n l)) V^T.
@@ -40,7 +40,7 @@ class Spread:
         return cls(half.T @ turn, spectrum.clip(0.0))
 
     def shrinkage(self, n_raters: Array) -> Array:
-        """1 / (1 + n l). (n_items, k)."""
+        """Shrinkage factors 1 / (1 + n l). (n_items, k)."""
         shrunk: Array = 1.0 / (1.0 + n_raters[:, np.newaxis] * self.spectrum)
         return shrunk
 
@@ -50,12 +50,12 @@ class Spread:
         return matrix
 
     def apply(self, n_raters: Array, vectors: Array) -> Array:
-        """T_n v of each item. (n_items, k)."""
+        """Products T_n v for each item. (n_items, k)."""
         applied: Array = ((vectors @ self.basis) * self.shrinkage(n_raters)) @ self.basis.T
         return applied
 
     def beside(self, n_known: int) -> "Spread":
-        """The same with columns beside q_i that are known."""
+        """Return the same covariances with known columns beside q_i."""
         xp = space(self.basis)
         below = n_known * [xp.zeros_like(self.basis[:1])]
         return Spread(xp.vstack((self.basis, *below)), self.spectrum)
@@ -68,7 +68,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Unrated:
-    """Sums over the whole catalogue, where every unrated item counts a little (Steck 2010)."""
+    """Sums over the whole catalogue, where every unrated item has a small weight (Steck 2010)."""
 
     weight: float  # of an unrated item beside a rated one
     value: float  # the rating that it counts as
@@ -81,7 +81,7 @@ class Unrated:
     def of(
         cls, numbers: list[float], mean: Array, n_raters: Array, spread: Spread, design: Array
     ) -> "Unrated | None":
-        """From weight and value; None where there are none."""
+        """Compute the sums from weight and value; None where unrated items do not count."""
         if not numbers:
             return None
         mean, (weight, value) = doubles(mean), numbers
@@ -91,7 +91,7 @@ class Unrated:
 
 @dataclass(frozen=True, eq=False)
 class VbReading:
-    """A broadcast in parts.
+    """The parts of a broadcast, by name.
 
     Where masks belong to p_u, so do their weights: of k + j entries of p_u, the last j are the
     weights of the columns of the design, which stand beside E[q_i] and are known.
@@ -112,7 +112,7 @@ class VbReading:
 
     @classmethod
     def of(cls, update_shape: VbShape, public: Broadcast, design: Array) -> "VbReading":
-        """Take a broadcast apart."""
+        """Split a broadcast into its named parts."""
         numbers = update_shape.blocks["parameters"].split(public.parameters)
         columns = update_shape.blocks["published"].split(public.item_rows.astype(np.float64))
         matrices = (unpack(numbers[name], update_shape.rank) for name in ("curvature", "base"))
@@ -129,7 +129,7 @@ class VbReading:
         design: Array,
         spread: Spread,
     ) -> "VbReading":
-        """From the parts of a broadcast, where their arrays are.
+        """Assemble a reading from the parts of a broadcast, where their arrays are.
 
         Args:
             update_shape: of the run.
@@ -165,7 +165,7 @@ class VbReading:
 
     @cached_property
     def shrinkage(self) -> Array:
-        """Of every item. (n_items, k)."""
+        """Shrinkage of the posterior covariance of every item. (n_items, k)."""
         return self.spread.shrinkage(self.n_raters)
 
 

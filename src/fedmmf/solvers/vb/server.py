@@ -22,17 +22,17 @@ from fedmmf.solvers.vb.shapes import VbShape, pack, total_bound, unpack
 from fedmmf.solvers.vb.start import Items, start, start_share
 
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
-USER_RIDGE = 10.0  # users' worth of pull of the weights in users' prior towards zero
-MEMBERSHIP_RIDGE = 10.0  # items' worth, likewise of what raters say about an item
-MEMBERSHIP_ROUNDS = (5, 13)  # after so many rounds, one looks at who rated what
-MAX_SPANS = 8.0  # of the scale, of an entry of E[q_i] around its start
-FEW_FACTORS, FEW_COLUMNS = 32, 64  # of matrices that a card turns over at once
-STEP = 0.85  # of the way to where the shared curvature says that a mean should go
+USER_RIDGE = 10.0  # shrinkage of the weights in users' prior towards zero, in users
+MEMBERSHIP_RIDGE = 10.0  # the same for the weights of raters in an item's prior, in items
+MEMBERSHIP_ROUNDS = (5, 13)  # a membership round follows after so many rounds
+MAX_SPANS = 8.0  # largest distance of an entry of E[q_i] from its start, in spans of the scale
+FEW_FACTORS, FEW_COLUMNS = 32, 64  # largest sizes of matrices that a GPU inverts at once
+STEP = 0.85  # share of the step that the shared curvature gives for a mean
 MAX_IMBALANCE = 2.0**8  # of user and item precisions, each in units of its start
 
 
 class VbServer:
-    """Posteriors of q_i, updated by gradients and one curvature for all.
+    """The server's half of `vb`: posteriors of q_i, from gradients and one shared curvature.
 
     Args:
         update_shape: of the run.
@@ -67,20 +67,20 @@ class VbServer:
         self.restore({part.name: getattr(first, part.name) for part in fields(Items)})
 
     def on(self, placed: Callable[[Array], Array], linalg: Any) -> "VbServer":
-        """The same server with its arrays elsewhere."""
+        """Return the same server with its arrays elsewhere."""
         other = VbServer(self._update_shape, self.context, tuple(self.unrated), placed, linalg)
         other.restore(self.state())
         return other
 
     def is_small(self) -> bool:
-        """Whether few factors and few columns leave small matrices alone, and nothing to sort."""
+        """Whether all matrices are small and nothing has to be sorted."""
         n_known = self._regressors.shape[1] + self._now.raters.shape[1]
         n_columns = max(n_known, len(self._now.user_weights))
         is_few = self._update_shape.rank <= FEW_FACTORS and n_columns <= FEW_COLUMNS
         return is_few and not self._update_shape.n_levels
 
     def public(self) -> Broadcast:
-        """Means, what the priors need, and the hyperparameters."""
+        """Return the broadcast: means, inputs of the priors, and hyperparameters."""
         now, blocks = self._now, self._update_shape.blocks
         columns = {"mean": now.mean, "n_raters": now.n_raters[:, np.newaxis]}
         parameters = blocks["parameters"].join((), **self._parameters)
@@ -107,7 +107,7 @@ class VbServer:
         }
 
     def reading(self, design: Array) -> VbReading:
-        """What parties would work out of the broadcast, where the server's arrays are.
+        """Return the parties' reading of the broadcast, where the server's arrays are.
 
         Args:
             design: of the items that are summed, likewise. (n_items, m)
@@ -117,13 +117,13 @@ class VbServer:
 
     @property
     def is_membership_round(self) -> bool:
-        """Whether the coming round looks at who rated what."""
+        """Whether the coming round is a membership round."""
         return (
             self._update_shape.has_membership_rounds and int(self._now.n_done) in MEMBERSHIP_ROUNDS
         )
 
     def advance(self, sums: ItemSums, t: int) -> None:
-        """A step of every q_i from the parties' sums, then the hyperparameters."""
+        """Update every q_i from the parties' sums, then the hyperparameters."""
         totals = self._update_shape.blocks["totals"].split(doubles(sums.totals))
         rows, n_raters, is_membership_round = (
             doubles(sums.rows),
@@ -132,8 +132,8 @@ class VbServer:
         )
         self._now = replace(self._now, n_raters=n_raters, n_done=self._now.n_done + 1)
         if is_membership_round and not totals["n_users"][0]:
-            return  # everybody has been looked at as often as may be, in rounds that were lost
-        # Raters who are counted and did not take part are taken for the mean of those who did.
+            return  # all membership rounds are used up, some by rounds that were lost
+        # Counted raters who did not take part are taken for the mean of those who did.
         share = (n_raters.sum() / totals["n_ratings"].clip(1.0)).clip(1.0, 4.0)  # (1,)
         if is_membership_round:
             self._now = replace(self._now, raters=_standardised(share * rows, n_raters))
@@ -147,7 +147,7 @@ class VbServer:
         self._balance()
 
     def advance_in_place(self, sums: ItemSums, t: int) -> None:
-        """`advance`, and every array stays where it is: what was recorded finds it there again."""
+        """Run `advance` with every array in its place, so that a recorded round finds it there."""
         before, spread = self._now, self._spread
         self.advance(sums, t)
         after = (self._now, self._spread)
@@ -155,7 +155,7 @@ class VbServer:
         self._put(*after)
 
     def is_like(self, other: "VbServer") -> bool:
-        """Whether another server differs by where it is alone."""
+        """Whether another server differs only in its current values."""
         mine, theirs = self.context, other.context
         same = (self._update_shape, mine.n_items, mine.span, mine.level) == (
             other._update_shape,
@@ -169,7 +169,7 @@ class VbServer:
         )
 
     def is_usual(self) -> Array:
-        """Whether variances and precisions are such as parties compute with. ()."""
+        """Whether variances and precisions are in the range that parties accept. ()."""
         now, xp = self._now, space(self._now.mean)
         parts = (now.user_precision, now.item_precision, now.joint_precision)
         numbers = xp.hstack((now.tau.reshape(1), *parts))
@@ -177,7 +177,7 @@ class VbServer:
         return usual
 
     def take(self, other: "VbServer") -> None:
-        """Be where another server is; every array stays where it is."""
+        """Copy another server's values into the arrays of this one."""
         self._put(other._now, other._spread)
 
     def _put(self, now: Items, spread: Spread) -> None:
@@ -188,7 +188,7 @@ class VbServer:
         self._now = replace(self._now, n_done=now.n_done)
 
     def count_round(self) -> None:
-        """A round has been done, whose equations were played from a record."""
+        """Count a round whose equations were replayed from a recording."""
         self._now = replace(self._now, n_done=self._now.n_done + 1)
 
     def _move_items(self, gradient: Array, totals: dict[str, Array], share: Array) -> None:
@@ -205,7 +205,7 @@ class VbServer:
         slope = share * gradient / tau - now.item_precision * (now.mean - now.prior)
         self._spread = Spread.of(curvature, base, self._linalg)
         mean = now.mean + STEP * self._spread.apply(now.n_raters, slope)
-        # A bad party's rows lead no further.
+        # Bounded, so that a bad party's rows have limited effect.
         mean = mean.clip(self._middle - self._most, self._middle + self._most)
         is_summed = now.n_raters[:, np.newaxis] > 0
         self._now = replace(
@@ -213,7 +213,7 @@ class VbServer:
         )
 
     def _rounding(self, totals: dict[str, Array]) -> Array:
-        """How far the rounding of users' totals can have moved a sum of them at most. (1,).
+        """Largest effect of rounding of users' totals on a sum of them. (1,).
 
         Users' numbers are rounded before they are added: by half a step each, and a step is at most
         2^-52 of the largest sum. Equal users round alike, so that these errors add up. A matrix
@@ -223,7 +223,7 @@ class VbServer:
         return totals["n_users"] ** 2 * (total_bound(self.context.span) * 2.0**-53)
 
     def _learn_users(self, totals: dict[str, Array]) -> None:
-        """Maximise the bound in tau and a; weights of users' prior by ridge regression."""
+        """Maximise the bound in tau and a; fit the weights of users' prior by ridge regression."""
         now, n_users, update_shape, xp = (
             self._now,
             totals["n_users"],
@@ -245,11 +245,11 @@ class VbServer:
                 )
             moments = totals["user_moments"].reshape(now.user_weights.shape)
             normal = gram + xp.diag(ridge + len(ridge) * rounding)
-            self._linalg.cholesky(normal)  # raises where no users add up to it
+            self._linalg.cholesky(normal)  # raises where no honest users could give this sum
             weights = self._linalg.solve(normal, moments)
             self._now = replace(self._now, user_weights=weights)
         if update_shape.n_joint:
-            # Bounds that people do not reach: a bad party's totals lead no further.
+            # Bounds that people do not reach limit a bad party's totals.
             most, least = self._most, 1e-6 * max(self.context.span, 1.0) ** 2
             mean = (totals["joint_sum"] / n_users).clip(-most, most)
             spread = (totals["joint_deviation"] / n_users).clip(least, most**2)
@@ -273,7 +273,7 @@ class VbServer:
         self._now = replace(now, prior=prior, item_weights=weights, item_precision=precision)
 
     def _balance(self) -> None:
-        """Double or halve item factors that are out of proportion to user factors.
+        """Rescale item factors by powers of two where they are out of proportion to user factors.
 
         s q_i and p_u / s are the same model for every s, so that s drifts over hundreds of rounds,
         until rows reach their bounds and totals are lost in rounding. A power of two changes the
@@ -303,31 +303,31 @@ class VbServer:
         self._spread = replace(self._spread, basis=self._spread.basis * s[:, np.newaxis])
 
     def check(self, public: Broadcast) -> None:
-        """Variances and precisions are positive, and so are the matrices."""
+        """Raise `WireError` unless variances, precisions and matrices are positive."""
         check_broadcast(self._update_shape, public)
 
     def unknown(self, regressors: Array) -> Array:
-        """What the prior says of items without ratings. (n, published)."""
+        """Return the prior means of items without ratings. (n, published)."""
         ones = np.ones(len(regressors))
         x = np.column_stack((ones, regressors))[:, : self._regressors.shape[1]]
         mean = x @ self._now.item_weights[: x.shape[1]]
         return self._update_shape.blocks["published"].join((len(x),), mean=mean).astype(np.float32)
 
     def state(self) -> dict[str, Array]:
-        """All of it."""
+        """Return all arrays of `Items` by name."""
         return {part.name: getattr(self._now, part.name) for part in fields(Items)}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Continue from a state."""
+        """Restore all arrays of `Items`, placed where the server computes."""
         placed: dict[str, Any] = {}
         for part in fields(Items):
             placed[part.name] = self._placed(state[part.name])
-        self._now = Items(**placed | {"n_done": state["n_done"]})  # which decides what a round is
+        self._now = Items(**placed | {"n_done": state["n_done"]})  # n_done stays on the host
         self._spread = Spread.of(self._now.curvature, self._now.base, self._linalg)
 
 
 def _standardised(rows: Array, n_raters: Array) -> Array:
-    """n_i^-1/2 sum of p_u over raters, with mean 0 and deviation 1. (n_items, k)."""
+    """Standardised n_i^-1/2 sum of p_u over raters: mean 0, deviation 1. (n_items, k)."""
     known, xp = doubles(n_raters > 0)[:, np.newaxis], space(rows)  # (n_items, 1)
     told = rows / xp.sqrt(n_raters.clip(1.0))[:, np.newaxis]
     told = known * (told - (known * told).sum(axis=0) / known.sum())

@@ -1,4 +1,4 @@
-"""What goes up and down in a round of `vb`, number by number.
+"""Layout of the updates and broadcasts of `vb`, number by number.
 
 Every part has a name, and is there only where the variant calls for it. Symmetric matrices travel
 packed: the lower triangle, row by row.
@@ -19,19 +19,19 @@ MAX_COLUMNS = 4096  # of profiles and of a design
 
 
 def total_bound(span: float) -> float:
-    """Bound of each of one user's totals, on a scale of that span."""
+    """Bound of each total of one user, on a scale of that span."""
     return 2.0**16 * max(span, 1.0) ** 2
 
 
 def pack(matrix: Array) -> Array:
-    """Lower triangles of symmetric matrices. (..., k, k) -> (..., k (k + 1) / 2)."""
+    """Pack symmetric matrices as lower triangles. (..., k, k) -> (..., k (k + 1) / 2)."""
     rows, columns, _ = _places(matrix.shape[-1], *_whereabouts(matrix))
     packed: Array = matrix[..., rows, columns]
     return packed
 
 
 def unpack(packed: Array, k: int) -> Array:
-    """Symmetric matrices from their lower triangles. (..., k (k + 1) / 2) -> (..., k, k)."""
+    """Unpack symmetric matrices from lower triangles. (..., k (k + 1) / 2) -> (..., k, k)."""
     *_, places = _places(k, *_whereabouts(packed))
     matrix: Array = packed[..., places]
     return matrix
@@ -43,7 +43,7 @@ def _whereabouts(array: Array) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=64)
 def _places(k: int, xp: Any, device: Any) -> tuple[Array, Array, Array]:
-    """Rows and columns of a lower triangle, and the place of each entry in it; where arrays are."""
+    """Rows and columns of a lower triangle, and the position of each entry in it."""
     rows, columns = np.tril_indices(k)
     places = np.empty((k, k), np.int64)
     places[rows, columns] = places[columns, rows] = np.arange(len(rows))
@@ -54,7 +54,7 @@ def _places(k: int, xp: Any, device: Any) -> tuple[Array, Array, Array]:
 
 
 def triangle(k: int) -> int:
-    """Entries of a packed matrix."""
+    """Number of entries of a packed matrix."""
     return k * (k + 1) // 2
 
 
@@ -68,24 +68,24 @@ class Blocks:
         self.size = int(ends[-1])
 
     def split(self, values: Array) -> dict[str, Array]:
-        """Views of the parts. (..., size) -> (..., part) each."""
+        """Split a vector into views of its parts. (..., size) -> (..., part) each."""
         return {name: values[..., place] for name, place in self._places.items()}
 
     def join(self, shape: tuple[int, ...] = (), **parts: Array) -> Array:
-        """One vector of the parts, zeros where one is not given. (*shape, size) float64."""
+        """Join parts into one vector, zeros where one is missing. (*shape, size) float64."""
         whole = np.zeros((*shape, self.size))
         for name, value in parts.items():
             whole[..., self._places[name]] = value
         return whole
 
     def place(self, name: str) -> slice:
-        """Where a part is."""
+        """Return the slice of the vector that holds a part."""
         return self._places[name]
 
 
 @dataclass(frozen=True)
 class VbShape(UpdateShape):
-    """Sizes and parts.
+    """Sizes and named parts of a variant's updates and broadcasts.
 
     Attributes:
         implicit: which priors depend on who rated what, one of `IMPLICIT`.
@@ -97,7 +97,7 @@ class VbShape(UpdateShape):
 
     @classmethod
     def of(cls, k: int, variant: str) -> Self:
-        """Read a variant, and lay its parts out."""
+        """Read a variant, and lay out its parts."""
         named = _read(variant)
         implicit, d = str(named["implicit"]), int(named["profile"])
         m, levels, joint = (int(named[name]) for name in ("design", "levels", "joint"))
@@ -154,22 +154,22 @@ class VbShape(UpdateShape):
 
     @property
     def matrices(self) -> tuple[slice, ...]:
-        """N E[p p^T], which people with many thousand ratings can bring above the bound."""
+        """Range of n E[p p^T], which many thousand ratings of a user can bring above the bound."""
         return (self.blocks["totals"].place("moment"),)
 
     @property
     def n_seen(self) -> int:
-        """Columns of what a user's items say of the user, in the prior of p_u."""
+        """Number of regressors from the user's rated items in the prior of p_u."""
         return self.rank if self.implicit in ("users", "both") else 0
 
     @property
     def has_membership_rounds(self) -> bool:
-        """Whether the prior of q_i depends on who rated i."""
+        """Whether the prior of q_i depends on who rated i, which takes membership rounds."""
         return self.implicit in ("items", "both")
 
     @property
     def ranks(self) -> bool:
-        """Whether unrated items count."""
+        """Whether unrated items count with a small weight."""
         return self.n_design > 0
 
 
@@ -179,13 +179,13 @@ _COUNTS = ("profile", "design", "levels", "joint")
 def write_variant(
     implicit: str, profile: int = 0, design: int = 0, levels: int = 0, joint: int = 0
 ) -> str:
-    """One line of text."""
+    """Write a variant as one line of text: `name=value` words."""
     numbers = zip(_COUNTS, (profile, design, levels, joint), strict=True)
     return " ".join((f"implicit={implicit}", *(f"{name}={number}" for name, number in numbers)))
 
 
 def _read(variant: str) -> dict[str, str]:
-    """The words of a variant; its only spelling is what `write_variant` writes."""
+    """Parse a variant; accept only the spelling that `write_variant` writes."""
     words = dict(word.partition("=")[::2] for word in variant.split(" "))
     is_known = set(words) == {"implicit", *_COUNTS} and words["implicit"] in IMPLICIT
     numbers = {name: words.get(name, "") for name in _COUNTS}

@@ -1,4 +1,4 @@
-"""What the server's half of `vb` holds, and where it starts."""
+"""The state of the server's half of `vb`, and its start."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +14,15 @@ from fedmmf.solvers.vb.shapes import VbShape
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
-USUAL_UNRATED = 7.0  # how often unrated items outweigh rated ones, as `weight_of_unrated` aims at
-# Of a whole mask, in quarters of the scale, at the start; its columns share it. With more room for
+USUAL_UNRATED = 7.0  # intended ratio of the weight of all unrated items to all rated ones
+# Prior size of a whole mask, in quarters of the scale; its columns share it. With more room for
 # each, many columns fit noise before their precisions are learned.
 JOINT_SPREAD, MIN_SHARES = 0.4, 16
 
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Everything that changes from round to round, as arrays."""
+    """Arrays that change from round to round."""
 
     mean: Array  # E[q_i] (n_items, k)
     n_raters: Array  # (n_items,)
@@ -44,7 +44,7 @@ class Items:
 
 
 def start_share(context: SolverContext, unrated: tuple[float, ...]) -> float:
-    """What item factors start with of a quarter of the scale: all, unless hardly anything is rated.
+    """Share of a quarter of the scale at which item factors start: 1, unless data are very sparse.
 
     Where unrated items weigh far more than rated ones, q_i . p_u is near 0 for nearly all pairs.
     Item factors of the size of ratings would make all p_u tiny, and nothing makes them grow again:
@@ -59,7 +59,7 @@ def start_share(context: SolverContext, unrated: tuple[float, ...]) -> float:
 
 
 def start(update_shape: VbShape, context: SolverContext, own: float) -> Items:
-    """Random means and first hyperparameters; `own` is the unit of item factors."""
+    """Return random means and first hyperparameters; `own` is the unit of item factors."""
     k, n_items, unit = update_shape.rank, context.n_items, context.span / 4
     mean = ITEM_SPREAD * own * context.stream.standard_normal((n_items, k))
     mean[:, 0] += context.level
@@ -96,7 +96,7 @@ def _joint_shares(update_shape: VbShape) -> int:
 
 
 def weight_of_unrated(settings: Any, context: SolverContext) -> float:
-    """What an unrated item weighs beside a rated one: all of them together seven times as much.
+    """Weight of an unrated item beside a rated one: all unrated ones weigh seven times as much.
 
     Found while looking at test results on splits of ML-100K, ML-1M and LastFM; very sparse data
     want no less than a quarter, dense data hardly more than half.
@@ -108,5 +108,5 @@ def weight_of_unrated(settings: Any, context: SolverContext) -> float:
 
 
 def value_of_unrated(settings: Any, context: SolverContext) -> float:
-    """The rating that an unrated item counts as: the lowest there is, unless asked for."""
+    """Rating that an unrated item counts as: the lowest of the scale, unless set."""
     return context.lowest if settings.unrated_value == "auto" else float(settings.unrated_value)
