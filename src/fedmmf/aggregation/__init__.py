@@ -1,7 +1,7 @@
 """Aggregation schemes for the parties' updates: one subpackage each, found by name.
 
-A slice has the server's side, the party's side, what it is in a simulation, what it costs, and
-words for people. Naming one loads nothing; a party loads its own side of the way in use alone.
+A scheme has the server's side, the party's side, its simulation, its cost and its disclosure (what
+it reveals). Modules are imported at first use; a party loads only its own side of its scheme.
 """
 
 from fedmmf.aggregation.contract import AggregationScheme

@@ -43,7 +43,7 @@ class Census:
 def last_number(settings: Any) -> int:
     """Highest round number of a run: each attempt takes a number, and numbers only increase.
 
-    With a privacy budget there is nothing to spare: an attempt costs what a round costs.
+    With a privacy budget there are no spare rounds: each attempt costs as much as a round.
     """
     wanted = int(settings.max_rounds)
     return wanted if settings.aggregation == "dp" else 2 * wanted + _SPARE
@@ -57,8 +57,9 @@ def lost_share(batch: int) -> float:
 def columns_of(settings: Any, n_features: int) -> int:
     """Number of columns of the population's line, where masks see `n_features` features.
 
-    A constant where surveys are in the clear: moments of ratings and features would give ratings
-    away. And where masks decide what leaves, or nobody may ask: it is the scale's middle there.
+    The line is a constant where surveys are in the clear, since moments of ratings and features
+    would reveal ratings. It is a constant also where masks decide what leaves, and the middle of
+    the scale where there is no survey.
     """
     is_told = settings.sharing == "strict" and settings.aggregation != "dp"
     return 1 + n_features if is_told and n_features < MAX_COLUMNS else 1
@@ -127,7 +128,7 @@ def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """What the users of one party add to a sum."""
+    """The rows, counts and totals that the users of one party add to a sum."""
 
     items: Array  # (n,) increasing
     counts: Array  # (n,) users who rated each
@@ -144,7 +145,7 @@ class AggregationScheme:
         hides: whether a party that sends updates only in sums may take part.
         party: a `PartySide` for a `PartyContext`.
         server: a `ServerSide` for a `ServerContext`.
-        simulate: the `Group`s of a `Simulated` crowd; they are added up.
+        simulate: the `Group`s of a `Simulated` user group; their sums are added.
         cost: the `Cost` of a `CostInput`.
         words: for settings, sentences for people: what is hidden from whom.
         spent: for settings and rounds used, a `PrivacySpent`; None: there is no budget.

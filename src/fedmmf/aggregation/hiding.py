@@ -10,8 +10,8 @@ from fedmmf.wire import Round
 class HidingServer(ServerSide):
     """Counts raters once, in a survey; later rounds leave out items with too few of them.
 
-    Counts of every round would say who took part in it, and what that party rated. Counts of rare
-    items show that somebody rated them (errata 34); their ratings are nobody's business.
+    Counts of every round would reveal who took part in it, and what that party rated. Counts of
+    rare items reveal that somebody rated them (errata 34); their ratings stay private.
     """
 
     def summed_items(self, n_raters: Array) -> Array:

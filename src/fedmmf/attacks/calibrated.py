@@ -39,7 +39,7 @@ class WeighedView(View):
     Attributes:
         masks: what the server knows of masks: the published line, their family, the features.
         weights: how far each user's part of the sum is trusted; see `calibrate`. (n_users,)
-        beliefs: what has been read from the sums, by the name of the way to read them.
+        beliefs: results of reading the sums, by the name of the function that read them.
     """
 
     masks: KnownMasks
@@ -175,7 +175,7 @@ def _message(view: WeighedView, belief: Belief) -> tuple[Array, Array]:
 
 
 def _shifts(view: WeighedView, belief: Belief, tilt: Array, precision: Array) -> Shifts:
-    """What the message says, and leaves open, about each user's mask."""
+    """Shifts of each user's ratings by its mask: known from the message, and uncertain."""
     spread = belief.spread / view.scale.step**2 + WOBBLE
     variance = 1 / (precision + 1 / spread)
     found = variance * tilt, variance  # (n,) each

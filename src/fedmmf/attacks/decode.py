@@ -84,7 +84,7 @@ def _along_the_pull(masked: Array, x: Array, fold_of: Array, n_folds: int, reach
 
 
 def _coherence(candidates: Array, fold_of: Array, n_folds: int) -> tuple[Array, Array]:
-    """How nearly values share one phase of a step, and the shifts that bring it to 0.
+    """Measure how nearly values share one phase of a step; return also the shifts to phase 0.
 
     The length of the mean of exp(2 pi i value). Each fold has a model, and so a phase, of its own;
     of its possible shifts the one nearest to the shift of all is taken.

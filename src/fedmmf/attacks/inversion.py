@@ -30,7 +30,7 @@ class Problem:
 
     masked: Array  # (n,) m = y - f
     x: Array  # (n, d)
-    base: Array  # (n,) what somebody unknown gives, from the lowest rating on
+    base: Array  # (n,) the default user's rating, from the lowest rating on
     unit_levels: Array  # (n_levels,) the scale's ratings, from 0 to 1
     pull: float  # penalty of the intercept
 

@@ -1,9 +1,9 @@
 """Knowledge of a server about masks that it never sees: the public line, family and features.
 
 Every family here is a ridge regression of r - line on public columns, A, with penalties D. So the
-mask of a user is A theta with D theta = A^T m, where m are the user's masked ratings. Whoever has
-m has theta, and with it the ratings: that is `inversion`. Whoever has some of m, with some doubt,
-has theta with some doubt, which `shifts_of` works out for one user.
+mask of a user is A theta with D theta = A^T m, where m are the user's masked ratings. Knowing m
+gives theta, and with it the ratings: that is `inversion`. Uncertain knowledge of m gives an
+uncertain theta, which `shifts_of` computes for one user.
 """
 
 from dataclasses import dataclass

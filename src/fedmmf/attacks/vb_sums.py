@@ -1,4 +1,4 @@
-"""Taking the sums of `vb` apart: whoever knows who rated what knows all but the ratings.
+"""Attack: solve the sums of `vb` for ratings, given who rated what.
 
 In a round of `vb` a user's factors are p = b + B m: m are its masked ratings, and b and B follow
 from the broadcast and from the items that it rated. So does C, the covariance of p. The sums are
@@ -43,7 +43,7 @@ class VbRound:
     """One round as the server sees it.
 
     Attributes:
-        reading: what was published, as parties read it, of the items that are summed.
+        reading: the broadcast, as parties read it, of the items that are summed.
         rows: summed. (n_summed, k)
         user_sum: the sum of all p_u, of the totals. (k,)
     """
@@ -191,7 +191,7 @@ def from_factors(rounds: Sequence[Mapped], before: Unknown) -> Unknown:
 
 
 def _factor_message(one: Mapped, before: Unknown) -> tuple[Array, Array]:
-    """What a linear sum says of p_u, less the expected, and with which noise. (n_users, k) each."""
+    """Deviation of p_u from the expected by a linear sum, and its noise. (n_users, k) each."""
     mean, variance, _ = one.factors(before)
     n_users, prior = len(mean), max(float(variance.mean()), 1e-12)
     adds, sums = np.ones((1, n_users)), one.seen.user_sum[np.newaxis]

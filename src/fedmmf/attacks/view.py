@@ -61,7 +61,7 @@ class Exposed(View):
         population: which masks shrink towards.
         plan: how the masks were made, as the federation's settings say.
         engine: what the attacker trains the masks' family with.
-        knows_strength: whether the attacker is told the plan's strength.
+        knows_strength: whether the attacker knows the plan's strength.
         extremes: each user's smallest and largest rating, which the paper's recovery attack is
             given and no other uses; None: unknown. (n_users, 2)
     """

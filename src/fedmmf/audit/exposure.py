@@ -11,7 +11,7 @@ from fedmmf.data import Ratings
 from fedmmf.simulation import Prepared
 
 PRIOR_PARTS = 5  # a user's prior comes from the users of the other parts
-PRIOR_SHRINKAGE = 5.0  # ratings' worth of pull of an item's distribution towards everybody's
+PRIOR_SHRINKAGE = 5.0  # shrinkage of an item's distribution towards everybody's, in ratings
 
 
 def expose(run: Prepared) -> Exposed:

@@ -1,8 +1,8 @@
 """Readings of a transcript of secure sums, so that the other attacks can be tried on it.
 
 It tries what it can. It reads each party's masked vector as if it were an update, in the same fixed
-point; and it reads the sum over all parties as if it were one party's update. It is even told which
-items each party rated, except where that is what it wants to know.
+point; and it reads the sum over all parties as if it were one party's update. It even knows which
+items each party rated, except where it attacks that.
 
 Masked vectors are noise. A sum is not: it gives item means, and in a small cohort each user is a
 good part of them. `twin_sums` measures that part; only a larger cohort makes it smaller.

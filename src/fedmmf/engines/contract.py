@@ -61,7 +61,7 @@ class Cohort:
 
         Args:
             totals: of each user. (..., n_totals)
-            matrices: parts of them that are shrunk together, as `Form.matrices` has it.
+            matrices: parts of them that are shrunk together, as in `UpdateShape.matrices`.
         """
         if not self.total_scale:
             return totals
@@ -113,7 +113,7 @@ class Crowd(Protocol):
     A user whose rows, totals or factors would be larger than `solvers.contract` allows or not
     finite, or whose linear system has no solution, adds zeros to all rows and totals, and its
     factors stay. What the others add is the same to the last bit as without that user. So one
-    user's ratings move a sum by that user's own bound at most, whatever was published.
+    user's ratings move a sum by that user's own bound at most, whatever the broadcast.
     """
 
     user_factors: Array  # (n_users, k)
@@ -122,8 +122,8 @@ class Crowd(Protocol):
         """Take part in round t.
 
         Raises:
-            WireError: what was published is refused, whoever rated what.
-            numpy.linalg.LinAlgError: a matrix that was published has no inverse.
+            WireError: the broadcast is refused, whatever the users rated.
+            numpy.linalg.LinAlgError: a matrix of the broadcast has no inverse.
         """
 
     def settle(self, public: Broadcast, users: Array) -> None:
@@ -152,7 +152,7 @@ class CrowdInput:
         masked_ratings: of these. (n,) float32
         profiles: what is known of each user. (n_users, d)
         lines: each user's mask as weights of the design. (n_users, m)
-        levels: places of the ratings on the scale, where they are ordered; else none. (n or 0,)
+        levels: positions of the ratings on the scale, where they are ordered; else none. (n or 0,)
         mask: f_u(i) of the ratings, likewise. (n or 0,) float32
         cohorts: who is summed with whom.
     """
@@ -226,5 +226,5 @@ class DeviceEngine(Engine, Protocol):
             given: what all users train on.
             half: the server's.
             n_raters: as the sums show them. (n_items,)
-            parties: a state of the crowd.
+            parties: a state of the user group.
         """

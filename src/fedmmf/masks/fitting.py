@@ -207,8 +207,8 @@ def apply_one_mask(
 ) -> Array:
     """Apply one user's mask to every row of `features`, on the rating scale. (n,).
 
-    Unlike `apply_mask` it copies no features, so that whole catalogues can be gone through. Whoever
-    goes through one for many users gives what `mask_base` says of it, which is the same for all.
+    Unlike `apply_mask` it copies no features, so that it can score whole catalogues. For many
+    users, pass the result of `mask_base`, which is the same for all of them.
     """
     unit = masks.family.predict(features, masks.theta[user])
     return _on_scale(masks, unit, mask_base(masks, features) if base is None else base)

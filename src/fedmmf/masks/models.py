@@ -5,7 +5,7 @@ same functions are also compiled (`engines.kernels.masks`) so that a simulation 
 party at once; there is one body for both, so the results are the same. The trainer stays in this
 file with what it calls, because numba's cache notices changes of a kernel's own file alone.
 
-A model sees features x (n, d) and targets y (n,): ratings less what somebody unknown gives, divided
+A model sees features x (n, d) and targets y (n,): ratings less the default user's, divided
 by the span of the scale, so that one strength of regularisation means the same on every scale. Its
 parameters are one flat vector theta. The pull is the penalty of the intercept, in ratings' worth.
 What tells `lr`, `fm` and `nn` apart is what they see: `fm` and `nn` see interactions of features

@@ -116,7 +116,7 @@ class RoundClient:
         Args:
             data: what the server sent.
             values: this party's ring elements, (length,); left as they are.
-            about: name of what is summed; the masks of parties that were told another do not
+            about: name of what is summed; the masks of parties with another name do not
                 cancel.
         """
         self._require_stage(_ClientStage.MASKED_INPUT)
@@ -260,7 +260,7 @@ class RoundClient:
     def _open(self, peer: int, box: Box) -> bytes | None:
         """Return both shares; None if the peer did not send what it says: its shares are missing.
 
-        Whoever refused the whole message would let one bad peer put it out of the round.
+        Refusing the whole message would let one bad peer put this party out of the round.
         """
         context, own = self.setup.context, End(self.party, self._channel.public)
         sender = End(peer, self._peers[peer].channel)

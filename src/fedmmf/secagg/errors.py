@@ -11,7 +11,7 @@ def in_words(sender: int) -> str:
 
 
 class SecAggError(WireError):
-    """A message was refused; the state of whoever refused it is as it was before.
+    """A message was refused; the state of the refusing side is unchanged.
 
     Args:
         sender: the number of the party that sent it, or `SERVER`.

@@ -3,8 +3,7 @@
 Little-endian. A frame is magic, version, kind, the first half of the digest of the `Setup` (so a
 message of another round, cohort or setting is refused before it is read), the sender, a check of
 all the rest, the body. Masked numbers look like any others, so that without the check a damaged
-one would be a wrong sum that nobody notices; against whoever damages by intention there are
-signatures.
+one would give a wrong sum unnoticed. Signatures protect against intentional damage.
 A table is records of a party number and a fixed number of bytes, strictly increasing in the
 number: no duplicates and one encoding only. Everything here raises `SecAggError` or nothing.
 """

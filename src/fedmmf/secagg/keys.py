@@ -6,7 +6,7 @@ belongs to one round, one sender and one receiver and seals one message, so its 
 constant and no nonce is ever used twice.
 
 The curve and cipher code of OpenSSL runs in constant time. Shares (module `shamir`) and bytes
-objects are Python's: they are neither constant-time nor wiped from memory, only let go of.
+objects are Python's: they are neither constant-time nor wiped from memory, only released.
 """
 
 import struct
@@ -85,7 +85,7 @@ def derive(secret: bytes, context: bytes, purpose: bytes, *parts: bytes) -> byte
 def pair_seed(secret: bytes, context: bytes, one: End, other: End, about: bytes = b"") -> bytes:
     """Return s_uv, the seed of the pairwise mask; the same at both ends.
 
-    Only if both were told the same about what is summed: otherwise masks do not cancel.
+    It is the same only if both have the same name of what is summed; else masks do not cancel.
     """
     low, high = sorted((one, other), key=lambda end: end.party)
     return derive(secret, context, b"pair mask", low.encode(), high.encode(), about)
@@ -131,7 +131,7 @@ def unseal(key: bytes, box: bytes, context: bytes, sender: int, receiver: int) -
 def check(context: bytes, *parts: bytes | memoryview) -> bytes:
     """Return 16 bytes that change with any of the parts, 30 times as fast as SHA-256.
 
-    Its key is public: it tells damage, and nothing else.
+    Its key is public: it detects damage, not forgery.
     """
     return AESGCM(context).encrypt(_NONCE, b"", b"".join(parts))
 

@@ -94,7 +94,7 @@ class Keys:
 class Box:
     """A holder's shares of both secrets of an owner, sealed, and what everybody may see of them.
 
-    The server passes on very many of them: it is cut up only where it is looked into.
+    The server relays very many boxes, so a box is split only when it is read.
     """
 
     packed: bytes

@@ -26,8 +26,8 @@ LARGEST_COHORT = 100_000  # what a party must hold of a cohort stays at some ten
 def check(n: int, k: int, threshold: int, *, active: bool, minimum: int) -> None:
     """Raise unless cohort, neighbour count and threshold are fit for the adversary.
 
-    Whoever is told the size of a cohort by somebody else asks here before building anything of
-    that size: a number costs its sender nothing.
+    Call this on a size that comes from somebody else before building anything of that size: a
+    large number costs its sender nothing.
     """
     holders = k + 1
     conditions = [

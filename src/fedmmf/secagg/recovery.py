@@ -3,9 +3,9 @@
 Bonawitz et al. 2017, unmasking: sum of x_u = sum of y_u - sum of PRG(b_u) over survivors
 +- sum of PRG(s_uv) over dropped u and surviving v. A recovered mask key is checked against the
 public key its owner advertised, a recovered b_u against the owner's commitment. Where a secret is
-wrong, each share is held against the print that its owner published: holders who sent another than
-they were given are known by that, and the secret is recovered from the others. If even those give
-something else, the owner has dealt shares of no secret.
+wrong, each share is compared with the print that its owner sent. That identifies holders who
+sent another share than they were given, and the secret is recovered from the others. If even those
+give a wrong secret, the owner has dealt wrong shares.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -56,7 +56,7 @@ class RoundServer:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.about = b""  # name of what is summed, as the parties are told it
+        self.about = b""  # name of what is summed, as sent to the parties
         self.stage = Stage.ADVERTISE
         self._expected: frozenset[int] = frozenset(setup.parties)
         self._answered: set[int] = set()

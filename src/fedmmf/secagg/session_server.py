@@ -35,7 +35,7 @@ class SessionServer:
         """Return the first trip, for all: who is not in this round is invited to the next.
 
         Args:
-            about: name of what is summed, as the parties are told it.
+            about: name of what is summed, as sent to the parties.
         """
         self._move(FIRST, 0)
         if self._current is not None:

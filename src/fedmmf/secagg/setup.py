@@ -26,8 +26,8 @@ class Setup:
 
     Args:
         round_id: 1 to 64 bytes, never used twice among the same parties.
-        parties: their numbers, strictly increasing, below 2^32 - 1. Whoever has only been told how
-            many there are asks `policy.check` before making the numbers.
+        parties: their numbers, strictly increasing, below 2^32 - 1. If only their
+            number is known, call `policy.check` before making the numbers.
         threshold: how many holders recover a secret.
         length: entries of a vector, which has at most 2^31 bytes.
         ring: where vectors are summed.
@@ -40,7 +40,7 @@ class Setup:
         batch: parties are summed in batches of so many by their order, the last with the rest;
             all of a batch or none (So et al. 2021).
         binding: digest of whatever else decides what is summed; keys and masks depend on it, so
-            that parties that were told different things have none in common.
+            that parties with different terms have none in common.
     """
 
     round_id: bytes
@@ -162,6 +162,6 @@ def _are_numbers(parties: tuple[int, ...]) -> bool:
 
 
 def _are_keys(identities: tuple[bytes, ...], n: int) -> bool:
-    """Whether there are n different keys; the number is looked at first, being the cheapest."""
+    """Whether there are n different keys; the number is checked first, being the cheapest."""
     right = len(identities) == n and all(len(key) == KEY_BYTES for key in identities)
     return right and len(set(identities)) == n

@@ -4,7 +4,7 @@ Between the halves go four arrays. Down: `parameters`, a few public numbers, and
 (n_items, published), whose first k columns are the item factors. Up: `rows` (n, width), one per
 rated item, which the server only needs as a sum over raters, and `totals`, which it only needs as a
 sum over users. Whatever can add vectors can carry them. How many numbers there are of each is a
-`Form`, which both sides work out from what they agreed on.
+`UpdateShape`, which both sides compute from what they agreed on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class UpdateShape:
     Attributes:
         rank: k, the length of a vector of factors, biases counted.
         width: columns of a row that goes up.
-        published: columns of a row that comes down.
+        published: columns of a row of the broadcast.
         n_parameters: public numbers of a round.
         n_totals: totals of an update.
         n_profile: columns of users' profiles that are used.
@@ -71,12 +71,12 @@ class UserData:
     """One user's rated items and masked ratings, as the solver sees them; they never leave.
 
     Attributes:
-        items: rows of what is published that the user has rated. (n,)
+        items: rows of the broadcast that the user has rated. (n,)
         masked_ratings: of these. (n,)
         profile: what is known of the user; no columns where nothing is. (d,)
         line: the mask as a linear function of the items' public design, where unrated items count;
             else empty. (m,)
-        levels: places of the ratings on the scale, where they are ordered; else empty. (n,)
+        levels: positions of the ratings on the scale, where they are ordered; else empty. (n,)
         mask: f_u of the rated items, likewise. (n,)
     """
 
@@ -218,7 +218,7 @@ class Solver(Protocol):
         """Length k of a vector of factors, biases counted."""
 
     def variant(self, settings: Any, n_profile: int, n_columns: int, n_levels: int) -> str:
-        """What else both sides have to agree on, as one line of text.
+        """Return what else both sides have to agree on, as one line of text.
 
         Args:
             settings: of the run.
@@ -241,7 +241,7 @@ class Solver(Protocol):
 
         Args:
             update_shape: of the run.
-            public: what was published.
+            public: the broadcast.
             design: of the same items. (n_items, m)
         """
 
@@ -304,7 +304,7 @@ def whole_factors(update_shape: UpdateShape, public: Broadcast, design: Array) -
 
     Args:
         update_shape: of the run.
-        public: what was published.
+        public: the broadcast.
         design: of the same items. (n_items, m)
     """
     if not update_shape.n_joint:

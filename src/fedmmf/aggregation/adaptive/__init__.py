@@ -1,7 +1,7 @@
 """Algorithm 1: parties whose J is small send updates in the clear; the others sum securely.
 
 Obfuscation, not protection: a small J stops nobody who knows the mask's family and the item
-features (errata 13, 24), and the clear group shrinks the crowd that the others hide in (errata 35).
+features (errata 13, 24), and the clear group shrinks the cohort of the others (errata 35).
 Each party decides for itself, from a J that never leaves it (errata 37); the server learns which
 group it is in.
 """

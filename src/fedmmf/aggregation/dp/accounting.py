@@ -16,7 +16,7 @@ EXCESS = 1e-9  # largest `excess` that epsilon allows for; a grid that needs mor
 
 
 def excess(sigma: float, n_parties: int, n_entries: int) -> float:
-    """How far a sum of discrete Gaussians may be from one: tau sqrt(d).
+    """Distance of a sum of discrete Gaussians from a discrete Gaussian: tau sqrt(d).
 
     Kairouz, Liu and Steinke 2021 (The distributed discrete Gaussian mechanism, proposition 14):
     tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 sigma^2 k / (k + 1)), of which the first summand is the

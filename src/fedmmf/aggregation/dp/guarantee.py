@@ -3,8 +3,8 @@
 DP-FedAvg (McMahan et al. 2018) for the rows of one round: each user's rows are shrunk together and
 rounded to a grid, so that the integers have length `clip` at most, and the party adds noise to
 every entry of the whole catalogue: whole steps of the same grid, from a discrete Gaussian
-(Kairouz, Liu and Steinke 2021). Nothing is cut off or rounded afterwards; sums are exact in their
-ring, and what its size may do to them is no secret's doing.
+(Kairouz, Liu and Steinke 2021). Nothing is clipped or rounded afterwards. Sums are exact in their
+ring, and a wrap-around costs accuracy, not privacy.
 
 - `local`: each party adds enough noise for itself; nobody has to be trusted. One update is compared
   with any other (sensitivity 2 clip).
@@ -35,7 +35,7 @@ _FLOATING = 2.0**-20  # relative error of a length in 64-bit arithmetic, up to 2
 
 @dataclass(frozen=True, eq=False)
 class NoisyGrid:
-    """How users' rows become integers, and how large a party's noise is among them.
+    """Grid on which users' rows become integers, and the size of a party's noise.
 
     Attributes:
         cohort: how an engine shrinks and rounds each user's rows.
@@ -114,7 +114,7 @@ class Guarantee:
         return NoisyGrid(Cohort(bound=bounds.row, scale=scale, clip=room), sigma)
 
     def check_sum(self, n_parties: int, minimum: int) -> None:
-        """Raise `WireError` where a sum could end with less noise than is due."""
+        """Raise `WireError` where a sum could end with less noise than is required."""
         needed = least_survivors(n_parties)
         if self.noise == "distributed" and (n_parties < 2 or minimum < needed):
             raise WireError(

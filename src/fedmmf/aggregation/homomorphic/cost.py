@@ -1,6 +1,6 @@
 """Cost of homomorphic aggregation: measured on some ciphertexts, extrapolated to a round.
 
-A round's work is the same for every ciphertext, so a few tell the price of all. Seconds are CPU
+Every ciphertext takes the same work, so a few give the cost of all. Seconds are CPU
 seconds of one core.
 """
 

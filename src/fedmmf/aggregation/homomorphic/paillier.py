@@ -75,7 +75,7 @@ class PaillierPublic:
         return cls(n, packed=packed)
 
     def slots(self, limit: int) -> int:
-        """How many numbers share a ciphertext; their slots together stay below n."""
+        """Number of integers in one ciphertext; their slots together stay below n."""
         return (self.n.bit_length() - 1) // slot_bits(limit) if self.packed else 1
 
     def encrypt(self, integers: Array, limit: int) -> bytes:

@@ -42,7 +42,7 @@ def agreed_setup(
     """Setup of the session; raises where a condition of the protocol fails.
 
     Keys, masks and graph depend on all that was agreed on, of the run and of these sums: bounds,
-    layout, items left out, users. Parties that were told different things have no masks in common.
+    layout, items left out, users. Parties that got different terms have no masks in common.
     """
     told = invitation.encode() + replace(message, party=0).encode()
     n, active = message.n_parties, bool(message.identities)

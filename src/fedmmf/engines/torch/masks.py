@@ -178,7 +178,7 @@ class TorchRunner:
 
     Args:
         device: where batches are worked on.
-        progress: is told how many users each batch has finished.
+        progress: called with the number of users of each finished batch.
     """
 
     def __init__(self, device: torch.device, progress: Callable[[int], None] | None = None) -> None:

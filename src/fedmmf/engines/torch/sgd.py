@@ -3,7 +3,7 @@
 A round is two passes over blocks of ratings. The first is in the order of the users: it moves p_u
 and leaves e'_ui behind. The second is in the order of the items: it sums eta_ui over each item's
 raters. Nothing depends on where blocks end or on what runs first, so that a run can be repeated to
-the last bit, and a user alone gets what it gets in the crowd.
+the last bit, and a user alone gets the same result as among others.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,8 @@
 """Linear algebra of one small matrix on a GPU, without synchronising with the host.
 
-torch's own functions ask the host whether they succeeded, so that a round that uses them cannot be
-recorded and played again. These never ask: what has no answer comes out as not a number, which is
-noticed at the end. Matrices are in float64.
+torch's own functions report success to the host, so that a round that uses them cannot be recorded
+and replayed. These do not synchronise: where there is no solution they return NaN, which is noticed
+at the end. Matrices are in float64.
 """
 
 import torch

@@ -52,7 +52,7 @@ class VbJob:
 
     Attributes:
         users: of the pass.
-        reading: what was published, a `VbReading` of tensors.
+        reading: the broadcast, a `VbReading` of tensors.
         ratings: in the place of the masked ratings. (n,) float32
         extra: what the squares of a user gain besides those of `ratings`; None: nothing.
             (n_users,) float64

@@ -22,11 +22,11 @@ class VbRounds:
     """Rounds over the same ratings, again and again.
 
     On a card, a round is recorded after the first one and played from then on, where all of its
-    linear algebra is small; the rounds that look at who rated what are done as they come. Arrays
+    linear algebra is small; membership rounds are not recorded. Arrays
     stay where they are, so that another run plays the same record.
 
     Args:
-        crowd: of all users; its state is that of these rounds.
+        crowd: the user group; its state is that of these rounds.
     """
 
     def __init__(self, crowd: TorchVbCrowd) -> None:

@@ -15,8 +15,8 @@ to say about the items.
 *Implicit priors.* Which items somebody rated says who they are: the prior mean of p_u is linear in
 s_u = n_u^-1/2 sum of E[q_j] over rated items, with weights from secure totals alone. (SVD++, Koren
 2008, has free parameters y_j there; their gradients are the same for all items of a user, so that
-sums over many rounds would give away who rated what.) Who rated an item says what it is: the prior
-mean of q_i is linear in t_i = n_i^-1/2 sum of p_u over raters, which two rounds look at.
+sums over many rounds would reveal who rated what.) Who rated an item says what it is: the prior
+mean of q_i is linear in t_i = n_i^-1/2 sum of p_u over raters, summed in two membership rounds.
 
 *Ordered ratings.* A rating may be a level instead of a number; see `ordinal`.
 

@@ -66,7 +66,7 @@ def moved_cuts(cuts: Array, totals: Array) -> Array:
     """Move cut points by a Newton step towards the observed shares of levels. (n_levels - 1,).
 
     Args:
-        cuts: as they were published.
+        cuts: those of the broadcast.
         totals: what `level_totals` gave, summed over everybody. (3, n_levels - 1)
     """
     given, expected, slope = totals

@@ -88,7 +88,7 @@ class VbParty:
     def update(self, own: UserData, reading: VbReading, t: int) -> tuple[Array, Array]:
         """Compute the posterior; return gradients of the bound in E[q_i], and totals.
 
-        Where the round looks at who rated what, the rows are p_u itself.
+        In a membership round, the rows are p_u itself.
         """
         self._n_membership_rounds = looked(self._n_membership_rounds, reading)
         if len(own.items) == 0:
@@ -128,7 +128,7 @@ class VbParty:
     def settle(self, own: UserData, reading: VbReading) -> None:
         """Compute the posterior mean of p_u for fixed item factors.
 
-        Of ordered ratings, where p_u and what is latent depend on each other, by turns.
+        With ordered ratings, p_u and the latent ratings are computed in turns.
         """
         factors = self._settled(own, reading)
         for _ in range(SETTLING * bool(self._update_shape.n_levels)):
@@ -159,7 +159,7 @@ class VbParty:
     def _known(self, own: UserData, reading: VbReading) -> Array:
         """Regressors of the prior of p_u: a share of the sum of E[q_j], and the profile. (e,).
 
-        Whoever has no profile is taken for the mean one.
+        A user without a profile gets the mean one.
         """
         profile = own.profile if own.profile.any() else reading.profile_mean
         seen = reading.mean[own.items].sum(axis=0) * self._share(len(own.items))
@@ -211,7 +211,7 @@ class VbParty:
 def looked(n_before: int, reading: VbReading) -> int:
     """Number of membership rounds so far, this one included; raise beyond the maximum.
 
-    p_u is the same for all items that somebody rated, so that sums of many such rounds give away
+    p_u is the same for all items that a user rated, so that sums of many such rounds reveal
     who rated what (docs/limitations.md): a party takes part in few of them.
     """
     if reading.is_membership_round and n_before >= MAX_MEMBERSHIP_ROUNDS:

@@ -89,7 +89,7 @@ class VbShape(UpdateShape):
 
     Attributes:
         implicit: which priors depend on who rated what, one of `IMPLICIT`.
-        blocks: the parts of what is published, of parameters and of totals.
+        blocks: the parts of the broadcast's rows, of parameters and of totals.
     """
 
     implicit: str = "none"
