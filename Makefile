@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 RESULTS := build/tests
+JOBS ?= 2
+PYTEST = python -m pytest -n $(JOBS) --junitxml=$(RESULTS)/$@.xml
 AXE := node_modules/axe-core/axe.min.js
 
 # Parts of the project that need packages of their own: for each, those packages and the tests that
@@ -33,7 +35,7 @@ flower.tests := experiments/tests/bench/test_secagg.py
 # Its numba may be another one, and would write over the kernels that the others have compiled.
 flower.within := NUMBA_CACHE_DIR=$(CURDIR)/.venv-flower/numba
 
-.PHONY: demo federation-demo test test-optional $(OPTIONAL:%=test-%) test-browser axe lint format docs \
+.PHONY: demo federation-demo test test-all test-optional $(OPTIONAL:%=test-%) test-browser axe lint format docs \
 	notebook bench fuzz deviations faults clean
 
 demo: $(INSTALLED)
@@ -44,17 +46,21 @@ demo: $(INSTALLED)
 federation-demo: $(INSTALLED)
 	$(BIN)/python examples/federation_demo.py
 
+# Minutes: what a change is tried with. `make test-all` runs the rest, which takes longer.
 test: lint
-	$(BIN)/python -m pytest --junitxml=$(RESULTS)/$@.xml
+	$(BIN)/$(PYTEST) -m 'not slow'
+
+test-all: $(INSTALLED)
+	$(BIN)/$(PYTEST) -m slow
 
 test-optional: $(OPTIONAL:%=test-%)
 
 $(OPTIONAL:%=test-%): test-%: .venv-%/.installed
-	$($*.within) .venv-$*/bin/python -m pytest --junitxml=$(RESULTS)/$@.xml $($*.tests)
+	$($*.within) .venv-$*/bin/$(PYTEST) $($*.tests)
 
-# Needs chromium and chromium-driver, and npm for axe-core. Where these are, `make test` runs them too.
+# Needs chromium and chromium-driver, and npm for axe-core. Where these are, `make test-all` runs them too.
 test-browser: $(INSTALLED) axe
-	$(BIN)/python -m pytest --junitxml=$(RESULTS)/$@.xml tests/reports/test_browser.py \
+	$(BIN)/$(PYTEST) tests/reports/test_browser.py \
 		tests/federation/test_page_browser.py tests/test_site.py
 
 axe: $(AXE)

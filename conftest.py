@@ -15,7 +15,52 @@ from fedmmf.engines import ENGINES
 hypothesis.settings.register_profile("fedmmf", deadline=None)
 hypothesis.settings.load_profile("fedmmf")
 
-BESIDE_THE_CHECKOUT = Path(__file__).parent / "../shared/data"
+ROOT = Path(__file__).parent
+BESIDE_THE_CHECKOUT = ROOT / "../shared/data"
+
+# Whole federations, browsers, wheels, trainings on real data, every combination: `make test` leaves
+# these files out, and `make test-all` runs them.
+SLOW = {
+    "experiments/tests/bench/test_training.py",
+    "experiments/tests/cli/test_commands.py",
+    "experiments/tests/cli/test_privacy_commands.py",
+    "experiments/tests/test_tables.py",
+    "tests/aggregation/test_adaptive.py",
+    "tests/aggregation/test_contract.py",
+    "tests/aggregation/test_secure.py",
+    "tests/attacks/test_contract.py",
+    "tests/attacks/test_masked.py",
+    "tests/attacks/test_vb_sums.py",
+    "tests/audit/test_run.py",
+    "tests/cli/test_cli.py",
+    "tests/cli/test_interrupts.py",
+    "tests/cli/test_privacy_commands.py",
+    "tests/e2e/test_real_data.py",
+    "tests/e2e/test_strict_federation.py",
+    "tests/extending/test_extending.py",
+    "tests/federation/test_endings.py",
+    "tests/federation/test_evaluation.py",
+    "tests/federation/test_faults.py",
+    "tests/federation/test_kills.py",
+    "tests/federation/test_knocking.py",
+    "tests/federation/test_link.py",
+    "tests/federation/test_machines.py",
+    "tests/federation/test_page_browser.py",
+    "tests/federation/test_page_commands.py",
+    "tests/federation/test_secrecy.py",
+    "tests/model/test_lists.py",
+    "tests/reports/test_browser.py",
+    "tests/security/test_deviations.py",
+    "tests/server/test_bad_parties.py",
+    "tests/simulation/test_costs.py",
+    "tests/simulation/test_figures.py",
+    "tests/simulation/test_reference.py",
+    "tests/simulation/test_silos.py",
+    "tests/simulation/test_sparse.py",
+    "tests/test_notebook.py",
+    "tests/test_site.py",
+    "tests/test_wheel.py",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +89,11 @@ def why_no_torch():
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that run over every engine try `ray` and `torch` where these can be tried."""
+    """Mark slow files; skip `ray` and `torch` where these engines cannot be tried."""
     reasons = {"ray": why_no_ray(), "torch": why_no_torch()}
     for item in items:
+        if item.path.relative_to(ROOT).as_posix() in SLOW:
+            item.add_marker(pytest.mark.slow)
         parameters = getattr(item, "callspec", None)
         values = parameters.params.values() if parameters else ()
         for value in values:

@@ -248,7 +248,7 @@ def test_counters_that_could_not_be_written_are_written_before_the_next_answer(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(guards, "replacing", full)
+        patched.setattr(guards, "writing", full)
         with pytest.raises(CheckpointError, match="No space left"):
             store.raise_to(answered)
         with pytest.raises(CheckpointError, match="No space left"):

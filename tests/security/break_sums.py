@@ -21,7 +21,7 @@ from lying import (
     victims_update,
 )
 
-from fedmmf.aggregation import hiding, rare
+from fedmmf.aggregation import hiding, rare_items
 from fedmmf.aggregation.dp import accounting, guarantee
 from fedmmf.aggregation.homomorphic.keeper import BlindSum
 from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey
@@ -128,7 +128,7 @@ def two_of_three_raters_drop_out(tiny):
 def too_few_raters_stay_too_often(tiny):
     """More than once in a hundred times, alone or in batches."""
     return any(
-        rare.few_stay(rare.raters_needed(least, batch), least, batch) > 0.01
+        rare_items.few_stay(rare_items.raters_needed(least, batch), least, batch) > 0.01
         for least in range(2, 8)
         for batch in (1, 3, 5)
     )
@@ -488,7 +488,7 @@ def sum_what_nobody_was_seen_to_rate(patch):
 
 
 def leave_no_margin(patch):
-    patch.setattr(rare, "raters_needed", lambda min_raters, batch=1: min_raters)
+    patch.setattr(rare_items, "raters_needed", lambda min_raters, batch=1: min_raters)
 
 
 def take_any_grid(patch):
