@@ -97,7 +97,7 @@ def test_bench_federation(ratings_file):
     assert "60 parties." in text
 
 
-def test_training_on_workers_stands_beside_one_process(ray_engine, ratings_file):
+def test_training_on_ray_workers_stands_beside_one_process(ray_engine, ratings_file):
     options = ["ray", "--data", ratings_file, "--solver", "sgd", "--rounds", "2", "--repeats", "1"]
     (row,) = json.loads(bench(*options, "--json"))["rows"]
     assert (row["n_ratings"], row["workers"], row["largest_difference"]) == (1800, 2, 0)
