@@ -36,7 +36,7 @@ flower.tests := experiments/tests/bench/test_secagg.py
 flower.within := NUMBA_CACHE_DIR=$(CURDIR)/.venv-flower/numba
 
 .PHONY: demo federation-demo test test-all test-optional $(OPTIONAL:%=test-%) test-browser axe lint format docs \
-	notebook bench fuzz deviations faults clean
+	notebook bench tables fuzz deviations faults clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedmmf demo
@@ -96,6 +96,11 @@ bench: $(INSTALLED)
 	$(BIN)/fedmmf bench strict --data ml-1m
 	$(BIN)/fedmmf bench growth
 	$(BIN)/fedmmf bench federation --data ml-100k
+
+# Runs the probe of each printed table, and the commands of those that are stale, which may take
+# hours. `make tables NAME=lists` prints that one again.
+tables: $(INSTALLED)
+	$(BIN)/python -m fedmmf_experiments.tables experiments/docs/probes.json $(NAME)
 
 # A million broken messages at the decoders of secure sums, and a million at live parties.
 fuzz: $(INSTALLED)

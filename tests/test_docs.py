@@ -16,11 +16,13 @@ from fedmmf.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-TABLES = ROOT / "docs" / "reproduction.md"
+TABLES = ROOT / "experiments" / "docs" / "reproduction.md"
 SOURCES = (ROOT / "src" / "fedmmf", ROOT / "experiments" / "src" / "fedmmf_experiments")
-DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "experiments" / "README.md", *DOCS]
-ABOUT_TODAY = [README, ROOT / "CONTRIBUTING.md", *DOCS]  # the changelog may name what is gone
+DOCS = sorted(path for at in ("docs", "experiments/docs") for path in (ROOT / at).glob("*.md"))
+SPEC = sorted((ROOT / "spec").glob("*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "experiments" / "README.md", *DOCS, *SPEC]
+# The changelog may name what is gone.
+ABOUT_TODAY = [README, ROOT / "CONTRIBUTING.md", *DOCS, *SPEC]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -216,6 +218,30 @@ def test_a_row_of_figures_is_on_one_page_of_the_docs():
     figures = re.compile(r"^\|.*\d\.\d.*\|$", re.MULTILINE)
     seen = [line for page in DOCS for line in set(figures.findall(page.read_text()))]
     assert len(seen) == len(set(seen))
+
+
+# Shares of ratings that attacks find: rows of privacy.md, and of the tables of attacks.md.
+SHARES = {
+    "one sum, `sgd`, 50 people": r"50 \| \d+ \| 1 \| [\d.]+ \| unmixing \| ([\d.]+)",
+    "one sum, `sgd`, all 943 people": r"943 \| \d+ \| 1 \| [\d.]+ \| unmixing \| ([\d.]+)",
+    "eight rounds of `vb`, 50 people": r"50 \| \d+ \| 8 \| [\d.]+ \| vb unmixing \| ([\d.]+)",
+    "eight rounds of `vb`, 943 people": r"943 \| \d+ \| 8 \| [\d.]+ \| vb unmixing \| ([\d.]+)",
+}
+
+
+@pytest.mark.parametrize("words", SHARES)
+def test_shares_on_the_page_for_deciders_are_those_of_the_attacks(words):
+    (shown,) = table_rows(ROOT / "docs" / "privacy.md", f"| {words} |")
+    tables = (ROOT / "docs" / "attacks.md").read_text()
+    (found,) = re.findall(rf"^\| {SHARES[words]}", tables, re.MULTILINE)
+    assert shown.endswith(f"| {float(found):.2f} |")
+
+
+def test_the_gain_on_the_page_for_deciders_is_that_of_many_rounds():
+    (shown,) = table_rows(ROOT / "docs" / "privacy.md", "| 200 rounds of `sgd`, 943 people")
+    (row,) = table_rows(ROOT / "docs" / "attacks.md", "| 943 | 1 | 200 |")
+    public, gain = (float(cell.split()[0]) for cell in row.split("|")[9:11])
+    assert shown.endswith(f"| {public + gain:.2f}: a gain of {gain:.3f} |")
 
 
 def test_the_readme_is_short():

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
@@ -12,9 +13,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "fedmmf"
+PROJECT = ROOT / "pyproject.toml"
 EXPERIMENTS = ROOT / "experiments" / "src" / "fedmmf_experiments"  # may import anything
 BASE = {"arrays", "errors", "rng", "registry", "progress", "settings", "storage", "reports"}
 BASE |= {"data.ids", "data.rated_items", "data.scales", "masks.feature_maps", "masks.population"}
+BASE |= {"settings.groups", "*.settings"}
 
 # room -> rooms of this package that it may import, in the order in which data flows. A room is a
 # package or a module of the root; modules with a row of their own are rooms too.
@@ -24,45 +27,60 @@ ALLOWED = {
     "rng": set(),
     "registry": {"errors"},
     "progress": {"errors"},
-    "settings": {"errors", "registry"},  # names of members are looked up by import path
+    # Names of members and of their settings are looked up by import path. `Settings` is made of the
+    # settings of every component (`*.settings`), which know no code of the component.
+    "settings.groups": {"errors", "registry", "settings.explaining"},
+    "settings.explaining": set(),
+    "*.settings": {"settings.groups", "settings.explaining"},
+    "settings": {"registry", "settings.groups", "*.settings"},
     "storage": {"arrays", "errors"},
-    "reports": {"errors", "registry"},
+    "reports": {"errors", "registry", "settings.groups", "*.settings"},
     # Public structure, which both sides know.
     "data.scales": {"errors"},
     "data.rated_items": {"arrays"},
     "data.ids": {"arrays", "errors"},
     "masks.population": {"arrays", "data.rated_items", "data.scales"},
     "masks.feature_maps": {"arrays"},
-    "data": {"arrays", "data.ids", "data.scales", "errors", "registry", "rng", "storage"},
+    "data": {"arrays", "data.ids", "data.rated_items", "data.scales", "errors", "registry"}
+    | {"rng", "storage"},
     "masks": {"arrays", "data.rated_items", "data.scales", "errors", "masks.feature_maps"}
     | {"masks.population", "registry"},
     "solvers": {"arrays", "data.scales", "errors", "masks.feature_maps", "registry"},
-    "wire": {"arrays", "data.scales", "errors", "masks.population", "solvers"},
-    "secagg": {"arrays", "errors"},
+    "wire.codec": {"arrays", "errors"},
+    "wire": {"arrays", "data.scales", "errors", "masks.population", "solvers", "wire.codec"},
+    "secagg": {"arrays", "errors", "wire.codec"},
     "identity": {"errors", "secagg", "storage"},  # of secagg the keys alone: see below
     "engines": {"arrays", "data.rated_items", "errors", "masks", "registry", "solvers"},
     "aggregation": {"arrays", "data.rated_items", "data.scales", "engines", "errors"}
-    | {"masks.population", "registry", "secagg", "solvers", "wire"},
+    | {"masks.feature_maps", "masks.population", "registry", "secagg", "solvers", "wire"}
+    | {"wire.codec"},
     "party": {"aggregation", "arrays", "data.rated_items", "data.scales", "engines", "errors"}
     | {"masks", "masks.feature_maps", "masks.population", "secagg", "solvers", "wire"},
-    "transports": {"errors", "registry", "wire"},
-    "server": {"aggregation", "arrays", "errors", "rng", "solvers", "transports", "wire"},
-    "federation": {"aggregation", "arrays", "data.scales", "errors", "identity", "reports"}
-    | {"masks.feature_maps", "secagg", "server", "settings", "solvers", "storage"}
+    "transports": {"errors", "registry", "wire", "wire.codec"},
+    "web": {"errors"},
+    "server": {"aggregation", "arrays", "errors", "masks.feature_maps", "rng", "solvers"}
     | {"transports", "wire"},
+    "federation": {"aggregation", "arrays", "data.scales", "errors", "identity", "reports"}
+    | {"masks.feature_maps", "secagg", "server", "settings", "settings.explaining"}
+    | {"settings.groups", "solvers", "storage", "transports", "web", "wire"},
     "attacks": {"arrays", "data.rated_items", "data.scales", "engines", "errors", "masks"}
     | {"masks.population", "registry", "rng", "solvers"},
-    "simulation": BASE
+    # All parties and the server in one process, with every message.
+    "federation.local": BASE
     | {"aggregation", "attacks", "data", "engines", "masks", "party", "secagg", "server"}
     | {"solvers", "transports", "wire"},
+    "simulation": BASE
+    | {"aggregation", "attacks", "data", "engines", "federation.local", "masks", "party"}
+    | {"secagg", "server", "solvers", "wire"},
     "federation.site": BASE
-    | {"aggregation", "data", "engines", "federation", "identity", "masks", "party"}
-    | {"secagg", "simulation", "solvers", "transports", "wire"},
+    | {"aggregation", "attacks", "data", "engines", "federation", "federation.local"}
+    | {"identity", "masks", "party", "secagg", "solvers", "transports", "wire"},
     "model": BASE
-    | {"aggregation", "data", "engines", "masks", "party", "simulation", "solvers", "wire"},
+    | {"aggregation", "data", "engines", "federation.local", "masks", "party", "simulation"}
+    | {"solvers", "wire"},
     "audit": BASE
-    | {"aggregation", "attacks", "data", "masks", "party", "secagg", "server", "simulation"}
-    | {"solvers", "transports", "wire"},
+    | {"aggregation", "attacks", "data", "federation.local", "masks", "party", "secagg"}
+    | {"server", "simulation", "solvers", "transports", "wire"},
     "interop": BASE | {"masks", "model"},
     "cli": BASE
     | {"audit", "data", "engines", "federation", "federation.site", "identity", "interop"}
@@ -71,7 +89,8 @@ ALLOWED = {
     "__main__": {"cli"},
 }
 # What knows ratings, features or masks.
-KNOWING = {"data", "masks", "party", "simulation", "federation.site", "model", "audit"}
+KNOWING = {"data", "masks", "party", "simulation", "federation.local", "federation.site"}
+KNOWING |= {"model", "audit"}
 # Files of the server's side: of each aggregation scheme, the half that runs there.
 SERVER_SIDE = {"federation", "server", "secagg", "transports", "wire", "solvers"}
 
@@ -84,6 +103,8 @@ def room_of(path):
 def room_named(name):
     """The room of a module, named without `fedmmf.`."""
     parts = name.split(".")
+    if len(parts) > 1 and parts[-1] == "settings" and parts[0] != "settings":
+        return "*.settings"
     return ".".join(parts[:2]) if ".".join(parts[:2]) in ALLOWED else parts[0]
 
 
@@ -163,14 +184,20 @@ def test_the_server_side_knows_no_ratings_features_or_masks():
     """Neither by the table nor by what is loaded when a server starts."""
     for room in SERVER_SIDE:
         assert not ALLOWED[room] & KNOWING, room
-    names = ("plain", "adaptive", "secure", "dp")
-    ways = [f"fedmmf.aggregation.{name}.server" for name in names] + [
-        "fedmmf.aggregation.homomorphic.keeper"
-    ]
+    names = ("plain", "adaptive", "secure", "dp", "homomorphic")
+    ways = [f"fedmmf.aggregation.{name}.server" for name in names]
     modules = ("fedmmf.server", "fedmmf.federation.server", "fedmmf.transports.bundles", *ways)
     loaded = loaded_by(f"import {', '.join(modules)}")
     lazy = {"fedmmf.data", "fedmmf.masks"}  # packages whose names are imported at first use
     assert not own_rooms(loaded - lazy) & KNOWING
+
+
+def test_production_never_imports_the_simulation():
+    """The simulation runs production's own user group, so there is one truth."""
+    production = [
+        room for room in ALLOWED if room.split(".")[0] in ("party", "server", "federation")
+    ]
+    assert not [room for room in production if "simulation" in ALLOWED[room]]
 
 
 def test_identities_need_the_standard_library_and_cryptography_alone():
@@ -193,64 +220,68 @@ def test_secagg_has_no_simulations_generator_and_no_clock(path):
     assert "np.random" not in path.read_text()
 
 
-# All that a device loads to take part in secure sums, besides its solver.
-DEVICE = [
-    "fedmmf",
-    "fedmmf.arrays",
-    "fedmmf.data",
-    "fedmmf.engines",
-    "fedmmf.engines.contract",
-    "fedmmf.engines.reference",
-    "fedmmf.errors",
-    "fedmmf.masks.feature_maps",
-    "fedmmf.data.rated_items",
-    "fedmmf.masks",
-    "fedmmf.masks.families",
-    "fedmmf.masks.fitting",
-    "fedmmf.masks.indicator",
-    "fedmmf.masks.lines",
-    "fedmmf.masks.models",
-    "fedmmf.party",
-    "fedmmf.party.device",
-    "fedmmf.party.expectation",
-    "fedmmf.party.guards",
-    "fedmmf.party.policy",
-    "fedmmf.party.run",
-    "fedmmf.party.users",
-    "fedmmf.masks.population",
-    "fedmmf.registry",
-    "fedmmf.data.scales",
-    "fedmmf.secagg",
-    "fedmmf.secagg.client",
-    "fedmmf.secagg.codec",
-    "fedmmf.secagg.errors",
-    "fedmmf.secagg.framing",
-    "fedmmf.secagg.graph",
-    "fedmmf.secagg.keys",
-    "fedmmf.secagg.messages",
-    "fedmmf.secagg.policy",
-    "fedmmf.secagg.prg",
-    "fedmmf.secagg.ring",
-    "fedmmf.secagg.session",
-    "fedmmf.secagg.setup",
-    "fedmmf.secagg.shamir",
-    "fedmmf.solvers",
-    "fedmmf.solvers.contract",
-    "fedmmf.aggregation",
-    "fedmmf.aggregation.contract",
-    "fedmmf.aggregation.party_side",
-    "fedmmf.aggregation.secure",
-    "fedmmf.aggregation.secure.agreed",
-    "fedmmf.aggregation.secure.messages",
-    "fedmmf.aggregation.secure.party",
-    "fedmmf.aggregation.secure.disclosure",
-    "fedmmf.aggregation.vector",
-    "fedmmf.wire",
-    "fedmmf.wire.catalogue",
-    "fedmmf.wire.frames",
-    "fedmmf.wire.kinds",
-    "fedmmf.wire.messages",
+# What a party on a small machine installs: the list is in the pyproject.toml of its distribution.
+PARTY = ROOT / "party" / "pyproject.toml"
+PARTY_ENTRIES = ["fedmmf.party", "fedmmf.identity", "fedmmf.solvers.sgd", "fedmmf.solvers.vb"]
+PARTY_ENTRIES += ["fedmmf.aggregation.dp.guarantee"]  # the noise of a policy
+PARTY_ENTRIES += [
+    f"fedmmf.aggregation.{scheme.name}.party"
+    for scheme in (SOURCE / "aggregation").iterdir()
+    if (scheme / "party.py").exists()
 ]
+
+
+def modules_of_party():
+    """Modules that the party's distribution packages."""
+    built = tomllib.loads(PARTY.read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    files = set()
+    for source, target in built["force-include"].items():
+        path = (PARTY.parent / source).resolve()
+        assert path == ROOT / "src" / target, f"{source} would be installed as {target}"
+        assert path.exists(), f"{PARTY} packages {source}, which is not there"
+        files |= set(path.rglob("*.py")) if path.is_dir() else {path} - {SOURCE / "py.typed"}
+    return {module_of(path) for path in files}
+
+
+def module_of(path):
+    name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def imported_by(names):
+    """These modules and all of this package that they import, whenever they do."""
+    modules, found, left = {module_of(path): path for path in FILES}, set(), list(names)
+    while left:
+        name = left.pop()
+        if name in modules and name not in found:
+            found.add(name)
+            left += [name.rpartition(".")[0], *names_imported(modules[name])]
+    return found
+
+
+def names_imported(path):
+    """What a file imports; a name from a package may be a module of it."""
+    yield from imports(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_partys_distribution_has_what_a_party_imports_and_no_more():
+    """But settings beside a solver or a mask, which are for who writes a charter."""
+    packaged, imported = modules_of_party(), imported_by(PARTY_ENTRIES)
+    assert not imported - packaged
+    assert not [name for name in packaged - imported if not name.endswith(".settings")]
+
+
+def test_the_partys_distribution_asks_for_the_versions_that_the_library_asks_for():
+    party, whole = (tomllib.loads(path.read_text())["project"] for path in (PARTY, PROJECT))
+    assert {*party["dependencies"]} <= {*whole["dependencies"]}
+    assert len(party["dependencies"]) == 2
+    for extra, wanted in party["optional-dependencies"].items():
+        assert wanted == whole["optional-dependencies"][extra]
+
+
 TAKE_PART = """
 import numpy as np
 from fedmmf.data.rated_items import RatedItems
@@ -262,7 +293,8 @@ from fedmmf.wire import Adopt, Adopted, Catalogue, Invitation, Joined, Layout, n
 scale, features = RatingScale(1, 5, 1), np.zeros((4, 2))
 catalogue = Catalogue.of(range(4), scale, features)
 lists = RatedItems.of_one(np.array([0, 2, 3], np.int32))
-data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
+views = MaskPlan("mean").views(features)
+data = PartyData(catalogue, views, lists, np.array([1, 5, 4], np.float32))
 solver, variant = {solver!r}, {variant!r}
 known = dict(rank=2, rounds=9, sums="secure", columns=1, minimum=3, min_raters=3)
 expected = Expectation(solver=solver, variant=variant, **known)
@@ -275,27 +307,35 @@ layout = Layout(np.arange(4, dtype=np.int32), np.array([3.5]), 1.0).encode()
 Adopted.decode(party.answer(parcel(Adopt(name_of(layout)), layout)))
 assert len(party.masks.theta) == 1
 """
-OF_SOLVERS = {
-    "sgd": {"fedmmf.solvers.sgd"},
-    "vb": {
-        f"fedmmf.solvers.vb{part}"
-        for part in ("", ".shapes", ".ordinal", ".party", ".reading", ".server", ".start")
-    },
-}
 RANKING = "implicit=both profile=0 design=1 levels=0 joint=0"
 ORDINAL = "implicit=both profile=0 design=0 levels=5 joint=0"
 
 
 @pytest.mark.parametrize(("solver", "variant"), [("sgd", ""), ("vb", RANKING), ("vb", ORDINAL)])
-def test_a_device_loads_these_files_and_no_others(solver, variant):
+def test_a_device_loads_files_of_its_distribution_alone(solver, variant):
+    """Of these, none of another solver or scheme, and no identities unless it has one."""
     code = TAKE_PART.format(solver=solver, variant=variant)
     loaded = loaded_by(f"exec({code!r})")
     own = {name for name in loaded if name.split(".")[0] == "fedmmf"}
-    assert own == set(DEVICE) | OF_SOLVERS[solver]
+    assert own <= modules_of_party()
+    rooms = {".".join(name.split(".")[1:3]) for name in own}
+    others = {"plain", "adaptive", "homomorphic", "dp"}
+    assert not rooms & {"identity", "storage", *(f"aggregation.{name}" for name in others)}
+    assert rooms & {"solvers.sgd", "solvers.vb"} == {f"solvers.{solver}"}
     packages = {name.split(".")[0] for name in loaded} & set(packages_distributions())
     assert {name for name in packages if not name.startswith("_")} <= {
         "fedmmf", "numpy", "cryptography", "cffi",
     }  # fmt: skip
+
+
+WEB = {"starlette", "uvicorn", "prometheus_client"}
+
+
+def test_only_a_running_server_loads_what_serves_pages():
+    """Neither a site nor an operator's command waits for it, or needs it installed."""
+    modules = ("federation.site.process", "federation.operator", "federation.server")
+    loaded = loaded_by(f"import {', '.join(f'fedmmf.{name}' for name in modules)}")
+    assert not {name.split(".")[0] for name in loaded} & WEB
 
 
 HEAVY = {"matplotlib", "numba", "pandas", "polars", "pydantic", "rich", "scipy", "sklearn", "typer"}

@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 AXE = Path(os.environ.get("AXE_CORE") or ROOT / "node_modules" / "axe-core" / "axe.min.js")
 PAGES = sorted(
-    {path.stem for path in (ROOT / "docs").glob("*.md")}
+    {path.stem for docs in ("docs", "experiments/docs") for path in (ROOT / docs).glob("*.md")}
+    | {f"spec/{path.stem}".replace("README", "index") for path in (ROOT / "spec").glob("*.md")}
     | {"notebook", "CONTRIBUTING", "CHANGELOG", "SECURITY"}
 )
 # What a browser fetches by itself; links that somebody has to follow are not in it.
@@ -66,7 +67,7 @@ def test_every_page_is_built_and_in_the_navigation(site):
 
 def test_nothing_is_fetched_from_another_host(site):
     assert FETCHED.search('<link rel="stylesheet" href="https://fonts.example/a.css">')
-    for path in [*site.glob("*.html"), *site.rglob("*.svg")]:
+    for path in [*site.glob("*.html"), *site.glob("spec/*.html"), *site.rglob("*.svg")]:
         assert not FETCHED.search(path.read_text()), path.name
     for path in (site / "assets").rglob("*.css"):
         assert not re.search(r"url\([\"']?(https?:)?//|@import", path.read_text()), path.name
@@ -133,7 +134,7 @@ def asked_for(browser):
     return [params["request"]["url"] for params in sent]
 
 
-MEMBERSHIP_ROUNDS = [(390, "light"), (390, "dark"), (1280, "dark"), (1280, "light")]
+VIEWS = [(390, "light"), (390, "dark"), (1280, "dark"), (1280, "light")]
 COLOURS = {"light": "default", "dark": "slate"}
 SETTLED = """
 const [width, colours] = arguments, page = document.documentElement;
@@ -162,9 +163,7 @@ def test_every_page_is_quiet_narrow_enough_and_asks_nobody_else(browser, address
         browser.get_log(log)  # forget earlier pages
     for number, page in enumerate(PAGES):
         browser.get(f"{address}/{page}.html")
-        for width, scheme in MEMBERSHIP_ROUNDS[
-            :: 1 - number % 2 * 2
-        ]:  # to and fro: changing takes a moment
+        for width, scheme in VIEWS[:: 1 - number % 2 * 2]:  # to and fro: changing takes a moment
             settle(browser, page, width, scheme)
         assert browser.get_log("browser") == [], page
     asked = [url for url in asked_for(browser) if url.startswith(("http", "ws"))]
@@ -177,7 +176,7 @@ def test_axe_finds_nothing(browser, address):
     if not AXE.is_file():
         pytest.skip("needs axe-core: make axe, or AXE_CORE=.../axe.min.js")
     found = {}
-    for page, look in zip(PAGES, cycle(MEMBERSHIP_ROUNDS)):  # endless, so of no one length
+    for page, look in zip(PAGES, cycle(VIEWS)):  # endless, so of no one length
         browser.get(f"{address}/{page}.html")
         settle(browser, page, *look)
         browser.execute_script(AXE.read_text())

@@ -10,6 +10,8 @@ from fedmmf import Settings
 
 ROOT = Path(__file__).parents[2]
 BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+SPEC = tuple(f"spec/{path.name}" for path in sorted((ROOT / "spec").glob("*.md")))
+MEASURED = ROOT / "experiments" / "docs"
 NOTEBOOK = ROOT / "examples" / "fedmmf.ipynb"
 LIST = re.compile(r"(-|\d+\.) ")
 DIAGRAM = re.compile(r'<p><img alt="([^"]*)" src="(assets/[\w-]+\.svg)" /></p>')
@@ -18,17 +20,20 @@ SETTINGS = "<!-- settings -->"
 
 def on_files(files, config):
     """Add the pages that lie beside docs/, and the notebook as a page."""
-    for name in BESIDE:
+    for name in (*BESIDE, *SPEC):
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
+    for path in sorted(MEASURED.glob("*.md")):
+        files.append(File.generated(config, path.name, content=path.read_text()))
     files.append(File.generated(config, "notebook.md", content=page_of(NOTEBOOK)))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
     """Point links into the site, and list the settings where a page asks for them."""
-    markdown = re.sub(r"\]\(\.\./(\w+\.md)", r"](\1", markdown)
-    if page.file.src_path in (*BESIDE, "notebook.md"):
-        markdown = re.sub(r"\]\((?:\.\./)?docs/", "](", markdown)
+    if page.file.src_path in SPEC:
+        return with_lists(markdown.replace("](../docs/", "](../"))
+    markdown = re.sub(r"\]\(\.\./(\w+\.md|spec/)", r"](\1", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)*(?:experiments/)?docs/", "](", markdown)
     markdown = markdown.replace("](../examples/fedmmf.ipynb)", "](notebook.md)")
     markdown = re.sub(r"\]\((?:\.\./)?README\.md[^)]*\)", "](index.md)", markdown)
     return with_lists(markdown.replace(SETTINGS, table_of_settings()))

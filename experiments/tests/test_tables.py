@@ -11,7 +11,7 @@ from fedmmf_experiments.result_cache import ResultCache
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-TABLES = ROOT / "docs" / "reproduction.md"
+TABLES = ROOT / "experiments" / "docs" / "reproduction.md"
 
 
 def table_rows(page, *starts):

@@ -58,7 +58,7 @@ class WireError(FedMMFError):
 
 
 class BroadcastError(WireError):
-    """What a server published breaks a rule of its solver, though all of it may be finite."""
+    """A broadcast breaks a rule of its solver, though all its numbers may be finite."""
 
 
 class ExcludedError(WireError):

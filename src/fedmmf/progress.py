@@ -15,8 +15,8 @@ Watching = Report | bool | None  # what an argument `progress` may be
 _shown: list["Progress"] = []
 
 
-def _nobody(stage: str, done: int, total: int) -> None:
-    """Told, and silent."""
+def quiet(stage: str, done: int, total: int) -> None:
+    """Ignore progress: a callback that shows nothing."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def watched(progress: Watching, label: str) -> Iterator[Report]:
         with bars(label, Console(stderr=True)) as report:
             yield report
     elif progress is None or progress is False:
-        yield _nobody
+        yield quiet
     elif callable(progress):
         yield progress
     else:

@@ -88,6 +88,17 @@ def imported(home: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
+def import_extra(module: str, user: str, extra: str) -> Any:
+    """Import a module of an optional package, or say which extra brings it to its user."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise SettingsError(
+            f"{user} needs the package {module.split('.')[0]}, which is not installed; run "
+            f"pip install 'fedmmf[{extra}]'"
+        ) from None
+
+
 def lazy(home: str) -> Callable[..., Any]:
     """A callable that is imported when it is first called."""
 

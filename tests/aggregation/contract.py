@@ -10,9 +10,10 @@ import pytest
 from federations import federation_of, settings_of
 
 from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.federation.local import make_parties
 from fedmmf.masks.population import CommonItems, Population
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import ROUND_STAGES, make_parties
+from fedmmf.simulation import prepare
+from fedmmf.simulation.real import ROUND_STAGES, real_federation
 from fedmmf.simulation.training import train
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import Refused, split_parcel
@@ -77,18 +78,18 @@ class Twins:
 
     def __init__(self, ratings, settings):
         run = prepare(ratings, settings)
-        self._parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
+        self._parties = make_parties(ratings, settings, run.is_held_out, run.features.statistics)
         self._collected = settings.sharing == "adaptive" and settings.collect_masked
 
     def parts(self, parties, round_):
         """By party with a layout: items, and its rows of the round that is to come."""
         found = {}
         for name, twin in self._parties.items():
-            if parties[name]._run is None or parties[name]._run.layout is None:
+            if parties[name].run is None or parties[name].run.layout is None:
                 continue  # the server thinks that it has not joined
             if round_.round == 1 or not (self._collected and parties[name].in_clear):
                 twin.restore(parties[name].state())  # else its rounds are computed by the server
-            part = twin._run.contribute(round_, None, None, n_parties=len(parties))
+            part = twin.run.contribute(round_, None, None, n_parties=len(parties))
             found[name] = part.items, part.rows
         return found
 
@@ -97,7 +98,7 @@ def in_common(run):
     """Line and pull of what users have in common, by hand: rating by rating, in one regression."""
     n_columns = len(run.layout.line)
     common = CommonItems.of(
-        run.layout.items, run.content[:, : n_columns - 1], run.settings.min_raters
+        run.layout.items, run.features.content[:, : n_columns - 1], run.settings.min_raters
     )
     lists, is_common = run.lists.within(common.items, run.ratings.n_items)
     known = run.training.values[is_common].astype(np.float64)
@@ -153,13 +154,13 @@ class WayContract:
         (simulated,) = train(ratings, settings).members
         if self.is_noisy:
             start = prepare(ratings, settings).coordinator().result.item_factors
-            moved = np.abs(simulated.public.item_factors - start).mean()
-            real = np.abs(member.public.item_factors - start).mean()
+            moved = np.abs(simulated.broadcast.item_factors - start).mean()
+            real = np.abs(member.broadcast.item_factors - start).mean()
             assert real == pytest.approx(moved, rel=0.3)
             return
         close = {"rtol": 1e-4, "atol": 1e-4}
         np.testing.assert_allclose(
-            member.public.item_factors, simulated.public.item_factors, **close
+            member.broadcast.item_factors, simulated.broadcast.item_factors, **close
         )
         np.testing.assert_allclose(member.user_factors, simulated.user_factors, **close)
         np.testing.assert_allclose(member.history, simulated.history, rtol=1e-4)
@@ -174,7 +175,7 @@ class WayContract:
         assert np.isfinite(federation.parties["000004"].predict(np.arange(3))).all()
         if not self.is_noisy:
             (simulated,) = train(rated, settings).members
-            found, expected = member.public.parameters, simulated.public.parameters
+            found, expected = member.broadcast.parameters, simulated.broadcast.parameters
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
             np.testing.assert_allclose(
                 member.user_factors, simulated.user_factors, rtol=1e-3, atol=1e-4
@@ -194,7 +195,7 @@ class WayContract:
         is_deciding, unknown = settings.sharing == "adaptive", Population.unknown(ratings.scale)
         # In the clear, what users say of features would give their ratings away.
         is_level = mask == "mean" or settings.sharing != "strict" or self.is_noisy
-        assert len(layout.line) == (1 if is_level else 1 + run.content.shape[1])
+        assert len(layout.line) == (1 if is_level else 1 + run.features.content.shape[1])
         assert federation.server.side.context.invitation.columns == len(layout.line)
         line, pull = (unknown.line, 1.0) if self.is_noisy else in_common(run)
         np.testing.assert_allclose(layout.line, line, rtol=1e-6, atol=1e-7)
@@ -204,7 +205,7 @@ class WayContract:
         values = run.training.values.astype(np.float64)
         assert abs(line[0] - values.mean()) > 1e-4  # or one could not tell
         for party in federation.parties.values():
-            assert party._run.layout.encode() == layout.encode()
+            assert party.run.layout.encode() == layout.encode()
             expected = unknown if is_deciding else layout.population
             assert party.masks.population.is_like(expected)
         stages = [exchange.stage for exchange in federation.transport.inner.seen]
@@ -286,7 +287,7 @@ class WayContract:
         if not self.is_noisy:
             once = federation_of(ratings, settings).run()
             np.testing.assert_allclose(
-                member.public.item_factors, once.public.item_factors, rtol=1e-6, atol=1e-7
+                member.broadcast.item_factors, once.broadcast.item_factors, rtol=1e-6, atol=1e-7
             )
 
     def test_a_publication_that_got_lost_is_asked_for(self, ratings, variant):
@@ -299,7 +300,7 @@ class WayContract:
     def test_the_expected_bytes_are_those_that_cross_the_wire(self, ratings, variant):
         settings = self.settings(variant)
         run = prepare(ratings, settings)
-        federation = LocalFederation.of(run)
+        federation = real_federation(run)
         federation.prepare_sums()
         for _ in range(2):
             federation.one_round()
@@ -316,7 +317,7 @@ class WayContract:
 
     def test_it_has_words_for_people(self, variant):
         settings = self.settings(variant)
-        words = AGGREGATIONS[settings.sums].words(settings)
+        words = AGGREGATIONS[settings.sums].disclosure(settings)
         assert words
         assert all(sentence.endswith(".") for sentence in words)
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from fedmmf.aggregation import AGGREGATIONS
+from fedmmf.federation.local import LocalFederation, make_parties
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation import prepare
 from fedmmf.transports.in_process import InProcess
 
 BASE = {"mask": "mean", "factors": 3, "rounds": 3}
@@ -47,7 +47,7 @@ def settings_of(variant, **changes):
 def federation_of(ratings, settings, wrap=lambda transport: transport):
     """One party per user; `wrap` puts a transport around the plain one."""
     run = prepare(ratings, settings)
-    parties = make_parties(run.ratings, settings, run.is_held_out, run.statistics)
+    parties = make_parties(run.ratings, settings, run.is_held_out, run.features.statistics)
     return LocalFederation.among(run.plan, parties, wrap(InProcess(parties)))
 
 
@@ -55,5 +55,5 @@ def believing(party, invitation):
     """A party whose charter calls for this invitation, so that only its owner's policy is left."""
     names = ("solver", "variant", "rank", "rounds", "sums", "columns", "minimum")
     said = {name: getattr(invitation, name) for name in names}
-    party._expectation = replace(party._expectation, **said)
+    party.expectation = replace(party.expectation, **said)
     return party

@@ -10,8 +10,8 @@ from federations import believing, federation_of, settings_of
 from fedmmf.aggregation.adaptive.messages import Collect, Collected
 from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.engines.reference import NUMPY
+from fedmmf.federation.local import Holdings, make_parties, make_silos
 from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import Holdings, make_parties, make_silos
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import (
     Adopt,
@@ -194,7 +194,7 @@ def test_who_shares_in_the_clear_says_what_it_rated_and_not_how(small, middle):
     assert set(received) == set(side.in_clear)
     for name, data in received.items():
         update = Update.decode(data)
-        assert np.array_equal(update.items, federation.parties[name]._users.lists.items)
+        assert np.array_equal(update.items, federation.parties[name].users.lists.items)
         assert (update.rows == 1).all()
         assert len(update.totals) == 0  # what users have in common is not asked for again
 
@@ -261,7 +261,7 @@ def test_who_is_gone_for_good_is_not_in_the_next_session(small, middle):
 def joined(ratings, settings, **invited):
     """A party that was invited to a run and told its layout; the run; and what it said."""
     run = prepare(ratings, settings)
-    party = make_parties(ratings, settings, run.is_held_out, run.statistics)["000000"]
+    party = make_parties(ratings, settings, run.is_held_out, run.features.statistics)["000000"]
     invitation = replace(run.plan.invitation(), **invited)
     answer = read(believing(party, invitation).answer(invitation.encode()), (Joined, Refused))
     return party, run, answer if isinstance(answer, Refused) else adopt(party, run.layout)
@@ -340,7 +340,7 @@ def test_collecting_sends_each_masked_rating_once(small, middle):
     assert len(collected) == 1
     assert set(collected[0].received) == set(side.in_clear)
     for name, data in collected[0].received.items():
-        users = federation.parties[name]._users
+        users = federation.parties[name].users
         found = read(data, (Collected,))
         is_summed = np.isin(users.lists.items, side.layout.items)
         assert np.array_equal(side.layout.items[found.items], users.lists.items[is_summed])

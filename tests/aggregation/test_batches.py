@@ -10,7 +10,8 @@ from test_secure import Checked, adopt, begun, joined, layout_for, losing, said,
 
 from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup
 from fedmmf.errors import SettingsError
-from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.federation.local import LocalFederation
+from fedmmf.simulation import prepare
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import Adopted, Joined, Refused, read
 
@@ -184,10 +185,10 @@ def test_a_refused_set_up_leaves_the_mates_as_they_were(tiny):
     party = parties["000000"]
     default_users = setup_among(12, batch=3, identities=(*known[:-1], b"x" * 32))
     assert isinstance(said(party, default_users), Refused)
-    assert party._users.mates == ()
+    assert party.users.mates == ()
     good = setup_among(12, batch=3, identities=exchanged(known, 2, 5))
     assert isinstance(said(party, good), SecureAgreed)
-    assert set(party._users.mates) == {known[0], known[1], known[5]}
+    assert set(party.users.mates) == {known[0], known[1], known[5]}
 
 
 def test_a_party_remembers_its_mates_in_a_later_run(tiny):
@@ -210,7 +211,7 @@ def test_a_party_restored_from_a_checkpoint_remembers_its_mates(tiny):
     party = parties["000000"]
     said(party, setup_among(12, batch=3, identities=tuple(known)))
     state = party.state()
-    party._users.mates = ()
+    party.users.mates = ()
     party.restore(state)
     other = setup_among(12, batch=3, session=b"o" * 16, identities=exchanged(known, 2, 5))
     assert "other members" in said(party, other).reason
@@ -221,15 +222,15 @@ def test_later_runs_have_the_same_batches_and_those_who_sign_take_no_others(tiny
     settings = settings_of("secure signed", batch=3, min_raters=1, rounds=1)
     federation = federation_of(tiny, settings)
     federation.run()
-    before = {name: party._users.mates for name, party in federation.parties.items()}
+    before = {name: party.users.mates for name, party in federation.parties.items()}
     assert {len(mates) for mates in before.values()} == {3}
     later = prepare(tiny, settings).plan
     again = LocalFederation.among(later, federation.parties)
     again.run()
     assert set(again.server.side.survivors) == set(federation.parties)
     lying = LocalFederation.among(later, federation.parties)
-    lying.server.roster._names = sorted(set(federation.parties) - {"000003"})
+    lying.server.roster.names = sorted(set(federation.parties) - {"000003"})
     with pytest.raises(Exception, match="set-up"):
         lying.run()
     assert any("other members" in reason for reason in lying.server.roster.refused.values())
-    assert {name: party._users.mates for name, party in federation.parties.items()} == before
+    assert {name: party.users.mates for name, party in federation.parties.items()} == before

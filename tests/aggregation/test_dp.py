@@ -26,10 +26,12 @@ from fedmmf.aggregation.vector import codec_of
 from fedmmf.engines.contract import Cohort
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import SettingsError, WireError
+from fedmmf.federation.local import Holdings, make_parties, make_silos
 from fedmmf.party import Policy
 from fedmmf.secagg import RING32, BelowThresholdError, FixedPoint
+from fedmmf.settings import Settings
 from fedmmf.simulation import prepare, train
-from fedmmf.simulation.federation import Holdings, make_parties, make_silos, train_real
+from fedmmf.simulation.real import train_real
 from fedmmf.solvers import SOLVERS
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import (
@@ -61,7 +63,9 @@ def begun(ratings, settings, wrap=lambda transport: transport):
 
 def party_of(run, **policy):
     """A party whose owner says something else than the settings, not invited yet."""
-    party = make_parties(run.ratings, run.settings, run.is_held_out, run.statistics)["000000"]
+    party = make_parties(run.ratings, run.settings, run.is_held_out, run.features.statistics)[
+        "000000"
+    ]
     party.policy = replace(party.policy, **policy)
     return party
 
@@ -192,7 +196,7 @@ def test_nothing_is_cut_off_after_the_noise(small, monkeypatch, n_users):
     """Noise beyond the bounds leaves as it is: an element of the ring."""
     run = prepare(small, settings_of(DISTRIBUTED))
     cuts = np.array([0, n_users])
-    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.statistics)
+    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features.statistics)
     party = make_silos(holdings, cuts, NUMPY)["000000"]
     invite(party, run)
     codec = codec_of(
@@ -203,13 +207,12 @@ def test_nothing_is_cut_off_after_the_noise(small, monkeypatch, n_users):
     )
     huge = 10 * codec.largest
     found = []
-    for noise in (0, huge):
+    for number, noise in enumerate((0, huge)):
         monkeypatch.setattr(NoisyGrid, "add", lambda self, steps, noise=noise: steps + noise)
-        state = party._users.state()
-        party._run._last_round = 0
-        work = run.coordinator().next_round()
-        found.append(party._run.contribute(work, codec, None, 60).rows)
-        party._users.restore(state)
+        state = party.users.state()
+        work = replace(run.coordinator().next_round(), round=1 + number)
+        found.append(party.run.contribute(work, codec, None, 60).rows)
+        party.users.restore(state)
     assert np.array_equal(found[1], found[0] + huge)
     assert np.abs(found[0]).max() > 0
 
@@ -266,9 +269,10 @@ def clipped_sums(ratings, settings, round_, first=0):
     run, clip = prepare(ratings, settings), settings.dp_clip
     total = np.zeros(round_.item_rows.shape)
     for party in list(make_parties(ratings, settings, run.is_held_out).values())[first:]:
-        party._users.begin(settings.solver, run.plan.update_shape, run.layout, party.policy)
-        items = party._users.lists.items
-        rows = party._users.update(round_.public, round_.round, Cohort()).rows[0][items]
+        party.users.fit_masks(run.layout.population)
+        party.users.begin(settings.solver, run.plan.update_shape, run.layout)
+        items = party.users.lists.items
+        rows = party.users.update(round_.broadcast, round_.round, [Cohort()]).rows[0][items]
         length = np.linalg.norm(rows.astype(np.float64))
         assert length > clip  # or the test would say nothing of clipping
         total[items] += rows * (clip / length)
@@ -295,7 +299,7 @@ def test_without_noise_a_sum_is_the_clipped_sum(small, variant):
     settings = settings_of(variant, dp_clip=2.0)
     federation, side = begun(small, settings)
     for party in federation.parties.values():
-        party._run.policy = replace(party.policy, noise=Silent(party.policy.noise))
+        party.run.policy = replace(party.policy, noise=Silent(party.policy.noise))
     round_ = federation.server.coordinator.next_round()
     expected = clipped_sums(small, settings, round_)
     np.testing.assert_allclose(side.sums(round_).rows, expected, atol=1e-3)
@@ -321,8 +325,8 @@ class SilentGrid(NoisyGrid):
 
 def test_with_hardly_any_noise_training_ends_where_the_simulation_ends(small):
     settings = settings_of(DISTRIBUTED, rounds=4, dp_epsilon=100.0, dp_delta=0.9, dp_clip=0.5)
-    real = federation_of(small, settings).run().public.item_factors
-    simulated = train(small, settings).members[0].public.item_factors
+    real = federation_of(small, settings).run().broadcast.item_factors
+    simulated = train(small, settings).members[0].broadcast.item_factors
     start = prepare(small, settings).coordinator().result.item_factors
     moved = np.abs(simulated - start).max()
     assert np.abs(real - simulated).max() < 0.1 * moved
@@ -357,7 +361,7 @@ def test_a_party_refuses_sums_that_may_end_with_less(small):
     setup = SecureSetup(
         session=b"s" * 16,
         for_survey=False,
-        layout=name_of(party._run.layout.encode()),
+        layout=name_of(party.run.layout.encode()),
         party=0,
         n_parties=60,
         n_users=60,
@@ -385,11 +389,11 @@ def test_fewer_parties_agree_on_a_scale_of_their_own(small):
 
     federation, side = begun(small, settings, lambda inner: Faulty(inner, up=refusing))
     for party in federation.parties.values():
-        party._run.policy = replace(party.policy, noise=Silent(party.policy.noise))
+        party.run.policy = replace(party.policy, noise=Silent(party.policy.noise))
     round_ = federation.server.coordinator.next_round()
     sums = side.sums(round_)
     assert set(sums.n_raters) == {54}
-    assert side._session.setup.minimum == least_survivors(54)
+    assert side.session.setup.minimum == least_survivors(54)
     np.testing.assert_allclose(sums.rows, clipped_sums(small, settings, round_, 6), atol=1e-3)
 
 
@@ -423,6 +427,13 @@ def test_settings_that_would_break_the_guarantee_are_refused(changes, reason):
         settings_of(DISTRIBUTED).changed(**changes)
 
 
+@pytest.mark.parametrize("others", [{}, {"sharing": "plain"}, {"solver": "vb"}])
+def test_a_budget_that_nothing_keeps_is_refused(others):
+    """Who asks for epsilon, and not for the scheme that adds noise, would get none."""
+    with pytest.raises(SettingsError, match="dp_epsilon needs aggregation 'dp'"):
+        Settings(dp_epsilon=0.5, **others)
+
+
 def test_every_run_of_an_ensemble_is_paid_for():
     settings = settings_of(DISTRIBUTED)
     one, five = (guarantee_of(settings.changed(ensemble=n)) for n in (1, 5))
@@ -437,7 +448,7 @@ def test_a_party_stops_when_its_budget_is_spent(small, variant):
     federation, side = begun(small, settings_of(variant, rounds=3))
     for party in federation.parties.values():  # more rounds were agreed on than are paid for
         noise = replace(party.policy.noise, rounds=2)
-        party._run.policy = replace(party.policy, noise=noise)
+        party.run.policy = replace(party.policy, noise=noise)
     round_ = federation.server.coordinator.next_round()
     side.sums(round_)
     side.sums(replace(round_, round=2))
@@ -480,7 +491,7 @@ def test_a_real_ensemble_spends_exactly_what_it_paid_for(small):
     assert [len(member.history) for member in trained.members] == [2, 2]
     starts = [prepare(small, settings).coordinator(n).result.item_factors for n in range(2)]
     for member, start in zip(trained.members, starts, strict=True):
-        assert not np.array_equal(member.public.item_factors, start)
+        assert not np.array_equal(member.broadcast.item_factors, start)
 
 
 def test_the_runs_of_an_ensemble_have_noise_of_their_own(small):
@@ -488,5 +499,5 @@ def test_the_runs_of_an_ensemble_have_noise_of_their_own(small):
     run = prepare(small, settings)
     starts = [run.coordinator(n).result.item_factors for n in range(2)]
     members = train(small, settings).members
-    moved = [m.public.item_factors - start for m, start in zip(members, starts, strict=True)]
+    moved = [m.broadcast.item_factors - start for m, start in zip(members, starts, strict=True)]
     assert abs(np.corrcoef(moved[0].ravel(), moved[1].ravel())[0, 1]) < 0.5

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedmmf.aggregation.dp.sampler import discrete_gaussian
+from fedmmf.aggregation.dp.guarantee import discrete_gaussian
 from fedmmf.errors import SettingsError
 
 pytest.importorskip("opendp", reason="opendp is of the extra `dp`")
@@ -92,6 +92,6 @@ def test_two_draws_never_agree():
 
 
 def test_without_the_library_an_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "opendp", None)
-    with pytest.raises(SettingsError, match=r"opendp, which is not installed: .*fedmmf\[dp\]"):
+    monkeypatch.setitem(sys.modules, "opendp.mod", None)
+    with pytest.raises(SettingsError, match=r"opendp, which is not installed; .*fedmmf\[dp\]"):
         discrete_gaussian(1, 1.0)

@@ -13,17 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmmf.aggregation.contract import round_sizes
-from fedmmf.aggregation.homomorphic import ckks, cost, extra, paillier, schemes
-from fedmmf.aggregation.homomorphic.channel import seal, unseal
-from fedmmf.aggregation.homomorphic.keeper import BlindSum
-from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
+from fedmmf.aggregation.homomorphic import ckks, import_he, paillier, schemes, simulated
+from fedmmf.aggregation.homomorphic.messages import (
+    Ciphertexts,
+    HomomorphicKey,
+    Sealed,
+    seal,
+    unseal,
+)
+from fedmmf.aggregation.homomorphic.server import BlindSum
 from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.aggregation.vector import codec_of
 from fedmmf.errors import DataError, SettingsError, WireError
+from fedmmf.federation.local import make_parties
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.simulation import prepare, train
-from fedmmf.simulation.features import surveyed
-from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation.surveys import surveyed
 from fedmmf.solvers import SOLVERS
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import (
@@ -80,7 +85,7 @@ def settings_for(secret, solver="sgd", **changes):
 def begun(ratings, secret, wrap=lambda transport: transport, **changes):
     """A federation whose parties hold the public half of this key, without a survey; its keeper."""
     federation = federation_of(ratings, settings_for(secret, **changes), wrap)
-    with patch("fedmmf.aggregation.homomorphic.keeper.generate", lambda scheme: secret):
+    with patch("fedmmf.aggregation.homomorphic.server.generate", lambda scheme: secret):
         keeper = federation.server.invite()
     for party in federation.parties.values():
         party.hold(keeper.handout())
@@ -116,7 +121,7 @@ def test_training_ends_where_the_simulation_ends(tiny, make, solver):
     result, history = federation.server.coordinator.result, federation.server.coordinator.history
     (member,) = train(tiny, keeper.context.settings).members
     close = {"rtol": 1e-4, "atol": 1e-4}
-    np.testing.assert_allclose(result.item_factors, member.public.item_factors, **close)
+    np.testing.assert_allclose(result.item_factors, member.broadcast.item_factors, **close)
     np.testing.assert_allclose(history, member.history, rtol=1e-4)
 
 
@@ -135,7 +140,7 @@ def test_a_sum_is_exactly_the_sum_of_fixed_point_updates(tiny, make, solver):
     federation, keeper = begun(tiny, make(), solver=solver, engine="numpy")
     keeper.prepare()
     coordinator = federation.server.coordinator
-    crowd = prepare(tiny, keeper.context.settings).crowd()
+    crowd = prepare(tiny, keeper.context.settings).parties()
     for _ in range(2):
         round_ = coordinator.next_round()
         sums, expected = keeper.sums(round_), crowd.sums(round_)
@@ -183,7 +188,7 @@ def test_ckks_noise_is_what_its_formula_says(limit):
         part = public.read(public.encrypt(integers, limit), ckks.SLOTS, limit)
         encrypted = part if encrypted is None else public.add(encrypted, part)
         total += integers
-    (vector,) = ckks.read_vectors(secret._context, public.write(encrypted), ckks.SLOTS, limit)
+    (vector,) = ckks.read_vectors(secret.context, public.write(encrypted), ckks.SLOTS, limit)
     error = np.array(vector.decrypt()) - total
     assert error.std() == pytest.approx(ckks.noise_std(n_parties, limit), rel=0.2)
     decrypted = secret.decrypt(public.write(encrypted), ckks.SLOTS, limit)
@@ -241,12 +246,12 @@ def losing(stage, names):
 def twin_rows(ratings, settings, layout, round_):
     """What each party adds, in floating point. (n_parties, n_items, width)."""
     run = prepare(ratings, settings)
-    parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
+    parties = make_parties(ratings, settings, run.is_held_out, run.features.statistics)
     rows = np.zeros((len(parties), *round_.item_rows.shape))
     for number, party in enumerate(parties.values()):
         read(party.answer(run.plan.invitation().encode()), (Joined,))
-        party._run._take_layout(layout)  # past the keeper, whose key it has not
-        part = party._run.contribute(round_, None, None, n_parties=1)
+        party.run._take_layout(layout)  # past the keeper, whose key it has not
+        part = party.run.contribute(round_, None, None, n_parties=1)
         rows[number, part.items] = part.rows
     return rows
 
@@ -285,7 +290,7 @@ def test_an_item_whose_only_rater_missed_the_survey_is_not_summed_when_it_return
     keeper.sums(federation.server.coordinator.next_round())
     assert f"{user:06}" in keeper.survivors
     assert item not in keeper.layout.items
-    assert item in federation.parties[f"{user:06}"]._users.lists.items  # it is not said at all
+    assert item in federation.parties[f"{user:06}"].users.lists.items  # it is not said at all
 
 
 def test_two_of_three_raters_that_drop_out_do_not_show_the_third(tiny):
@@ -300,7 +305,7 @@ def test_two_of_three_raters_that_drop_out_do_not_show_the_third(tiny):
     keeper.sums(federation.server.coordinator.next_round())
     assert len(keeper.survivors) == 10
     assert item not in keeper.layout.items
-    assert item in federation.parties[f"{users[2]:06}"]._users.lists.items
+    assert item in federation.parties[f"{users[2]:06}"].users.lists.items
 
 
 def test_too_few_answers_give_no_sum(tiny):
@@ -347,7 +352,7 @@ def test_ciphertexts_of_another_scale_or_shape_are_no_ckks_ciphertexts():
     limit = 2**31 - 1
     with pytest.raises(WireError, match="another shape or scale"):
         public.read(public.encrypt(np.arange(3), 2**20), 3, limit)
-    short = public._tenseal.ckks_vector(public._context, [1.0, 2.0], ckks.scale_of(limit))
+    short = import_he("tenseal").ckks_vector(public.context, [1.0, 2.0], ckks.scale_of(limit))
     with pytest.raises(WireError, match="another shape or scale"):
         public.read(public.write([short]), 3, limit)
 
@@ -374,7 +379,7 @@ def joined(ratings, secret):
     """A party that has joined, and holds no key yet."""
     settings = settings_for(secret)
     run = prepare(ratings, settings)
-    party = make_parties(ratings, settings, run.is_held_out, run.statistics)["000000"]
+    party = make_parties(ratings, settings, run.is_held_out, run.features.statistics)["000000"]
     read(party.answer(run.plan.invitation().encode()), (Joined,))
     return party
 
@@ -402,7 +407,7 @@ def test_a_key_that_cannot_encrypt_is_refused_when_it_is_handed_out(tiny, make):
     with pytest.raises(WireError, match="malformed"):
         party.hold(key_of(secret)[:-1])
     with pytest.raises(WireError, match="needs the keeper's key first"):
-        party._run.side.read(b"")  # none of them was taken
+        party.run.side.read(b"")  # none of them was taken
     party.hold(key_of(secret))
 
 
@@ -426,12 +431,12 @@ def test_a_party_encrypts_under_no_short_key(tiny, strong_keys):
 
 
 def short_key():
-    return extra.import_extra("phe").generate_paillier_keypair(n_length=WEAK_BITS)[1]
+    return import_he("phe").generate_paillier_keypair(n_length=WEAK_BITS)[1]
 
 
 def context_of(**changes):
     """A CKKS context in bytes, with other parameters than ours."""
-    tenseal = extra.import_extra("tenseal")
+    tenseal = import_he("tenseal")
     given = {"poly_modulus_degree": 4096, "coeff_mod_bit_sizes": [60, 40], **changes}
     scheme = given.pop("scheme", tenseal.SCHEME_TYPE.CKKS)
     private = given.pop("save_secret_key", False)
@@ -442,7 +447,7 @@ def context_of(**changes):
 
 def test_a_ckks_key_with_other_parameters_is_refused(tiny):
     secret = ckks.CkksSecret()
-    party, bfv = joined(tiny, secret), extra.import_extra("tenseal").SCHEME_TYPE.BFV
+    party, bfv = joined(tiny, secret), import_he("tenseal").SCHEME_TYPE.BFV
     wrong = [
         {"poly_modulus_degree": 8192},
         {"coeff_mod_bit_sizes": [40, 40]},
@@ -471,7 +476,7 @@ def test_damaged_ckks_keys_are_refused_or_read_without_a_crash():
 def test_who_has_not_joined_takes_no_key(tiny):
     secret = weak_packed()
     run = prepare(tiny, settings_for(secret))
-    party = make_parties(tiny, run.settings, run.is_held_out, run.statistics)["000000"]
+    party = make_parties(tiny, run.settings, run.is_held_out, run.features.statistics)["000000"]
     with pytest.raises(WireError, match="not joined"):
         party.hold(key_of(secret))
 
@@ -479,7 +484,7 @@ def test_who_has_not_joined_takes_no_key(tiny):
 @pytest.mark.parametrize("variant", ["plain", "secure", "adaptive"])
 def test_other_ways_have_no_secret_to_hold(tiny, variant):
     run = prepare(tiny, settings_of(variant))
-    party = make_parties(tiny, run.settings, run.is_held_out, run.statistics)["000000"]
+    party = make_parties(tiny, run.settings, run.is_held_out, run.features.statistics)["000000"]
     party.answer(run.plan.invitation().encode())
     with pytest.raises(WireError, match="no secret"):
         party.hold(key_of(weak_packed()))
@@ -488,7 +493,7 @@ def test_other_ways_have_no_secret_to_hold(tiny, variant):
 def test_a_party_without_a_key_refuses(tiny):
     federation, keeper = prepared(tiny, weak_packed())
     frame = sealed(keeper, federation.server.coordinator.next_round())
-    party = joined(tiny, keeper._secret)
+    party = joined(tiny, keeper.secret)
     assert "needs the keeper's key first" in said(party, frame).reason
     answer = read(party.answer(keeper.handout()), (Refused,))  # a server cannot hand out keys
     assert "kind 16 is not for here" in answer.reason
@@ -570,8 +575,8 @@ def test_the_latest_box_alone_is_open(tiny):
     federation, keeper = prepared(tiny, weak_packed())
     party, round_ = federation.parties["000000"], federation.server.coordinator.next_round()
     first, second = (sealed(keeper, replace(round_, round=n)) for n in (1, 2))
-    party._run.take(name_of(first), first)
-    party._run.take(name_of(second), second)
+    party.run.take(name_of(first), first)
+    party.run.take(name_of(second), second)
     answer = read(party.answer(Ask(name_of(first)).encode()), (Refused, Ciphertexts))
     assert "that round is over" in answer.reason
 
@@ -686,16 +691,16 @@ def blind_sum(secret, made):
 def test_the_adder_of_paillier_holds_the_modulus_alone():
     secret = weak_packed()
     blind = blind_sum(secret, codec())
-    assert vars(blind._public) == {"n": secret._key.public_key.n, "packed": True}
-    assert not hasattr(blind._public, "decrypt")
+    assert vars(blind.public) == {"n": secret._key.public_key.n, "packed": True}
+    assert not hasattr(blind.public, "decrypt")
 
 
 def test_the_adder_of_ckks_cannot_decrypt():
     secret, made = ckks.CkksSecret(), codec()
     blind, limit = blind_sum(secret, made), made.largest
-    assert not blind._public._context.is_private()
+    assert not blind.public.context.is_private()
     values = np.arange(made.length)
-    data = blind._public.encrypt(values, limit)
+    data = blind.public.encrypt(values, limit)
     for name in ("a", "b", "c"):
         blind.receive(name, Ciphertexts(1, data))
     with pytest.raises(ValueError, match="secret_key"):
@@ -709,7 +714,7 @@ def test_a_blind_sum_takes_what_is_due_and_gives_nothing_of_two(make):
     blind = blind_sum(secret, made)
     with pytest.raises(BelowThresholdError, match="0 parties answered"):
         blind.total()
-    data = blind._public.encrypt(np.ones(made.length, np.int64), made.largest)
+    data = blind.public.encrypt(np.ones(made.length, np.int64), made.largest)
     for name in ("a", "b"):
         blind.receive(name, Ciphertexts(1, data))
     for bad in (Ciphertexts(2, data), Ciphertexts(1, data[:-1]), Ciphertexts(1, data + b"?")):
@@ -728,8 +733,8 @@ def test_a_party_is_in_a_sum_once(make):
     """Twice would make one update of three parties weigh two thirds, and two parties three."""
     secret, made = make(), codec()
     blind = blind_sum(secret, made)
-    one = blind._public.encrypt(np.ones(made.length, np.int64), made.largest)
-    again = blind._public.encrypt(np.ones(made.length, np.int64), made.largest)
+    one = blind.public.encrypt(np.ones(made.length, np.int64), made.largest)
+    again = blind.public.encrypt(np.ones(made.length, np.int64), made.largest)
     for name in ("a", "b"):
         blind.receive(name, Ciphertexts(1, one))
     for data in (one, again):
@@ -748,7 +753,7 @@ def test_a_party_is_in_a_sum_once(make):
 
 def test_a_missing_package_is_named_with_its_extra():
     with pytest.raises(SettingsError, match=r"pip install 'fedmmf\[he\]'"):
-        extra.import_extra("no_such_package")
+        import_he("no_such_package")
 
 
 def test_nothing_is_imported_before_it_is_needed():
@@ -756,8 +761,8 @@ def test_nothing_is_imported_before_it_is_needed():
     modules = [
         "fedmmf.party",
         "fedmmf.aggregation.homomorphic.party",
-        "fedmmf.aggregation.homomorphic.keeper",
-        "fedmmf.aggregation.homomorphic.cost",
+        "fedmmf.aggregation.homomorphic.server",
+        "fedmmf.aggregation.homomorphic.simulated",
     ]
     code = f"import sys, {', '.join(modules)}; print([m for m in {packages} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -767,7 +772,7 @@ def test_nothing_is_imported_before_it_is_needed():
 @every_scheme
 def test_a_cost_is_extrapolated_from_whole_ciphertexts(make):
     secret, made = make(), codec(n_items=500, n_users=10)
-    found = cost.measure(secret, made, n_measured=2)
+    found = simulated.measure(secret, made, n_measured=2)
     public = schemes.load_public(secret.name, secret.public)
     whole = len(public.encrypt(np.zeros(made.length, np.int64), made.largest))
     assert found.n_ciphertexts == -(-made.length // public.slots(made.largest))

@@ -10,9 +10,9 @@ from contract import Misbehaving
 from federations import federation_of, settings_of
 
 from fedmmf.aggregation.rare_items import are_rare, raters_needed
-from fedmmf.aggregation.secure.agreed import graph_of
-from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip, graph_of
 from fedmmf.errors import DataError, WireError
+from fedmmf.federation.local import make_parties
 from fedmmf.secagg import BelowThresholdError, FixedPoint, ring_named
 from fedmmf.secagg.keys import End, KeyPair, pair_seed
 from fedmmf.secagg.messages import Masked, Survivors
@@ -21,8 +21,7 @@ from fedmmf.secagg.ring import RING64
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
 from fedmmf.simulation import prepare
-from fedmmf.simulation.features import surveyed
-from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation.surveys import surveyed
 from fedmmf.solvers import SOLVERS
 from fedmmf.transports.wrappers import Faulty, Recorded
 from fedmmf.wire import (
@@ -84,12 +83,12 @@ class Twins:
     def __init__(self, ratings, settings, layout=None):
         run = prepare(ratings, settings)
         self._plan, self._solver = run.plan, SOLVERS[settings.solver]
-        parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
+        parties = make_parties(ratings, settings, run.is_held_out, run.features.statistics)
         invitation = run.plan.invitation().encode()
         for party in parties.values():
             read(party.answer(invitation), (Joined,))
             assert isinstance(adopt(party, layout or run.layout), Adopted)
-        self._runs = [party._run for party in parties.values()]
+        self.runs = [party.run for party in parties.values()]
 
     def fixed_point_sums(self, round_, without=(), n_users=None, idle=()):
         """The obvious way: everybody's numbers bounded, rounded, and added as integers.
@@ -97,12 +96,12 @@ class Twins:
         Everybody computes but the idle ones, who were not asked; those who are lost on the way are
         not in the sum.
         """
-        n, ring = n_users or len(self._runs), ring_named(self._solver.ring)
+        n, ring = n_users or len(self.runs), ring_named(self._solver.ring)
         bounds = self._solver.bounds(self._plan.catalogue.scale.span)
         of_rows, of_totals = FixedPoint(n, bounds.row, ring), FixedPoint(n, bounds.total, RING64)
         width = self._plan.update_shape.width
         rows, totals = np.zeros((len(round_.item_rows), width), np.int64), 0
-        for number, run in enumerate(self._runs):
+        for number, run in enumerate(self.runs):
             if number in idle:
                 continue
             part = run.contribute(round_, None, None, n_parties=n)
@@ -168,7 +167,7 @@ def test_a_secure_sum_is_exactly_the_sum_of_fixed_point_updates(
         checked.require_same(round_, sums)
         assert sorted(side.survivors) == sorted(federation.parties)
         coordinator.advance(round_, sums)
-    setup = side._session.protocol.setup
+    setup = side.session.protocol.setup
     assert (setup.degree == n_parties - 1) == is_complete
 
 
@@ -246,7 +245,7 @@ def test_training_survives_a_round_without_a_sum(small):
     federation = federation_of(small, settings, lambda inner: Faulty(inner, up=OneBadRound(56)))
     member = federation.run()
     assert np.array_equal(np.isnan(member.history), [False, True, False, False, False])
-    assert np.isfinite(member.public.item_factors).all()
+    assert np.isfinite(member.broadcast.item_factors).all()
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,7 @@ class OneVectorSpoilt:
         if self._is_done or (stage, name) != ("trip 1", "000007"):
             return data
         self._is_done = True
-        protocol = self._federation[0].server.side._session.protocol
+        protocol = self._federation[0].server.side.session.protocol
         trip, setup = open_trip(protocol.setup, 7, data)
         vector = Masked.decode(setup, 7, trip.current).vector.copy()
         vector[0] ^= np.uint32(1 << 31)
@@ -426,7 +425,7 @@ def test_who_lets_no_ratings_out_is_missing_in_the_survey_and_not_in_the_rounds(
     for name in ("000003", "000041"):
         party = federation.parties[name]
         party.policy = replace(party.policy, survey_ratings=False)
-        party._run.policy = party.policy
+        party.run.policy = party.policy
     side.prepare()
     sums = side.survey_ratings()
     assert set(federation.server.roster.refused) == {"000003", "000041"}
@@ -445,7 +444,7 @@ def test_a_second_survey_is_among_the_same_or_differs_by_a_cohort(tiny):
     side.census()
     everybody = sorted(federation.parties)
     for n_missing in (0, 1, 2, 3):
-        side._session, side._names = None, everybody[n_missing:]
+        side.session, side.names = None, everybody[n_missing:]
         if 0 < n_missing < 3:
             with pytest.raises(BelowThresholdError):
                 side.sum("survey", Survey(with_ratings=False))
@@ -489,7 +488,6 @@ def test_a_survey_that_was_unmasked_unheard_is_made_anew_without_several(tiny):
     side.prepare()
     assert lost.happened
     assert len(side.counted) == tiny.n_users - 3
-    assert not side._resting
     round_ = federation.server.coordinator.next_round()
     side.sums(round_)
     assert list(side.survivors) == sorted(federation.parties)  # all are back
@@ -534,7 +532,7 @@ def test_an_item_whose_only_rater_missed_the_survey_is_not_summed_when_it_return
     assert f"{user:06}" in side.survivors
     assert 4 not in side.layout.items
     Checked(ratings, settings, side.layout, unsurveyed=[user]).require_same(round_, sums)
-    assert 4 in Twins(ratings, settings)._runs[user].users.lists.items  # it is not said at all
+    assert 4 in Twins(ratings, settings).runs[user].users.lists.items  # it is not said at all
 
 
 @pytest.mark.parametrize("n_raters", [3, 5])
@@ -553,7 +551,7 @@ def test_two_of_three_raters_that_drop_out_do_not_show_the_third(small, n_raters
     Checked(ratings, settings, side.layout).require_same(round_, sums, without=users[:2])
     if n_raters == 5:
         place = np.searchsorted(side.layout.items, 4)
-        for run in [Twins(ratings, settings)._runs[user] for user in users]:
+        for run in [Twins(ratings, settings).runs[user] for user in users]:
             own = run.contribute(round_, None, None, n_parties=60)
             assert not np.allclose(own.rows[own.items == place], sums.rows[place], atol=1e-3)
 
@@ -565,7 +563,7 @@ def joined(ratings, settings, minimum=3):
     """Parties that have joined a run, and want at least so many in a sum."""
     settings = settings.changed(smallest_cohort=minimum)
     run = prepare(ratings, settings)
-    parties = make_parties(ratings, settings, run.is_held_out, run.statistics)
+    parties = make_parties(ratings, settings, run.is_held_out, run.features.statistics)
     invitation = run.plan.invitation().encode()
     for party in parties.values():
         read(party.answer(invitation), (Joined,))
@@ -648,7 +646,7 @@ def test_nobody_chooses_threshold_neighbours_or_graph(small):
     for change in changes:
         party = joined(small, settings_of("secure"))["000000"]
         assert isinstance(said(party, setup_among(60, **change)), SecureAgreed)
-        setup = party._run.side._agreed.session.setup
+        setup = party.run.side.agreed.session.setup
         chosen = graph_of(60, active=False, batch=change.get("batch", 1))
         assert (setup.degree, setup.threshold) == chosen
         assert 2 * setup.threshold > setup.degree + 1
@@ -676,7 +674,7 @@ def test_a_party_that_signs_refuses_strangers_and_sums_without_signatures(tiny):
     for reason, changes in wrong.items():
         assert reason in said(parties["000000"], setup_among(12, **changes)).reason
     assert isinstance(said(parties["000000"], setup_among(12, identities=known)), SecureAgreed)
-    agreed = parties["000000"]._run.side._agreed.session.setup
+    agreed = parties["000000"].run.side.agreed.session.setup
     assert 3 * agreed.threshold > 2 * (agreed.degree + 1)  # a liar cannot have two sums of it
     unsigned = joined(tiny, settings_of("secure"))["000000"]
     refusal = said(unsigned, setup_among(12, identities=known))
@@ -730,7 +728,7 @@ def test_who_was_told_of_other_survivors_has_no_say_in_unmasking(small):
     def tampered(stage, name, data):
         if (stage, name) != ("trip 2", "000007"):
             return data
-        return without_somebody(held[0].server.side._session.protocol.setup, name, data)
+        return without_somebody(held[0].server.side.session.protocol.setup, name, data)
 
     settings = settings_of("secure signed")
     federation, side = begun(small, settings, lambda inner: Faulty(inner, down=tampered))
@@ -767,7 +765,7 @@ def test_a_server_that_shows_two_sets_of_survivors_gets_no_sum(tiny):
     def tampered(stage, name, data):
         if stage != "trip 2" or int(name) < 6:
             return data
-        return without_somebody(held[0].server.side._session.protocol.setup, name, data)
+        return without_somebody(held[0].server.side.session.protocol.setup, name, data)
 
     settings = settings_of("secure signed")
     federation, side = begun(tiny, settings, lambda inner: Faulty(inner, down=tampered))
@@ -794,12 +792,12 @@ def test_the_server_sees_no_number_of_an_update(small):
     federation, side = prepared(small, settings, Recorded)
     round_ = federation.server.coordinator.next_round()
     side.sums(round_)
-    session = side._session
+    session = side.session
     reply = federation.transport.inner.last("trip 1").received["000005"]
     trip, setup = open_trip(session.protocol.setup, 5, reply)
     masked = Masked.decode(setup, 5, trip.current).vector
     assert chi_square(masked) < 360  # p ~ 1e-5
-    twin = Twins(small, settings)._runs[5]
+    twin = Twins(small, settings).runs[5]
     bare = session.codec.ring.lower(
         session.codec.vector(twin.contribute(round_, session.codec, None, n_parties=60))
     )
@@ -883,7 +881,7 @@ def test_a_trip_with_something_else_to_sum_is_refused_once_it_was_answered(small
 def fresh(ratings, settings, **policy):
     """A party that has joined a run and adopted nothing; and the run."""
     run = prepare(ratings, settings)
-    party = make_parties(ratings, settings, run.is_held_out, run.statistics)["000000"]
+    party = make_parties(ratings, settings, run.is_held_out, run.features.statistics)["000000"]
     party.policy = replace(party.policy, **policy)
     read(party.answer(run.plan.invitation().encode()), (Joined,))
     return party, run
@@ -903,7 +901,7 @@ def test_a_party_refuses_a_second_and_different_layout_in_a_run(small, variant):
     ]
     for other in others:
         assert "has adopted another layout for this run" in adopt(party, other).reason
-        assert party._run.layout.encode() == layout.encode()
+        assert party.run.layout.encode() == layout.encode()
         assert party.masks is masks
         assert np.array_equal(party.user_factors, factors)
     assert isinstance(adopt(party, layout), Adopted)  # the same again changes nothing
@@ -936,7 +934,7 @@ def test_a_party_refuses_a_layout_off_the_limits_or_the_catalogue(small, changes
     answer = adopt(party, replace(layout_for(small), **changes))
     assert isinstance(answer, Refused)
     assert reason in answer.reason
-    assert party._run.layout is None
+    assert party.run.layout is None
 
 
 @pytest.mark.parametrize(("level", "end"), [(1.0, 1.0), (0.99, 1.0), (5.01, 5.0), (1e6, 5.0)])
@@ -958,7 +956,7 @@ def test_a_party_agrees_to_the_columns_of_its_charter_in_common(small, columns, 
     """Else a server could choose whose sums of features it gets."""
     run = prepare(small, settings_of("secure", mask="lr"))
     assert run.plan.invitation().columns == 17
-    party = make_parties(small, run.settings, run.is_held_out, run.statistics)["000000"]
+    party = make_parties(small, run.settings, run.is_held_out, run.features.statistics)["000000"]
     invitation = replace(run.plan.invitation(), columns=columns)
     answer = read(party.answer(invitation.encode()), (Joined, Refused))
     assert isinstance(answer, Joined) == is_agreed
@@ -996,7 +994,7 @@ def test_a_party_refuses_rounds_before_a_layout(small, variant):
     if variant == "secure":
         setup = setup_among(60, layout=name_of(run.layout.encode()))
         assert "a layout that this party has not adopted" in said(party, setup).reason
-    assert party._run.place == (0, 0, False)
+    assert party.run.place == (0, 0, False)
     assert isinstance(adopt(party, run.layout), Adopted)
     if variant == "plain":
         frame = round_.encode()
@@ -1012,7 +1010,7 @@ def test_a_party_refuses_a_survey_of_ratings_before_the_layout_of_that_run(small
     assert "needs a layout first" in read(party.answer(question), (Refused,)).reason
     adopt(party, layout_for(small))
     found = read(party.answer(question), (Update,))
-    assert len(found.items) == np.isin(party._users.lists.items, layout_for(small).items).sum()
+    assert len(found.items) == np.isin(party.users.lists.items, layout_for(small).items).sum()
     read(party.answer(run.plan.invitation().encode()), (Joined,))
     assert "needs a layout first" in read(party.answer(question), (Refused,)).reason
 
@@ -1092,7 +1090,7 @@ def test_parties_that_were_told_different_layouts_have_no_sum_in_common(tiny, ch
     federation, side = prepared(tiny, settings, lambda inner: Faulty(inner, down=down))
     for name, party in federation.parties.items():
         expected = (other if name in told else layout).encode()
-        assert party._run.layout.encode() == expected
+        assert party.run.layout.encode() == expected
     with suppress(WireError):  # those who are left may be too few
         side.sums(federation.server.coordinator.next_round())
     assert not told & set(side.survivors)
@@ -1113,7 +1111,7 @@ def test_masks_of_parties_that_were_told_different_layouts_do_not_cancel(tiny):
         adopt(party, layout)
         setup = setup_among(12, layout=name_of(layout.encode()))
         assert isinstance(said(party, setup), SecureAgreed)
-        agreed = party._run.side._agreed.session.setup
+        agreed = party.run.side.agreed.session.setup
         bindings.append((agreed.binding, agreed.graph_seed, agreed.context))
         seed = pair_seed(secret, agreed.context, *ends, b"a" * 32)
         masks.append(expand(seed, agreed.ring, 5000))

@@ -11,9 +11,9 @@ from fedmmf.audit.cohorts import FirstRound
 from fedmmf.audit.vb_rounds import VbCohort
 from fedmmf.data import Ratings
 from fedmmf.data.synthetic import synthetic
+from fedmmf.federation.local import make_parties, server_plan
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import make_parties, server_plan
 
 
 def exposed(ratings, mask, **changes):

@@ -12,18 +12,17 @@ from fedmmf.attacks.calibrated import SummedView
 from fedmmf.attacks.gradients import Uploads
 from fedmmf.attacks.known_masks import KnownMasks
 from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
-from fedmmf.attacks.ranking import ranking
-from fedmmf.attacks.recovery import recovery
+from fedmmf.attacks.paper import ranking, recovery
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.attacks.vb_lists import ListsView
 from fedmmf.attacks.vb_sums import VbRound, VbSummedView
 from fedmmf.attacks.view import Exposed, levels_of, uniform_prior
-from fedmmf.audit import audit, readings
+from fedmmf.audit import audit, recording
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.masks import MaskPlan, fit_masks
+from fedmmf.masks import FAMILIES, MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.masks.population import Population
 from fedmmf.party.policy import Private
@@ -62,7 +61,7 @@ def case(attack, request, small):
     if attack.target == "uploads":
         uploads, masked, _ = request.getfixturevalue("plain_small")
         seen, _, known = request.getfixturevalue("strict_small")
-        return uploads, masked, readings.vectors_as_updates(seen, known)
+        return uploads, masked, recording.vectors_as_updates(seen, known)
     if attack.target == "sums":
         return request.getfixturevalue("summed_sparse")
     if attack.target == "vb sums":
@@ -135,8 +134,8 @@ def few_rounds():
     draw, update_shape = rng.stream(0, "few rounds"), VB.update_shape(3, write_variant("both"))
     nothing = np.zeros((N_ITEMS, 0))
     context = SolverContext(N_ITEMS, SCALE.span, SCALE.min, 0.0, 3.0, nothing, nothing, draw)
-    public = VB.server(Settings(solver="vb"), update_shape, context).public()
-    reading = VB.reading(update_shape, public, nothing)
+    broadcast = VB.server(Settings(solver="vb"), update_shape, context).broadcast()
+    reading = VB.reading(update_shape, broadcast, nothing)
     rows = draw.standard_normal((2, N_ITEMS, 3))
     readings = (reading, replace(reading, is_membership_round=True))
     return tuple(VbRound(*one, np.ones(3)) for one in zip(readings, rows, strict=True))
@@ -189,8 +188,11 @@ def test_every_attack_has_a_name_of_its_own():
     assert len(set(names)) == len(names)
 
 
-def test_attacks_on_ridge_masks_are_tried_on_ridge_masks_alone():
+def test_attacks_on_ridge_masks_are_tried_on_ridge_masks_alone(monkeypatch):
     """All families of this package are some, in what they see; others need not be."""
+    known = {name: FAMILIES[name] for name in ("lr", "fm")}
+    known["median"] = replace(known["lr"], name="median", is_linear=False)
+    monkeypatch.setattr("fedmmf.attacks.contract.FAMILIES", known)
     on_lr, on_fm, on_other = (
         {attack.name for attack in rating_attacks(mask)} for mask in ("lr", "fm", "median")
     )
@@ -215,12 +217,12 @@ def outsider():
 def test_an_attack_from_outside_takes_part_in_audits(small, outsider, without_inversion):
     settings = Settings(mask="fm", mask_strength=0.5, sharing="adaptive", held_out=0.0, factors=6)
     run = prepare(small, settings)
-    private = Private(run.lists, small.values, run.masks, run.features)
+    private = Private(run.lists, small.values, run.masks, run.features.seen)
     own = AttackAudit(limit=0.5)
     assert (own.shares_found(private) < 1).any()
     outsider(small.values)
     assert (own.shares_found(private) == 1).all()
-    assert not own.passes(private)
+    assert not own.safe_users(private).all()
     found = audit(small, settings)
     assert any("recovered by oracle" in sentence for sentence in found.sentences)
     assert found.grouping.by_audit == 0

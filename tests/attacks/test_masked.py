@@ -8,18 +8,15 @@ import pytest
 from fedmmf.attacks.contract import exact_share
 from fedmmf.attacks.decode import DECODE, NAIVE, scan
 from fedmmf.attacks.decode import _refit as refit
-from fedmmf.attacks.grouping import GROUPING, group_of, steps_above_lowest
+from fedmmf.attacks.grouping import GROUPING, group_of, place, steps_above_lowest
 from fedmmf.attacks.inversion import INVERSION, Problem, unmask
-from fedmmf.attacks.levels import place
-from fedmmf.attacks.ranking import random_hit_ratio, ranking
-from fedmmf.attacks.recovery import proportions, recovery, stretch
+from fedmmf.attacks.paper import proportions, random_hit_ratio, ranking, recovery, stretch
 from fedmmf.attacks.view import MAX_SPANS, View, levels_of, nearest_level
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.masks import fit_masks
 from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.masks.population import Population
-from fedmmf.simulation.prepared import mask_stream
 
 from .conftest import exposed
 
@@ -112,7 +109,7 @@ def test_what_masks_shrink_towards_is_public_and_attackers_use_it(small, mask):
     np.testing.assert_allclose(view.base, np.clip(line[0] + seen @ line[1:], 1, 5), rtol=1e-6)
     assert np.abs(view.base - view.scale.midpoint).mean() > 0.1
     misled = replace(view, population=Population.unknown(view.scale))
-    told, guessed = (refit(known, small.values, 0)[0] for known in (view, misled))
+    told, guessed = (refit(known, small.values)[0] for known in (view, misled))
     assert told.mean() < 1e-5
     assert guessed.mean() > 0.005
 
@@ -176,8 +173,7 @@ def test_a_scan_knows_what_somebody_unknown_gives(small, mask, cross_fit):
     view = exposed(small, mask, mask_strength=1e5, cross_fit=cross_fit)
     weights = np.random.default_rng(1).normal(0, 0.8, view.features.shape[1])
     line = Population(np.concatenate(([3.2], weights)), view.population.pull)
-    streams = [mask_stream(0, user) for user in small.user_ids] if mask == "fm" else ()
-    given = MaskInput(view.lists, small.values, SCALE, view.features, streams, line)
+    given = MaskInput(view.lists, small.values, SCALE, view.features, line)
     masked = fit_masks(view.plan, given, OneByOne()).masked_ratings
     view = replace(view, masked=masked, population=line)
     assert view.base.std() > 0.5
@@ -187,7 +183,7 @@ def test_a_scan_knows_what_somebody_unknown_gives(small, mask, cross_fit):
 
 
 @pytest.mark.parametrize("mask", ["fm", "nn"])
-def test_masks_with_random_starts_are_decoded(ml_100k, mask):
+def test_masks_of_interactions_are_decoded(ml_100k, mask):
     """Mean share exact over all 943 users: FM 0.9996, NN 1.0000; a third of them here."""
     everybody, third = exposed(ml_100k, mask), np.arange(ml_100k.n_users) % 3 == 0
     view, truth = everybody.only(third), ml_100k.values[everybody.rows_of(third)]

@@ -16,7 +16,8 @@ from fedmmf.masks import MaskPlan, fit_masks
 from fedmmf.masks.fitting import MaskInput
 from fedmmf.party.policy import Private
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.simulation import prepare
+from fedmmf.simulation.real import real_federation
 
 from .conftest import exposed
 
@@ -34,7 +35,7 @@ MIXED = Settings(
 
 def private_of(ratings, mask, **changes):
     run = prepare(ratings, Settings(mask=mask, held_out=0.0, **changes))
-    return Private(run.lists, ratings.values, run.masks, run.features)
+    return Private(run.lists, ratings.values, run.masks, run.features.seen)
 
 
 def one_of(private, user):
@@ -76,7 +77,7 @@ def test_it_knows_no_other_persons_ratings(small):
 
 
 def test_it_knows_less_than_an_audit_of_everybody(small):
-    view, informed = AttackAudit(0.5)._view(private_of(small, "lr")), exposed(small, "lr")
+    view, informed = AttackAudit(0.5).view(private_of(small, "lr")), exposed(small, "lr")
     assert np.allclose(view.prior, 0.2)
     np.testing.assert_array_equal(view.masked, informed.masked)
     np.testing.assert_array_equal(view.extremes, informed.extremes)
@@ -86,13 +87,13 @@ def test_everybody_behind_a_party_has_to_be_below_the_limit(small, without_inver
     private = private_of(small, "nn", mask_strength=0.2)
     found = AttackAudit(0.5).shares_found(private)
     assert found.min() < 0.6 < found.max()
-    assert not AttackAudit(float(found.max())).passes(private)
-    assert AttackAudit(float(found.max()) + 0.01).passes(private)
+    assert not AttackAudit(float(found.max())).safe_users(private).all()
+    assert AttackAudit(float(found.max()) + 0.01).safe_users(private).all()
 
 
 def test_real_parties_decide_what_a_simulation_says(small, without_inversion):
     run = prepare(small, MIXED)
-    simulated, federation = run.in_clear, LocalFederation.of(run)
+    simulated, federation = run.in_clear, real_federation(run)
     federation.prepare_sums()
     assert 0 < simulated.sum() < small.n_users
     # Masks of the two engines differ in the last bits, and a rating may tip over.
@@ -115,7 +116,7 @@ def test_a_user_without_ratings_is_below_no_limit():
     private, audit = Private(lists, ratings, masks, features), AttackAudit(1.0, "numpy")
     assert np.isnan(audit.shares_found(private)[0])
     assert audit.shares_found(private)[1] == 1  # its smallest rating is all that it has
-    assert not audit.passes(private)
+    assert not audit.safe_users(private).all()
 
 
 ON_A_DEVICE = """
@@ -132,7 +133,7 @@ from fedmmf.data.scales import RatingScale
 lists, ratings, features = RatedItems.of_one(np.arange(9)), np.arange(9) % 5 + 1.0, np.eye(9)
 given = MaskInput(lists, ratings, RatingScale(1.0, 5.0, 1.0), features)
 masks = fit_masks(MaskPlan("lr"), given, ENGINES["numpy"].mask_runner())
-AttackAudit(0.5, "numpy").passes(Private(lists, ratings, masks, features))
+AttackAudit(0.5, "numpy").safe_users(Private(lists, ratings, masks, features))
 heavy = ("numba", "polars", "scipy", "sklearn", "pydantic", "typer", "rich", "pandas")
 print([name for name in heavy if name in sys.modules])
 """

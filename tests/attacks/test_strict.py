@@ -10,9 +10,9 @@ from fedmmf.attacks import rating_attacks
 from fedmmf.attacks.calibrated import CALIBRATED, trusting
 from fedmmf.attacks.gradients import GRADIENTS, to_exposed
 from fedmmf.attacks.membership import MEMBERSHIP, CohortView
-from fedmmf.attacks.ranking import RANKING
+from fedmmf.attacks.paper import RANKING
 from fedmmf.attacks.unmixing import UNMIXING
-from fedmmf.audit import readings
+from fedmmf.audit import recording
 from fedmmf.audit.cohorts import weighed
 from fedmmf.audit.exposure import prior_parts, restrict
 
@@ -29,21 +29,21 @@ def named(attack):
 def test_masked_vectors_help_no_attack(small, strict_small, attack):
     """`test_contract` shows that each of these attacks works where there is something to find."""
     seen, _, known = strict_small
-    view = to_exposed(readings.vectors_as_updates(seen, known), known)
+    view = to_exposed(recording.vectors_as_updates(seen, known), known)
     truth = small.values[known.rows_of(np.isin(known.users, view.users))]
     assert attack.run(view, truth).advantage_interval[0] <= 0
 
 
 def test_gradients_of_masked_vectors_give_no_masked_rating(strict_small):
     seen, masked, known = strict_small
-    result = GRADIENTS.run(readings.vectors_as_updates(seen, known), masked)
+    result = GRADIENTS.run(recording.vectors_as_updates(seen, known), masked)
     assert result.mean < 0.01
     assert result.advantage_interval[0] <= 0
 
 
 def test_masked_vectors_name_no_item(strict_small, rated_small):
     seen, _, known = strict_small
-    view = readings.vectors_as_members(seen, known, rated_small.mean(axis=0))
+    view = recording.vectors_as_members(seen, known, rated_small.mean(axis=0))
     is_summed = seen.sums[0].n_raters > 0  # public: of the others nothing is sent at all
     assert not view.scores[:, ~is_summed].any()
     part = CohortView(view.users, view.popularity[is_summed], view.scores[:, is_summed])
@@ -56,7 +56,7 @@ def test_the_sum_gives_the_counts_and_that_is_all_it_names(strict_small, rated_s
     counts = rated_small.sum(axis=0)
     shown = np.where(counts < raters_needed(3), 0, counts)  # rare items are left out
     assert np.array_equal(seen.sums[0].n_raters, shown)
-    view = readings.sums_as_members(seen, known, shown / len(rated_small))
+    view = recording.sums_as_members(seen, known, shown / len(rated_small))
     result = MEMBERSHIP.run(view, rated_small)
     np.testing.assert_allclose(result.success, result.baseline)
 
@@ -67,7 +67,7 @@ def gain_of_taking_part(ratings, n_users):
     uploads, _, known = record_plain(some, "lr")
     hits = []
     for with_own in (True, False):
-        view = to_exposed(readings.twin_sums(uploads, with_own=with_own), known)
+        view = to_exposed(recording.twin_sums(uploads, with_own=with_own), known)
         truth = some.values[uploads.rows_of(np.isin(uploads.users, view.users))]
         hits.append(RANKING.run(view, truth).mean)
     return hits[0] - hits[1]

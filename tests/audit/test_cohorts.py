@@ -10,11 +10,11 @@ from fedmmf.aggregation.contract import HELD_OUT_TOTALS
 from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.audit import expose
 from fedmmf.audit.cohorts import FirstRound, members_lists, with_drawn_ratings
-from fedmmf.audit.dropouts import DropOuts, PresentCrowd, sums_of_rounds
+from fedmmf.audit.dropouts import DropOuts, PresentHalves, sums_of_rounds
 from fedmmf.audit.recording import record_strict
+from fedmmf.federation.local import make_parties, server_plan
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import make_parties, server_plan
 from fedmmf.solvers.contract import UserData
 from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
 
@@ -29,6 +29,11 @@ def test_a_cohorts_sum_is_what_secure_sums_give(small):
     np.testing.assert_allclose(view.rows, seen.sums[0].rows, rtol=1e-6, atol=2e-6)
     assert np.array_equal(np.where(view.is_shown, view.n_raters, 0), seen.sums[0].n_raters)
     assert np.array_equal(truth, small.values)
+
+
+def test_a_run_with_a_budget_has_cohorts_too(small):
+    run = prepare(small, Settings(mask="mean", factors=2, aggregation="dp", dp_epsilon=1.0))
+    assert FirstRound.of(run).run.settings.aggregation == "secure"
 
 
 def test_a_cohorts_sum_is_without_what_too_few_of_it_rated(small):
@@ -74,7 +79,7 @@ def test_everybody_present_is_what_parties_compute(small):
     run = prepare(small, Settings(mask="mean", held_out=0.0, factors=4))
     first = FirstRound.of(run)
     lists, rows = members_lists(run.lists, np.arange(5))
-    crowd = PresentCrowd(lists, run.masks.masked_ratings[rows], 4)
+    crowd = PresentHalves(lists, run.masks.masked_ratings[rows], 4)
     present, mine = np.array([True, True, False, True, True]), lists.of(3)
     p = Factors.starting_at(start_user_factors(1, 4)[0])
     for t in (1, 2, 3):
@@ -86,19 +91,19 @@ def test_everybody_present_is_what_parties_compute(small):
 
 def test_totals_of_those_present_are_what_parties_send(small):
     run = prepare(small, Settings(mask="mean", held_out=0.0, factors=4))
-    public = run.over_everything().coordinator().next_round().public
+    broadcast = run.over_everything().coordinator().next_round().broadcast
     lists, rows = members_lists(run.lists, np.arange(5))
     masked = run.masks.masked_ratings[rows]
-    crowd = PresentCrowd(lists, masked, 4)
+    crowd = PresentHalves(lists, masked, 4)
     present, sent = np.array([True, True, False, True, True]), np.zeros(1 + 2 * 4)
     halves = [SGD.party(SGD.update_shape(4, "")) for _ in present]
     for t in (1, 2):
-        crowd.updates(public.item_factors, SgdPlan.of(public), t, present)
+        crowd.updates(broadcast.item_factors, SgdPlan.of(broadcast), t, present)
         sent[:] = 0
         for user in np.flatnonzero(present):
             mine = lists.of(user)
             own = UserData(lists.items[mine], masked[mine], np.zeros(0), np.zeros(0))
-            sent += halves[user].update(own, public, t)[1]
+            sent += halves[user].update(own, broadcast, t)[1]
     held_out, told = np.split(crowd.totals(present), [HELD_OUT_TOTALS])
     assert told[0] == 4
     assert not held_out.any()

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmmf.audit import expose
 from fedmmf.audit.exposure import PRIOR_PARTS, public_prior, restrict
-from fedmmf.data.profiles import UserProfiles
+from fedmmf.data.features import UserProfiles
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 

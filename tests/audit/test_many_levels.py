@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmmf.attacks.levels import OFF_SCALE_COST, People, _variants, place
+from fedmmf.attacks.grouping import OFF_SCALE_COST, People, place, user_kinds
 from fedmmf.audit.run import coarser
 from fedmmf.data.scales import RatingScale
 
@@ -29,7 +29,7 @@ def test_kinds_of_people_are_weighed_as_the_formula_says():
     """One kind after the other, one rating after the other, each with its own sum to 1."""
     generator = np.random.default_rng(0)
     prior = generator.dirichlet(np.ones(4), 6)
-    variants, log_weights = _variants(4)
+    variants, log_weights = user_kinds(4)
     for levels in ([0, 1, 2, 3, 1, 1], [-1, 0, 5, 2, 2, 3]):
         total, off = 0.0, 0
         for variant, log_weight in zip(variants, log_weights, strict=True):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fedmmf.audit import expose, readings
+from fedmmf.audit import expose, recording
 from fedmmf.audit.recording import record_plain, record_strict
 from fedmmf.errors import WireError
+from fedmmf.federation.local import make_parties, server_plan
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import make_parties, server_plan
 from fedmmf.solvers.sgd import Factors, party_update, start_user_factors
 
 
@@ -40,17 +40,17 @@ def test_secure_sums_are_those_of_the_plain_updates_and_vectors_are_not(small, s
     plain = record_plain(*started(small, "plain"))
     plan, parties, known = started(small, "strict", signed=signed, min_raters=1)
     seen = record_strict(plan, parties, known)
-    sums = readings.twin_sums(plain, with_own=True).updates[0]
-    read = readings.sums_as_updates(seen, known).updates[0]
+    sums = recording.twin_sums(plain, with_own=True).updates[0]
+    read = recording.sums_as_updates(seen, known).updates[0]
     np.testing.assert_allclose(read, sums, atol=1e-3)
-    vectors = readings.vectors_as_updates(seen, known).updates[0]
+    vectors = recording.vectors_as_updates(seen, known).updates[0]
     assert np.abs(vectors).mean() > 100 * np.abs(plain.updates[0]).mean()
     assert np.abs(np.corrcoef(vectors.ravel(), plain.updates[0].ravel())[0, 1]) < 0.1
 
 
 def test_a_sum_without_the_user_is_the_sum_of_the_others(small):
     uploads = record_plain(*started(small, "plain"))
-    with_own, without = (readings.twin_sums(uploads, with_own=own) for own in (True, False))
+    with_own, without = (recording.twin_sums(uploads, with_own=own) for own in (True, False))
     own = with_own.updates[1] - without.updates[1]
     np.testing.assert_allclose(own, uploads.updates[1], atol=1e-4)
 

@@ -144,7 +144,7 @@ def test_parties_that_audit_themselves_decide_by_public_knowledge(
         factors=6,
     )
     found, run = investigate(small, settings)
-    private = Private(run.lists, run.training.values, run.masks, run.features)
+    private = Private(run.lists, run.training.values, run.masks, run.features.seen)
     own = AttackAudit(settings.audit_limit).shares_found(private)
     assert found.in_clear.any()
     assert np.array_equal(found.in_clear, own < settings.audit_limit)
@@ -190,7 +190,9 @@ def test_parties_that_are_attacked_have_a_population_of_their_own(small, monkeyp
     assert len(leak.users) == 12
     some = AttackedCohort.of(run, expose(run), lambda what: None, sharing="strict")
     theirs = some.ratings
-    x = np.column_stack((np.ones(small.n_items), np.clip(run.content, -4, 4)))[theirs.item_codes]
+    x = np.column_stack((np.ones(small.n_items), np.clip(run.features.content, -4, 4)))[
+        theirs.item_codes
+    ]
     ridge = np.full(x.shape[1], 5.0 * len(theirs) / theirs.n_users)
     ridge[0] = 0.0
     line = np.linalg.solve(x.T @ x + np.diag(ridge), x.T @ (theirs.values - 3.0))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fedmmf import FedMMF, load
 from fedmmf.cli.app import app
-from fedmmf.cli.train import _warn_of_means
+from fedmmf.cli.train import warn_of_means
 from fedmmf.reports.results import TrainResult
 
 OLD = Path(__file__).parents[1] / "reports" / "version-0.1"
@@ -427,7 +427,7 @@ def test_a_model_is_held_against_the_users_own_means_and_no_others(capsys, rmse,
     values = json.loads((OLD / "train.json").read_text())
     means = {"item mean": 0.8, "user mean": 1.0, "global mean": 1.2}
     baselines = [{"name": name, "rmse": value} for name, value in means.items()]
-    _warn_of_means(TrainResult.from_json_dict(values | {"rmse": rmse, "baselines": baselines}))
+    warn_of_means(TrainResult.from_json_dict(values | {"rmse": rmse, "baselines": baselines}))
     said = capsys.readouterr().err
     assert ("RMSE 1.1000 is above that of the users' own means, 1.0000" in said) is is_told
     assert bool(said) is is_told
@@ -450,8 +450,8 @@ MISTAKES = [
     (["train", "--data", "{file}", "--columns", "item=thing"], 1, "no column 'thing'; its columns"),
     (["train", "--mask", "ridge"], 2, "--mask"),
     (["train", "--engine", "abacus"], 2, "--engine"),
-    (["train", "--seed", "-1"], 2, "seed should be greater than or equal to 0; got -1"),
-    (["train", "--factors", "0"], 2, "factors should be greater than or equal to 1; got 0"),
+    (["train", "--seed", "-1"], 2, "seed should be at least 0; got -1"),
+    (["train", "--factors", "0"], 2, "factors should be at least 1; got 0"),
     (["train", "--learning-rate", "fast"], 2, "must be a number or auto; got 'fast'"),
     (["train", "--scale", "5"], 2, "must be MIN:MAX or MIN:MAX:STEP"),
     (["train", "--data", "{file}", "--scale", "1:3"], 1, "outside the scale 1..3"),

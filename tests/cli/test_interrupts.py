@@ -121,7 +121,7 @@ def way_on(seen):
         "scipy",  # an import
         "fedmmf.cli.choices:load",
         "fedmmf.simulation.training:prepare",
-        "fedmmf.simulation.prepared:fit_masks",
+        "fedmmf.party.user_group:fit_masks",
     ],
 )
 def test_before_any_round_there_is_nothing_to_keep(command, tmp_path, place):
@@ -192,7 +192,7 @@ def test_rounds_go_on_where_they_were(command, tmp_path):
 
 
 def test_a_model_goes_on_from_a_round_to_the_same_result(command, tmp_path):
-    place = "fedmmf.simulation.crowd:SimulatedCrowd.finish"
+    place = "fedmmf.simulation.parties:SimulatedParties.finish"
     seen = interrupted([sys.executable, "-c", DRIVER, place, *command], tmp_path, "now")
     assert "interrupted after round " in seen
     assert way_on(seen)[-2:] == ["--checkpoint", "fedmmf-interrupted.ckpt"]

@@ -232,7 +232,7 @@ def test_settings_that_do_not_fit_are_explained_in_their_own_words():
 
     with pytest.raises(SettingsError, match="collect_masked needs sharing 'adaptive'"):
         run(command, "--collect-masked")
-    with pytest.raises(SettingsError, match="folds should be greater than or equal to 2; got 1"):
+    with pytest.raises(SettingsError, match="folds should be at least 2; got 1"):
         run(command, "--folds", "1")
 
 

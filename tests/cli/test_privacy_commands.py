@@ -73,6 +73,7 @@ def test_a_run_with_noise_says_what_it_has_spent(ratings_file, noise):
         (["--sharing", "adaptive", "--solver", "vb"], "needs solver 'sgd'"),
         (["--real", "--solver", "vb", "--sharing", "plain"], "use sharing 'strict'"),
         (["--dp-epsilon", "0"], "dp_epsilon"),
+        (["--dp-epsilon", "1"], "dp_epsilon needs aggregation 'dp'"),
     ],
 )
 def test_settings_that_do_not_fit_are_explained(ratings_file, options, reason):

@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedmmf.cli.app import app
-from fedmmf.cli.tables import FittingTable, duration, size
+from fedmmf.cli.output import FittingTable, duration, size
 
 ATTACKS = FittingTable(
     "in the clear",

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fedmmf.data import download
+from fedmmf.data import sources as download
 from fedmmf.errors import DownloadError
 
 CONTENT = bytes(range(256)) * 2000  # 512,000 bytes, several chunks

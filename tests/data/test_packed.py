@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from fedmmf import load
-from fedmmf.data.packed import _most_of_zstd, unpacked
+from fedmmf.data.packed import most_of_zstd, unpacked
 from fedmmf.errors import DataError, FedMMFError
 from fedmmf.storage import unpacking
 
@@ -105,12 +105,12 @@ def test_headers_of_zstandard_bound_what_comes_out():
     same = b"\n".join([b"7" * 60] * 40_000)
     for content in (DIGITS, same):
         packed = zstd(content)
-        assert len(content) <= _most_of_zstd(packed) < len(content) + 2 * (1 << 17)
+        assert len(content) <= most_of_zstd(packed) < len(content) + 2 * (1 << 17)
     skipped = b"\x53\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"abcde"
     both = zstd(DIGITS) + skipped + zstd(same)
-    assert _most_of_zstd(both) == _most_of_zstd(zstd(DIGITS)) + _most_of_zstd(zstd(same))
+    assert most_of_zstd(both) == most_of_zstd(zstd(DIGITS)) + most_of_zstd(zstd(same))
     for end in (5, 9, 100):
-        assert _most_of_zstd(packed[:end]) >= 0
+        assert most_of_zstd(packed[:end]) >= 0
 
 
 @pytest.mark.parametrize("kind", PACKERS)

@@ -91,7 +91,7 @@ def test_lastfm_bins(public_data):
 
 
 def test_the_edge_itself_belongs_to_the_next_rating():
-    from fedmmf.data.lastfm import EDGES, binned_counts
+    from fedmmf.data.published import EDGES, binned_counts
 
     plays = np.array([1.0, 199, 200, 399, 400, 600, 799, 800, 1e6])
     assert binned_counts(plays, EDGES).tolist() == [1, 1, 2, 2, 3, 4, 4, 5, 5]

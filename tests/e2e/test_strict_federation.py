@@ -8,7 +8,8 @@ from fedmmf.masks import FittedMasks
 from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.secagg.ring import RING64
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare, train
+from fedmmf.simulation import prepare, train
+from fedmmf.simulation.real import real_federation
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import UserData
 
@@ -21,8 +22,8 @@ class EverybodySeen:
     def __init__(self, run, parties):
         self._solver, self._lists = SOLVERS[run.settings.solver], run.lists
         self._update_shape, self._items = run.plan.update_shape, run.layout.items
-        self._profiles = run.profiles[:, : self._update_shape.n_profile]
-        self._design = run.design[self._items, : self._update_shape.n_columns]
+        self._profiles = run.data.profiles[:, : self._update_shape.n_profile]
+        self._design = run.features.design[self._items, : self._update_shape.n_columns]
         together = FittedMasks.together([party.masks for party in parties.values()])
         self._masked = together.masked_ratings
         self._halves = [self._solver.party(self._update_shape) for _ in parties]
@@ -32,10 +33,10 @@ class EverybodySeen:
             FixedPoint(len(parties), self._bounds.total, RING64).scale,
         ]
 
-    def sums(self, public, t):
+    def sums(self, broadcast, t):
         """Rows and totals, each user's in fixed point before they are added."""
         none = np.zeros(0)
-        reading = self._solver.reading(self._update_shape, public, self._design)
+        reading = self._solver.reading(self._update_shape, broadcast, self._design)
         rows = np.zeros((len(self._items), self._update_shape.width), np.int64)
         totals = np.zeros(self._update_shape.n_totals, np.int64)
         for user, half in enumerate(self._halves):
@@ -59,7 +60,7 @@ def test_every_round_gives_the_exact_sum_and_the_simulations_factors(ml_100k, so
     factors = {"sgd": 20, "vb": 4}[solver]
     settings = Settings(mask="lr", solver=solver, factors=factors, rounds=ROUNDS)
     run = prepare(ml_100k, settings)
-    federation = LocalFederation.of(run)
+    federation = real_federation(run)
     assert len(federation.parties) == 943
     federation.prepare_sums()
     counts = run.lists.counts(ml_100k.n_items)
@@ -71,17 +72,18 @@ def test_every_round_gives_the_exact_sum_and_the_simulations_factors(ml_100k, so
     assert layout.pull == pytest.approx(run.layout.pull, rel=1e-6)
     everybody = EverybodySeen(run, federation.parties)
     server = federation.server.coordinator
+    held_out = run.users.held_out_of(run.layout)
     for t in range(1, ROUNDS + 1):
         round_ = server.next_round()
         sums = federation.server.side.sums(round_)
-        rows, totals = everybody.sums(round_.public, t)
+        rows, totals = everybody.sums(round_.broadcast, t)
         assert np.array_equal(sums.rows, rows)
         assert np.array_equal(sums.n_raters, counts[~is_rare])
-        assert sums.totals[0] == (0 if run.tested is None else len(run.tested.values))
+        assert sums.totals[0] == (0 if held_out is None else len(held_out.ratings))
         assert np.array_equal(sums.totals[2:], totals)
         server.advance(round_, sums)
     assert len(federation.server.side.survivors) == 943
     assert not federation.server.roster.incidents
     (member,) = train(ml_100k, settings).members
-    np.testing.assert_allclose(server.result.item_factors, member.public.item_factors, atol=1e-4)
+    np.testing.assert_allclose(server.result.item_factors, member.broadcast.item_factors, atol=1e-4)
     np.testing.assert_allclose(server.history, member.history, rtol=1e-5)

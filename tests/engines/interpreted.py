@@ -9,10 +9,10 @@ import triton
 import triton.language as tl
 
 from fedmmf.data.rated_items import RatedItems
-from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.contract import Cohort, TrainingInput
 from fedmmf.engines.torch import vb_fused, vb_kernels
 from fedmmf.engines.torch.small import SmallLinalg
-from fedmmf.engines.torch.vb import TorchVbCrowd
+from fedmmf.engines.torch.vb import TorchVbHalves
 from fedmmf.solvers.contract import ItemSums, SolverContext
 from fedmmf.solvers.vb.server import VbServer
 from fedmmf.solvers.vb.shapes import VbShape, write_variant
@@ -58,7 +58,7 @@ def given_for(part):
         profiles,
         lines,
     )
-    return CrowdInput("vb", update_shape, *about, cohorts=(cohort,))
+    return TrainingInput("vb", update_shape, *about, cohorts=(cohort,))
 
 
 def compare(part):
@@ -69,11 +69,11 @@ def compare(part):
     server = VbServer(
         given.update_shape, context, (0.3, 1.0) if given.update_shape.n_design else ()
     )
-    plain = TorchVbCrowd(given, CPU)
-    fused = TorchVbCrowd(given, CPU, 1, vb_fused.Fused.of)
+    plain = TorchVbHalves(given, CPU)
+    fused = TorchVbHalves(given, CPU, 1, vb_fused.Fused.of)
     for t in range(1, LAST.get(part, 2) + 1):
-        public = server.public()
-        expected, found = plain.update(public, t), fused.update(public, t)
+        broadcast = server.broadcast()
+        expected, found = plain.update(broadcast, t), fused.update(broadcast, t)
         rows, wanted = found.rows[0], expected.rows[0]
         if cohort.is_fixed:
             assert rows.dtype == np.int64
@@ -87,8 +87,8 @@ def compare(part):
         scale, total_scale = cohort.scale or 1.0, cohort.total_scale or 1.0
         counts, totals = given.lists.counts(N_ITEMS), expected.totals[0] / total_scale
         server.advance(ItemSums(wanted / scale, counts, totals), t)
-    plain.settle(server.public(), np.arange(N_USERS))
-    fused.settle(server.public(), np.arange(N_USERS))
+    plain.solve_users(server.broadcast(), np.arange(N_USERS))
+    fused.solve_users(server.broadcast(), np.arange(N_USERS))
     np.testing.assert_allclose(fused.user_factors, plain.user_factors, rtol=1e-4, atol=1e-5)
 
 
@@ -168,19 +168,19 @@ def compare_overflow():
             given.update_shape, context, (0.3, 1.0) if given.update_shape.n_design else ()
         )
         without = replace(given, cohorts=(replace(cohort, members=others),))
-        crowds = [TorchVbCrowd(one, CPU, 1, vb_fused.Fused.of)
+        halves_of = [TorchVbHalves(one, CPU, 1, vb_fused.Fused.of)
                   for one in (replace(given, masked_ratings=bad), without)]  # fmt: skip
-        before = crowds[0].user_factors
-        found, expected = (crowd.update(server.public(), 1) for crowd in crowds)
+        before = halves_of[0].user_factors
+        found, expected = (crowd.update(server.broadcast(), 1) for crowd in halves_of)
         assert found.n_overflowed == 1
         assert np.array_equal(found.rows[0], expected.rows[0])
         assert np.array_equal(found.totals[0], expected.totals[0])
-        assert np.array_equal(crowds[0].user_factors[user], before[user])
-        for crowd in crowds:
-            crowd.settle(server.public(), np.arange(N_USERS))
-        assert np.array_equal(crowds[0].user_factors[user], before[user])
+        assert np.array_equal(halves_of[0].user_factors[user], before[user])
+        for crowd in halves_of:
+            crowd.solve_users(server.broadcast(), np.arange(N_USERS))
+        assert np.array_equal(halves_of[0].user_factors[user], before[user])
         rest = np.arange(N_USERS) != user
-        assert np.array_equal(crowds[0].user_factors[rest], crowds[1].user_factors[rest])
+        assert np.array_equal(halves_of[0].user_factors[rest], halves_of[1].user_factors[rest])
         vb_fused.HEAVY = n_heavy
 
 

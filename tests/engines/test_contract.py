@@ -9,17 +9,18 @@ import pytest
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
-from fedmmf.engines.contract import Cohort, CrowdInput
-from fedmmf.engines.kernels.sgd import SgdCrowd
-from fedmmf.engines.kernels.vb import VbCrowd
-from fedmmf.engines.reference import ReferenceCrowd
+from fedmmf.engines.contract import Cohort, TrainingInput
+from fedmmf.engines.kernels.sgd import SgdHalves
+from fedmmf.engines.kernels.vb import VbHalves
+from fedmmf.engines.reference import ReferenceHalves
 from fedmmf.errors import UnknownNameError, WireError
 from fedmmf.masks import FAMILIES, MaskPlan, fit_masks
+from fedmmf.masks.feature_maps import design_of
 from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.masks.population import Population
 from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext, UserData, design_of
+from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext, UserData
 from fedmmf.solvers.sgd import AllUsers, SgdPlan
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
 from fedmmf.solvers.vb.shapes import unpack
@@ -137,7 +138,7 @@ def given_for(variant, *cohorts, lists=LISTS, n_items=N_ITEMS):
     update_shape = solver.update_shape(
         solver.rank(settings), solver.variant(settings, d, m, levels)
     )
-    return CrowdInput(
+    return TrainingInput(
         solver=settings.solver,
         update_shape=update_shape,
         design=np.resize(DESIGN, (n_items, DESIGN.shape[1]))[:, :m],
@@ -164,13 +165,13 @@ def broadcasts(variant, rounds=3):
     stream, regressors = np.random.default_rng(5), np.zeros((N_ITEMS, 0))
     context = SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 12.0, regressors, given.design, stream)
     server = SOLVERS[settings.solver].server(settings, given.update_shape, context)
-    crowd = ENGINES["numpy"].crowd(given)
+    crowd = ENGINES["numpy"].halves(given)
     found = []
     first = first_round(variant)
     for t in range(1, first + rounds):
-        public = server.public()
-        found += [public] if t >= first else []
-        update = crowd.update(public, t)
+        broadcast = server.broadcast()
+        found += [broadcast] if t >= first else []
+        update = crowd.update(broadcast, t)
         server.advance(ItemSums(update.rows[0], LISTS.counts(N_ITEMS), update.totals[0]), t)
     return [*found, looking(given.update_shape, found[-1])] if looks(variant) else found
 
@@ -180,13 +181,13 @@ def looks(variant):
     return getattr(given_for(variant).update_shape, "has_membership_rounds", False)
 
 
-def looking(update_shape, public):
-    parameters = public.parameters.copy()
+def looking(update_shape, broadcast):
+    parameters = broadcast.parameters.copy()
     parameters[update_shape.blocks["parameters"].place("look")] = 1.0
-    return Broadcast(public.rank, parameters, public.item_rows)
+    return Broadcast(broadcast.rank, parameters, broadcast.item_rows)
 
 
-PUBLICATIONS = {variant: broadcasts(variant) for variant in VARIANTS}
+BROADCASTS = {variant: broadcasts(variant) for variant in VARIANTS}
 
 
 def own_of(given, user):
@@ -197,11 +198,11 @@ def own_of(given, user):
 
 
 @cache
-def obvious_sums(variant, cohort, public, t):
+def obvious_sums(variant, cohort, broadcast, t):
     """Each user's rows and totals in round t, as it would send them alone, then added."""
     given = given_for(variant)
     solver = SOLVERS[given.solver]
-    reading = solver.reading(given.update_shape, public, given.design)
+    reading = solver.reading(given.update_shape, broadcast, given.design)
     kind = np.int64 if cohort.is_fixed else np.float64
     sums, all_totals = (
         np.zeros((N_ITEMS, given.update_shape.width), kind),
@@ -270,11 +271,11 @@ class TestEngine:
     def test_a_sum_is_that_of_what_each_user_would_send(self, engine, variant, cohort):
         """In the first round, where all parts have numbers, and in a look."""
         way = COHORTS[cohort]
-        for public in (PUBLICATIONS[variant][0], *PUBLICATIONS[variant][2:]):
-            crowd = engine.crowd(given_for(variant, way))
-            update = crowd.update(public, first_round(variant))
+        for broadcast in (BROADCASTS[variant][0], *BROADCASTS[variant][2:]):
+            crowd = engine.halves(given_for(variant, way))
+            update = crowd.update(broadcast, first_round(variant))
             (rows,), (totals,) = update.rows, update.totals
-            expected, expected_totals = obvious_sums(variant, way, public, first_round(variant))
+            expected, expected_totals = obvious_sums(variant, way, broadcast, first_round(variant))
             assert expected.any() == (cohort != "nobody")
             if cohort == "wide":  # steps far finer than float32
                 np.testing.assert_allclose(rows / way.scale, expected / way.scale, atol=2e-5)
@@ -293,7 +294,7 @@ class TestEngine:
         """Bounded entry by entry, the sum over people with many ratings need not be positive."""
         cohort = Cohort(bound=16.0, scale=SCALE, total_bound=0.05, total_scale=2.0**30)
         given = given_for(variant, cohort)
-        update = engine.crowd(given).update(PUBLICATIONS[variant][0], first_round(variant))
+        update = engine.halves(given).update(BROADCASTS[variant][0], first_round(variant))
         (part,) = given.update_shape.matrices
         moment = unpack(update.totals[0][part] / cohort.total_scale, given.update_shape.rank)
         room = cohort.total_bound * (N_USERS - len(SILENT))
@@ -305,10 +306,10 @@ class TestEngine:
     def test_rounds_go_as_in_numpy(self, engine, variant, cohorts):
         """Also where p_u decides what is latent, and in a look."""
         given = given_for(variant, *(COHORTS[cohort] for cohort in cohorts))
-        mine, oracle = engine.crowd(given), ENGINES["numpy"].crowd(given)
+        mine, oracle = engine.halves(given), ENGINES["numpy"].halves(given)
         assert np.array_equal(mine.user_factors, oracle.user_factors)
-        for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
-            found, expected = mine.update(public, t), oracle.update(public, t)
+        for t, broadcast in enumerate(BROADCASTS[variant], start=first_round(variant)):
+            found, expected = mine.update(broadcast, t), oracle.update(broadcast, t)
             for rows, wanted in zip(found.rows, expected.rows, strict=True):
                 assert_sums(rows, wanted, engine)
             sums = zip(given.cohorts, found.totals, expected.totals, strict=True)
@@ -320,10 +321,14 @@ class TestEngine:
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_several_cohorts_at_once_are_each_one_alone(self, engine, variant):
         """Exactly where it is the same kernel; else to what rounding leaves."""
-        public, cohorts = PUBLICATIONS[variant][2], list(COHORTS.values())
-        together = engine.crowd(given_for(variant, *cohorts)).update(public, first_round(variant))
+        broadcast, cohorts = BROADCASTS[variant][2], list(COHORTS.values())
+        together = engine.halves(given_for(variant, *cohorts)).update(
+            broadcast, first_round(variant)
+        )
         for cohort, rows, totals in zip(cohorts, together.rows, together.totals, strict=True):
-            alone = engine.crowd(given_for(variant, cohort)).update(public, first_round(variant))
+            alone = engine.halves(given_for(variant, cohort)).update(
+                broadcast, first_round(variant)
+            )
             if engine.name == "numpy" or variant not in OF_VB:
                 assert np.array_equal(rows, alone.rows[0])
                 assert np.array_equal(totals, alone.totals[0])
@@ -334,10 +339,10 @@ class TestEngine:
     @pytest.mark.parametrize("variant", ONE_OF_EACH)
     def test_a_user_alone_gets_what_it_gets_in_the_crowd(self, engine, variant):
         """So that a device and a silo compute the same."""
-        public, cohort = PUBLICATIONS[variant][2], COHORTS["bounded"]
+        broadcast, cohort = BROADCASTS[variant][2], COHORTS["bounded"]
         given = given_for(variant, cohort)
-        crowd = engine.crowd(given)
-        update = crowd.update(public, first_round(variant))
+        crowd = engine.halves(given)
+        update = crowd.update(broadcast, first_round(variant))
         total, totals = np.zeros_like(update.rows[0]), np.zeros_like(update.totals[0])
         for user in range(N_USERS):
             mine = LISTS.of(user)
@@ -350,8 +355,8 @@ class TestEngine:
                 profiles=given.profiles[user : user + 1],
                 lines=given.lines[user : user + 1],
             )
-            alone = engine.crowd(own)
-            found = alone.update(public, first_round(variant))
+            alone = engine.halves(own)
+            found = alone.update(broadcast, first_round(variant))
             total += found.rows[0]
             totals += found.totals[0]
             assert np.array_equal(alone.user_factors[0], crowd.user_factors[user])
@@ -361,14 +366,18 @@ class TestEngine:
     @pytest.mark.parametrize("variant", ["sgd, adam", "vb, both, profiles", "vb, ordinal"])
     def test_a_larger_catalogue_changes_nothing_else(self, engine, variant):
         """The same lists, and more items than anybody knows of; unless unrated ones count."""
-        more, public = 9, PUBLICATIONS[variant][2]
+        more, broadcast = 9, BROADCASTS[variant][2]
         larger = Broadcast(
-            public.rank, public.parameters, np.vstack((public.item_rows, public.item_rows[:more]))
+            broadcast.rank,
+            broadcast.parameters,
+            np.vstack((broadcast.item_rows, broadcast.item_rows[:more])),
         )
         for cohort in (Cohort(), COHORTS["fixed"]):
-            before = engine.crowd(given_for(variant, cohort)).update(public, first_round(variant))
+            before = engine.halves(given_for(variant, cohort)).update(
+                broadcast, first_round(variant)
+            )
             given = given_for(variant, cohort, n_items=N_ITEMS + more)
-            found = engine.crowd(given).update(larger, first_round(variant))
+            found = engine.halves(given).update(larger, first_round(variant))
             assert np.array_equal(found.rows[0][:N_ITEMS], before.rows[0])
             assert not found.rows[0][N_ITEMS:].any()
             assert np.array_equal(found.totals[0], before.totals[0])
@@ -376,12 +385,12 @@ class TestEngine:
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_users_without_ratings_stay_where_they_are(self, engine, variant):
         """And add nothing: without them the sums are the same."""
-        crowd = engine.crowd(given_for(variant, COHORTS["fixed"]))
+        crowd = engine.halves(given_for(variant, COHORTS["fixed"]))
         others = ~np.isin(np.arange(N_USERS), SILENT)
-        same = engine.crowd(given_for(variant, replace(COHORTS["fixed"], members=others)))
+        same = engine.halves(given_for(variant, replace(COHORTS["fixed"], members=others)))
         start = crowd.user_factors[list(SILENT)].copy()
-        for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
-            update, without = crowd.update(public, t), same.update(public, t)
+        for t, broadcast in enumerate(BROADCASTS[variant], start=first_round(variant)):
+            update, without = crowd.update(broadcast, t), same.update(broadcast, t)
             assert np.array_equal(update.rows[0], without.rows[0])
             assert np.array_equal(update.totals[0], without.totals[0])
         np.testing.assert_allclose(crowd.user_factors[list(SILENT)], start, atol=1e-6)
@@ -393,23 +402,23 @@ class TestEngine:
         given = given_for(variant, COHORTS[cohort], lists=lists)
         nothing = np.zeros(0, np.float32)
         given = replace(given, masked_ratings=nothing, levels=np.zeros(0, np.int32), mask=nothing)
-        crowd = engine.crowd(given)
-        update = crowd.update(PUBLICATIONS[variant][0], first_round(variant))
+        crowd = engine.halves(given)
+        update = crowd.update(BROADCASTS[variant][0], first_round(variant))
         assert update.rows[0].shape == (N_ITEMS, given.update_shape.width)
         assert not update.rows[0].any()
         assert not update.totals[0].any()
         assert crowd.user_factors.shape == (3, given.update_shape.n_own)
-        oracle = ENGINES["numpy"].crowd(given)
+        oracle = ENGINES["numpy"].halves(given)
         for one in (crowd, oracle):
-            one.settle(PUBLICATIONS[variant][2], np.arange(3))
+            one.solve_users(BROADCASTS[variant][2], np.arange(3))
         np.testing.assert_allclose(crowd.user_factors, oracle.user_factors, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_a_crowd_goes_on_from_its_state(self, engine, variant):
         """Also where it is summed in another way from then on."""
-        publics = PUBLICATIONS[variant]
-        crowd = engine.crowd(given_for(variant, COHORTS["members"]))
-        fixed = engine.crowd(given_for(variant, COHORTS["fixed"]))
+        publics = BROADCASTS[variant]
+        crowd = engine.halves(given_for(variant, COHORTS["members"]))
+        fixed = engine.halves(given_for(variant, COHORTS["fixed"]))
         t = first_round(variant)
         for later in (0, 1):
             crowd.update(publics[later], t + later)
@@ -420,8 +429,8 @@ class TestEngine:
         assert all(np.array_equal(state[name], kept[name]) for name in kept)  # these are copies
         in_steps = fixed.update(publics[2], t + 2)
         for _ in range(2):  # one state serves many
-            again = engine.crowd(given_for(variant, COHORTS["members"]))
-            other = engine.crowd(given_for(variant, COHORTS["fixed"]))
+            again = engine.halves(given_for(variant, COHORTS["members"]))
+            other = engine.halves(given_for(variant, COHORTS["fixed"]))
             for new, wanted in ((again, expected), (other, in_steps)):
                 new.restore(state)
                 found = new.update(publics[2], t + 2)
@@ -433,14 +442,14 @@ class TestEngine:
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_some_users_settle(self, engine, variant):
         """Who has rated nothing as well: profiles and unrated items say something."""
-        users, public = np.array([2, 5, SILENT[1], 30]), PUBLICATIONS[variant][-1]
+        users, broadcast = np.array([2, 5, SILENT[1], 30]), BROADCASTS[variant][-1]
         given = given_for(variant)
-        mine, oracle = engine.crowd(given), ENGINES["numpy"].crowd(given)
+        mine, oracle = engine.halves(given), ENGINES["numpy"].halves(given)
         for crowd in (mine, oracle):
-            crowd.update(PUBLICATIONS[variant][0], first_round(variant))
+            crowd.update(BROADCASTS[variant][0], first_round(variant))
         before, state = mine.user_factors.copy(), mine.state()
         for crowd in (mine, oracle):
-            crowd.settle(public, users)
+            crowd.solve_users(broadcast, users)
         np.testing.assert_allclose(
             mine.user_factors[users], oracle.user_factors[users], rtol=1e-4, atol=1e-5
         )
@@ -452,13 +461,13 @@ class TestEngine:
     @pytest.mark.parametrize("variant", ONE_OF_EACH)
     def test_factors_can_be_put_back(self, engine, variant):
         """The p_u of the best round; a copy, which later rounds leave alone."""
-        crowd = engine.crowd(given_for(variant))
+        crowd = engine.halves(given_for(variant))
         best = np.random.default_rng(0).standard_normal(crowd.user_factors.shape)
         best = best.astype(np.float32)
         kept = best.copy()
         crowd.user_factors = best
         assert np.array_equal(crowd.user_factors, kept)
-        crowd.update(PUBLICATIONS[variant][0], first_round(variant))
+        crowd.update(BROADCASTS[variant][0], first_round(variant))
         assert np.array_equal(best, kept)
 
     @pytest.mark.parametrize("variant", VARIANTS)
@@ -468,9 +477,9 @@ class TestEngine:
             results = []
             for threads in ("1", "2", "5"):
                 monkeypatch.setenv("FEDMMF_THREADS", threads)
-                crowd = engine.crowd(given_for(variant, *cohorts, lists=make_lists()))
-                for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
-                    update = crowd.update(public, t)
+                crowd = engine.halves(given_for(variant, *cohorts, lists=make_lists()))
+                for t, broadcast in enumerate(BROADCASTS[variant], start=first_round(variant)):
+                    update = crowd.update(broadcast, t)
                 results.append((*update.rows, *update.totals, crowd.user_factors))
             for other in results[1:]:
                 assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -478,11 +487,11 @@ class TestEngine:
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_where_everybody_overflows_nothing_is_added(self, engine, variant):
         """A server's numbers may be finite, and lead to some that are not."""
-        public = PUBLICATIONS[variant][0]
-        rows = np.full_like(public.item_rows, 1e38)
-        crowd = engine.crowd(given_for(variant, COHORTS["fixed"]))
+        broadcast = BROADCASTS[variant][0]
+        rows = np.full_like(broadcast.item_rows, 1e38)
+        crowd = engine.halves(given_for(variant, COHORTS["fixed"]))
         before = crowd.user_factors.copy()
-        told = Broadcast(public.rank, public.parameters, rows)
+        told = Broadcast(broadcast.rank, broadcast.parameters, rows)
         update = crowd.update(told, first_round(variant))
         assert not update.rows[0].any()
         assert not update.totals[0].any()
@@ -494,13 +503,16 @@ class TestEngine:
     def test_nor_is_it_where_one_part_alone_overflows(self, engine, part, cohort):
         """Gradients, p_u, totals: whichever comes to be infinite."""
         variant = "vb, both, profiles"
-        given, public = given_for(variant, COHORTS[cohort]), PUBLICATIONS[variant][2]
-        arrays = {"published": public.item_rows.copy(), "parameters": public.parameters.copy()}
+        given, broadcast = given_for(variant, COHORTS[cohort]), BROADCASTS[variant][2]
+        arrays = {
+            "published": broadcast.item_rows.copy(),
+            "parameters": broadcast.parameters.copy(),
+        }
         for where, name, value in WILD[part]:
             arrays[where][..., given.update_shape.blocks[where].place(name)] = value
-        told = Broadcast(public.rank, arrays["parameters"], arrays["published"])
+        told = Broadcast(broadcast.rank, arrays["parameters"], arrays["published"])
         SOLVERS["vb"].check(given.update_shape, told)
-        crowd = engine.crowd(given)
+        crowd = engine.halves(given)
         before = crowd.user_factors.copy()
         update = crowd.update(told, 1)
         assert update.n_overflowed == N_USERS - len(SILENT)
@@ -510,16 +522,16 @@ class TestEngine:
 
     @pytest.mark.parametrize("variant", [v for v in OF_VB if VARIANTS[v][1]])
     def test_who_has_no_profile_settles_as_a_mean_one(self, engine, variant):
-        given, public = given_for(variant), PUBLICATIONS[variant][-1]
-        mean = given.update_shape.blocks["parameters"].split(public.parameters)["profile_mean"]
+        given, broadcast = given_for(variant), BROADCASTS[variant][-1]
+        mean = given.update_shape.blocks["parameters"].split(broadcast.parameters)["profile_mean"]
         assert np.abs(mean).max() > 0.01
         users, found = np.arange(N_USERS), {}
         ways = {"none": np.zeros((N_USERS, 0)), "mean": np.tile(mean, (N_USERS, 1)),
                 "zero": np.zeros((N_USERS, 2)),
                 "other": np.tile(mean + 1, (N_USERS, 1))}  # fmt: skip
         for way, profiles in ways.items():
-            crowd = engine.crowd(replace(given, profiles=profiles))
-            crowd.settle(public, users)
+            crowd = engine.halves(replace(given, profiles=profiles))
+            crowd.solve_users(broadcast, users)
             found[way] = crowd.user_factors.copy()
         np.testing.assert_allclose(found["none"], found["mean"], rtol=1e-6, atol=1e-7)
         assert np.array_equal(found["none"], found["zero"])
@@ -528,14 +540,14 @@ class TestEngine:
     @pytest.mark.parametrize("variant", [v for v in OF_VB if VARIANTS[v][1]])
     def test_who_has_no_profile_takes_part_as_a_mean_one(self, engine, variant):
         """And is not counted among those who have one."""
-        given, public = given_for(variant), PUBLICATIONS[variant][2]
-        mean = given.update_shape.blocks["parameters"].split(public.parameters)["profile_mean"]
+        given, broadcast = given_for(variant), BROADCASTS[variant][2]
+        mean = given.update_shape.blocks["parameters"].split(broadcast.parameters)["profile_mean"]
         updates, factors = {}, {}
         for way, profiles in (("mean", np.tile(mean, (N_USERS, 1))),
                               ("zero", np.zeros((N_USERS, 2))),
                               ("none", np.zeros((N_USERS, 0)))):  # fmt: skip
-            crowd = engine.crowd(replace(given, profiles=profiles))
-            updates[way] = crowd.update(public, first_round(variant))
+            crowd = engine.halves(replace(given, profiles=profiles))
+            updates[way] = crowd.update(broadcast, first_round(variant))
             factors[way] = crowd.user_factors
         assert np.array_equal(factors["zero"], factors["none"])
         assert np.array_equal(updates["zero"].rows[0], updates["none"].rows[0])
@@ -556,8 +568,8 @@ class TestEngine:
     @pytest.mark.parametrize("cohort", ["everybody", "left out", "clipped"])
     @pytest.mark.parametrize("variant", [v for v in OF_VB if looks(v)])
     def test_rows_of_a_look_are_the_factors_of_the_raters(self, engine, variant, cohort):
-        crowd = engine.crowd(given_for(variant, COHORTS[cohort]))
-        (rows,) = crowd.update(PUBLICATIONS[variant][3], first_round(variant)).rows
+        crowd = engine.halves(given_for(variant, COHORTS[cohort]))
+        (rows,) = crowd.update(BROADCASTS[variant][3], first_round(variant)).rows
         expected = np.zeros_like(rows, np.float64)
         for user in range(N_USERS):
             items = LISTS.items[LISTS.of(user)]
@@ -573,12 +585,12 @@ class TestEngine:
     def test_a_third_look_is_refused(self, engine, variant, cohort):
         """Also by who goes on from a state; rounds in between and settling do not count."""
         given = given_for(variant, COHORTS[cohort])
-        usual, look = PUBLICATIONS[variant][2:]
-        crowd, t = engine.crowd(given), first_round(variant)
-        for later, public in enumerate((look, usual, look)):
-            crowd.update(public, t + later)
-        crowd.settle(look, np.arange(N_USERS))
-        state, again = crowd.state(), engine.crowd(given)
+        usual, look = BROADCASTS[variant][2:]
+        crowd, t = engine.halves(given), first_round(variant)
+        for later, broadcast in enumerate((look, usual, look)):
+            crowd.update(broadcast, t + later)
+        crowd.solve_users(look, np.arange(N_USERS))
+        state, again = crowd.state(), engine.halves(given)
         again.restore(state)
         assert {int(count) for name, value in state.items() if "looks" in name
                 for count in np.ravel(value)} == {2}  # fmt: skip
@@ -588,17 +600,17 @@ class TestEngine:
                 one.update(look, t + 3)
             assert np.array_equal(one.user_factors, before)
             one.update(usual, t + 3)
-        fresh = engine.crowd(given)
+        fresh = engine.halves(given)
         fresh.update(look, t)
-        once = engine.crowd(given)
+        once = engine.halves(given)
         once.restore(fresh.state())
         once.update(look, t + 1)
 
     def test_totals_of_sgd_are_users_with_ratings_their_factors_and_squares(self, engine):
         for cohort in (COHORTS["everybody"], COHORTS["members"], COHORTS["fixed"]):
-            crowd = engine.crowd(given_for("sgd, adam", cohort))
-            for t, public in enumerate(PUBLICATIONS["sgd, adam"], start=1):
-                (totals,) = crowd.update(public, t).totals
+            crowd = engine.halves(given_for("sgd, adam", cohort))
+            for t, broadcast in enumerate(BROADCASTS["sgd, adam"], start=1):
+                (totals,) = crowd.update(broadcast, t).totals
                 summed = np.diff(LISTS.indptr) > 0
                 summed &= True if cohort.members is None else cohort.members
                 p = crowd.user_factors.astype(np.float64)
@@ -612,9 +624,9 @@ class TestEngine:
         """Of those with ratings; also where the round looks at who rated what."""
         for cohort in (COHORTS["everybody"], COHORTS["members"]):
             given = given_for(variant, cohort)
-            crowd, parts = engine.crowd(given), given.update_shape.blocks["totals"]
-            for t, public in enumerate(PUBLICATIONS[variant], start=first_round(variant)):
-                (totals,) = crowd.update(public, t).totals
+            crowd, parts = engine.halves(given), given.update_shape.blocks["totals"]
+            for t, broadcast in enumerate(BROADCASTS[variant], start=first_round(variant)):
+                (totals,) = crowd.update(broadcast, t).totals
                 summed = np.diff(LISTS.indptr) > 0
                 summed &= True if cohort.members is None else cohort.members
                 expected = crowd.user_factors[summed].astype(np.float64).sum(axis=0)
@@ -636,10 +648,10 @@ class TestEngine:
     @pytest.mark.parametrize("strength", [None, "auto"])
     @pytest.mark.parametrize("kind", FAMILIES.names())
     def test_masks_are_those_of_a_device(self, engine, kind, strength, population):
-        plan, given = MaskPlan(kind, strength), mask_input(kind, population)
+        plan, given = MaskPlan(kind, strength), mask_input(population)
         told = []
         found = fit_masks(plan, given, engine.mask_runner(told.append))
-        expected = fit_masks(plan, mask_input(kind, population), OneByOne())
+        expected = fit_masks(plan, mask_input(population), OneByOne())
         assert np.array_equal(found.strengths, expected.strengths)
         for name in ("theta", "unit_fitted", "unit_held_out"):
             mine, theirs = getattr(found, name), getattr(expected, name)
@@ -651,14 +663,11 @@ class TestEngine:
         np.testing.assert_allclose(*applied, rtol=1e-6)
 
 
-def mask_input(kind, population):
+def mask_input(population):
     generator = np.random.default_rng(4)
     features = generator.standard_normal((N_ITEMS, 3))
     ratings = generator.integers(1, 6, len(LISTS.items)).astype(np.float32)
-    streams = [np.random.default_rng(user) for user in range(N_USERS)]
-    at_random = MaskPlan(kind).starts_at_random
-    about = (RatingScale(1, 5, 1), features, streams if at_random else (), population)
-    return MaskInput(LISTS, ratings, *about)
+    return MaskInput(LISTS, ratings, RatingScale(1, 5, 1), features, population)
 
 
 def test_an_unknown_engine_is_named():
@@ -694,11 +703,11 @@ def test_kernels_of_vb_serve_one_cohort_without_a_clip():
     numba = ENGINES["numba"]
     for variant in OF_VB:
         for name, cohort in COHORTS.items():
-            is_kernel = isinstance(numba.crowd(given_for(variant, cohort)), VbCrowd)
+            is_kernel = isinstance(numba.halves(given_for(variant, cohort)), VbHalves)
             assert is_kernel == ("clipped" not in name and name != "all of it")
-        two = numba.crowd(given_for(variant, Cohort(), Cohort(**FIXED)))
-        assert isinstance(two, ReferenceCrowd)
-    assert isinstance(numba.crowd(given_for("sgd, adam", *COHORTS.values())), SgdCrowd)
+        two = numba.halves(given_for(variant, Cohort(), Cohort(**FIXED)))
+        assert isinstance(two, ReferenceHalves)
+    assert isinstance(numba.halves(given_for("sgd, adam", *COHORTS.values())), SgdHalves)
 
 
 def test_a_users_rows_are_shrunk_together_and_never_grow():
@@ -722,10 +731,10 @@ def test_integers_of_a_clipped_user_are_no_longer_than_the_clip(name, strength, 
     lists = RatedItems(np.array([0, n]), np.arange(n, dtype=np.int32))
     cohort = Cohort(bound=16.0, scale=scale, clip=room)
     update_shape, nothing = SOLVERS["sgd"].update_shape(1, ""), np.zeros((1, 0))
-    given = CrowdInput(
+    given = TrainingInput(
         "sgd", update_shape, np.zeros((n, 0)), lists, masked, nothing, nothing, cohorts=[cohort]
     )
-    crowd = tried(name).crowd(given)
+    crowd = tried(name).halves(given)
     known = AllUsers(np.ones(1), np.ones(1))
     numbers = SgdPlan(0, 1e-30, strength, 1.0, 0.0).to_parameters(known)
     steps = crowd.update(Broadcast(1, numbers, q), 1).rows[0]

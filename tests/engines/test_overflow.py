@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES
-from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.contract import Cohort, TrainingInput
 from fedmmf.errors import WireError
 from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
@@ -51,8 +51,8 @@ RATINGS = (1.0, -0.3, 0.0, 4.0, 1e19, 3e38, -3e38, 1e-45, np.inf, np.nan)
 class Case:
     """A variant: users before their first round, and what a server publishes to them."""
 
-    given: CrowdInput
-    public: Broadcast
+    given: TrainingInput
+    broadcast: Broadcast
     t: int
 
 
@@ -70,7 +70,7 @@ def made(variant):
     given_ = of_lists(
         lists,
         ratings,
-        CrowdInput(
+        TrainingInput(
             solver=settings_.solver,
             update_shape=update_shape,
             design=design[:, : update_shape.n_columns],
@@ -103,12 +103,12 @@ def trained(settings_, given_):
     stream, none = np.random.default_rng(5), np.zeros((N_ITEMS, 0))
     context = SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 12.0, none, design, stream)
     server = SOLVERS[settings_.solver].server(settings_, given_.update_shape, context)
-    crowd = ENGINES["numpy"].crowd(given_)
+    crowd = ENGINES["numpy"].halves(given_)
     for t in (1, 2):
-        update = crowd.update(server.public(), t)
+        update = crowd.update(server.broadcast(), t)
         counts = given_.lists.counts(N_ITEMS)
         server.advance(ItemSums(update.rows[0], counts, update.totals[0]), t)
-    return server.public()
+    return server.broadcast()
 
 
 CASES = {variant: made(variant) for variant in VARIANTS}
@@ -130,43 +130,43 @@ def without(given_, *users):
 
 
 @st.composite
-def broadcasts(draw, public):
+def broadcasts(draw, broadcast):
     """Hostile numbers among the usual ones, or among zeros."""
-    rows, numbers = public.item_rows.copy(), public.parameters.copy()
+    rows, numbers = broadcast.item_rows.copy(), broadcast.parameters.copy()
     if draw(st.booleans()):
-        rows[:, : public.rank] = 0.0
+        rows[:, : broadcast.rank] = 0.0
     for _ in range(draw(st.integers(0, 4))):
         item = draw(st.integers(0, N_ITEMS - 1))
-        columns = draw(st.sampled_from([slice(0, public.rank), slice(0, 1), slice(1, 2)]))
+        columns = draw(st.sampled_from([slice(0, broadcast.rank), slice(0, 1), slice(1, 2)]))
         rows[item, columns] = draw(st.sampled_from(HUGE))
     for _ in range(draw(st.integers(0, 3))):
         numbers[draw(st.integers(0, len(numbers) - 1))] = draw(st.sampled_from(NUMBERS))
-    return Broadcast(public.rank, numbers, rows)
+    return Broadcast(broadcast.rank, numbers, rows)
 
 
-def aimed_at(public, item, value=3e38):
+def aimed_at(broadcast, item, value=3e38):
     """The attack: only who has rated the item overflows."""
-    rows = public.item_rows.copy()
-    rows[:, : public.rank] = 0.0
-    rows[item, : public.rank] = value
-    return Broadcast(public.rank, public.parameters, rows)
+    rows = broadcast.item_rows.copy()
+    rows[:, : broadcast.rank] = 0.0
+    rows[item, : broadcast.rank] = value
+    return Broadcast(broadcast.rank, broadcast.parameters, rows)
 
 
-def is_accepted(given_, public):
+def is_accepted(given_, broadcast):
     try:
         with np.errstate(all="ignore"):
-            SOLVERS[given_.solver].check(given_.update_shape, public)
+            SOLVERS[given_.solver].check(given_.update_shape, broadcast)
     except (WireError, np.linalg.LinAlgError):
         return False
     return True
 
 
-def updated(engine, given_, public, t):
+def updated(engine, given_, broadcast, t):
     """An update and everybody's factors; None where what was published is refused."""
-    crowd = engine.crowd(given_)
+    crowd = engine.halves(given_)
     before = crowd.user_factors.copy()
     try:
-        found = crowd.update(public, t)
+        found = crowd.update(broadcast, t)
     except (WireError, np.linalg.LinAlgError):
         assert np.array_equal(crowd.user_factors, before)
         return None
@@ -209,24 +209,24 @@ def test_one_users_ratings_move_sums_by_its_own_bound(variant, cohort, name, tri
 
     @settings(max_examples=12 if name in ("ray", "torch") else 40)
     @given(
-        broadcasts(case.public),
+        broadcasts(case.broadcast),
         st.integers(0, N_USERS - 1),
         st.sets(st.integers(0, N_ITEMS - 1)),
         st.lists(st.sampled_from(RATINGS), min_size=N_ITEMS, max_size=N_ITEMS),
     )
-    @example(aimed_at(case.public, 4), 1, {4, 5}, [1.0] * N_ITEMS)
-    @example(aimed_at(case.public, 4, 1e19), 1, {4, 5}, [1.0] * N_ITEMS)
-    @example(case.public, 1, {0, 4, 5}, [np.nan] * N_ITEMS)
-    @example(case.public, 0, {0, 4, 5}, [3e38] * N_ITEMS)
-    def holds(public, user, items, ratings):
-        if not is_accepted(given_, public):
+    @example(aimed_at(case.broadcast, 4), 1, {4, 5}, [1.0] * N_ITEMS)
+    @example(aimed_at(case.broadcast, 4, 1e19), 1, {4, 5}, [1.0] * N_ITEMS)
+    @example(case.broadcast, 1, {0, 4, 5}, [np.nan] * N_ITEMS)
+    @example(case.broadcast, 0, {0, 4, 5}, [3e38] * N_ITEMS)
+    def holds(broadcast, user, items, ratings):
+        if not is_accepted(given_, broadcast):
             return
         chosen = sorted(items)
         replaced = with_user(given_, user, chosen, [ratings[item] for item in chosen])
         all_found = []
         for some in (given_, replaced):
-            found = updated(engine, some, public, case.t)
-            others = updated(engine, without(some, user), public, case.t)
+            found = updated(engine, some, broadcast, case.t)
+            others = updated(engine, without(some, user), broadcast, case.t)
             assert (found is None) == (others is None)
             if found is not None:
                 assert_one_users(found, others, some, user)
@@ -250,10 +250,10 @@ def test_who_overflows_is_as_one_who_is_not_summed(variant, cohort, name, tried)
     given_ = replace(case.given, cohorts=(COHORTS[cohort],))
     raters = [u for u in range(N_USERS) if item in given_.lists.items[given_.lists.of(u)]]
     assert 0 < len(raters) < N_USERS - 2
-    public = aimed_at(case.public, item)
-    crowd = engine.crowd(given_)
+    broadcast = aimed_at(case.broadcast, item)
+    crowd = engine.halves(given_)
     before = crowd.user_factors.copy()
-    found = crowd.update(public, case.t)
+    found = crowd.update(broadcast, case.t)
     overflowed = raters
     if given_.update_shape.n_design:  # where sums over the catalogue may overflow for others too
         is_stuck = (crowd.user_factors == before).all(axis=1) & (given_.lists.lengths > 0)
@@ -261,7 +261,7 @@ def test_who_overflows_is_as_one_who_is_not_summed(variant, cohort, name, tried)
     assert found.n_overflowed == len(overflowed)
     assert set(raters) <= set(overflowed)
     assert np.array_equal(crowd.user_factors[overflowed], before[overflowed])
-    rows, totals, factors = updated(engine, without(given_, *overflowed), public, case.t)
+    rows, totals, factors = updated(engine, without(given_, *overflowed), broadcast, case.t)
     assert np.array_equal(found.rows[0], rows)
     assert np.array_equal(found.totals[0], totals)
     assert np.array_equal(crowd.user_factors, factors)
@@ -274,11 +274,11 @@ def singular_for(case, item):
     Sums of q q^T in float32 have a determinant below 0, by what is rounded away; the precision
     makes up for just that.
     """
-    update_shape, k = case.given.update_shape, case.public.rank
-    parts = update_shape.blocks["parameters"].split(case.public.parameters.copy())
+    update_shape, k = case.given.update_shape, case.broadcast.rank
+    parts = update_shape.blocks["parameters"].split(case.broadcast.parameters.copy())
     parts |= {"tau": np.ones(1), "curvature": pack(np.zeros((k, k)))}
     parts |= {"user_precision": np.full(k, 5.0558621622216074e-08), "base": pack(1e25 * np.eye(k))}
-    rows = case.public.item_rows.copy()
+    rows = case.broadcast.item_rows.copy()
     rows[:, :k] = 0.0
     rows[item, :2] = np.array([1.6369617, 1.2697867], np.float32)
     return Broadcast(k, update_shape.blocks["parameters"].join(**parts), rows)
@@ -290,11 +290,11 @@ def test_a_matrix_that_is_singular_by_rounding_is_one_users_too(cohort, name, tr
     """A kernel that raised for one rater of the item took everybody's sums with it."""
     case, item = CASES["vb, none"], 4
     given_ = replace(case.given, cohorts=(COHORTS[cohort],))
-    public = singular_for(case, item)
-    assert is_accepted(given_, public)
+    broadcast = singular_for(case, item)
+    assert is_accepted(given_, broadcast)
     raters = [u for u in range(N_USERS) if item in given_.lists.items[given_.lists.of(u)]]
-    with_raters = updated(tried(name), given_, public, 1)
-    without_raters = updated(tried(name), without(given_, *raters), public, 1)
+    with_raters = updated(tried(name), given_, broadcast, 1)
+    without_raters = updated(tried(name), without(given_, *raters), broadcast, 1)
     assert with_raters is not None
     rest = np.setdiff1d(np.arange(N_USERS), raters)
     assert np.array_equal(with_raters[2][rest], without_raters[2][rest])
@@ -309,10 +309,10 @@ def test_who_overflows_while_settling_stays(variant, name, tried):
     bad = with_user(case.given, user, items, np.full(len(items), np.nan))
     if case.given.update_shape.n_levels:  # ratings are levels in the end
         bad.mask[bad.lists.of(user)] = np.nan
-    crowd, usual = engine.crowd(bad), engine.crowd(case.given)
+    crowd, usual = engine.halves(bad), engine.halves(case.given)
     before = crowd.user_factors.copy()
     for one in (crowd, usual):
-        one.settle(case.public, np.arange(N_USERS))
+        one.solve_users(case.broadcast, np.arange(N_USERS))
     assert np.array_equal(crowd.user_factors[user], before[user])
     others = np.arange(N_USERS) != user
     assert np.array_equal(crowd.user_factors[others], usual.user_factors[others])
@@ -326,7 +326,7 @@ def test_floating_sums_of_large_rows_stay_finite(name, tried):
     lists = [np.array([0], np.int32)] * n
     given_ = of_lists(lists, [np.array([3e38 if u < 4 else 1.0]) for u in range(n)], case.given)
     given_ = replace(given_, cohorts=(COHORTS["floating"],))
-    found = tried(name).crowd(given_).update(case.public, 1)
+    found = tried(name).halves(given_).update(case.broadcast, 1)
     assert found.n_overflowed == 4
     assert np.isfinite(found.rows[0]).all()
     assert found.totals[0][0] == n - 4
@@ -337,9 +337,9 @@ def test_floating_sums_of_large_rows_stay_finite(name, tried):
 def test_engines_agree_on_who_overflows_by_the_moments_of_its_steps(name, exponent, tried):
     """The largest squares of a user's gradients reach the limit long before its rows do."""
     case = CASES["sgd, adam"]
-    public = aimed_at(case.public, 3, 2.0**exponent)
+    broadcast = aimed_at(case.broadcast, 3, 2.0**exponent)
     found, expected = (
-        engine.crowd(case.given).update(public, case.t).n_overflowed
+        engine.halves(case.given).update(broadcast, case.t).n_overflowed
         for engine in (tried(name), ENGINES["numpy"])
     )
     assert found == expected

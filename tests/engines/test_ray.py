@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
-from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.contract import Cohort, TrainingInput
 from fedmmf.engines.ray import cluster
-from fedmmf.engines.ray.crowd import RayCrowd
+from fedmmf.engines.ray.halves import RayHalves
 from fedmmf.engines.ray.masks import RayRunner
 from fedmmf.engines.ray.worker import Worker
 from fedmmf.errors import FedMMFError, SettingsError, WireError
@@ -111,7 +111,7 @@ def numpy_solver():
 def given_for(solver="sgd"):
     update_shape, nothing = SOLVERS[solver].update_shape(RANK, ""), np.zeros((N_USERS, 0))
     design = np.zeros((N_ITEMS, 0))
-    return CrowdInput(
+    return TrainingInput(
         solver, update_shape, design, LISTS, MASKED, nothing, nothing, cohorts=COHORTS
     )
 
@@ -125,7 +125,9 @@ def vb_given(cohort):
     design = np.column_stack((np.ones(N_ITEMS), generator.standard_normal(N_ITEMS)))
     profiles, lines = generator.standard_normal((2, N_USERS, 2))
     profiles[::4] = 0.0  # some have none
-    return CrowdInput("vb", update_shape, design, LISTS, MASKED, profiles, lines, cohorts=(cohort,))
+    return TrainingInput(
+        "vb", update_shape, design, LISTS, MASKED, profiles, lines, cohorts=(cohort,)
+    )
 
 
 def vb_public(given):
@@ -134,16 +136,18 @@ def vb_public(given):
         N_ITEMS, 4.0, 1.0, 0.0, 5.0, np.zeros((N_ITEMS, 0)), given.design, np.random.default_rng(1)
     )
     server = VB.server(Settings(solver="vb", objective="ranking"), given.update_shape, context)
-    update = ENGINES["numpy"].crowd(replace(given, cohorts=(Cohort(),))).update(server.public(), 1)
+    update = (
+        ENGINES["numpy"].halves(replace(given, cohorts=(Cohort(),))).update(server.broadcast(), 1)
+    )
     server.advance(ItemSums(update.rows[0], LISTS.counts(N_ITEMS), update.totals[0]), 1)
-    return server.public()
+    return server.broadcast()
 
 
-def looking(given, public):
+def looking(given, broadcast):
     """The same, in a round that looks at who rated what."""
-    parameters = public.parameters.copy()
+    parameters = broadcast.parameters.copy()
     parameters[given.update_shape.blocks["parameters"].place("look")] = 1.0
-    return Broadcast(public.rank, parameters, public.item_rows)
+    return Broadcast(broadcast.rank, parameters, broadcast.item_rows)
 
 
 def assert_same_state(one, other):
@@ -157,8 +161,8 @@ def assert_same_state(one, other):
 @pytest.mark.parametrize("solver", ["sgd", "unknown"])
 @pytest.mark.parametrize("n_workers", [1, 2, 5, 40])
 def test_blocks_together_are_one_crowd(numpy_solver, solver, n_workers):
-    mine = RayCrowd(HereCluster(n_workers), given_for(solver))
-    whole = ENGINES["numba"].crowd(given_for(solver))
+    mine = RayHalves(HereCluster(n_workers), given_for(solver))
+    whole = ENGINES["numba"].halves(given_for(solver))
     for t in (1, 2):
         found, expected = mine.update(PUBLIC, t), whole.update(PUBLIC, t)
         np.testing.assert_allclose(found.rows[0], expected.rows[0], rtol=1e-4, atol=1e-5)
@@ -168,7 +172,7 @@ def test_blocks_together_are_one_crowd(numpy_solver, solver, n_workers):
         assert expected.totals[1].any()
         assert np.array_equal(mine.user_factors, whole.user_factors)
     for crowd in (mine, whole):
-        crowd.settle(PUBLIC, np.array([0, 7, 22]))
+        crowd.solve_users(PUBLIC, np.array([0, 7, 22]))
     assert np.array_equal(mine.user_factors, whole.user_factors)
     assert_same_state(mine.state(), whole.state())
 
@@ -178,10 +182,10 @@ def test_blocks_together_are_one_crowd(numpy_solver, solver, n_workers):
 def test_blocks_of_vb_together_are_one_crowd(n_workers, is_fixed):
     """Profiles and lines go with their users; steps of rows and totals are the same exactly."""
     given = vb_given(Cohort(members=MEMBERS, **(STEPS if is_fixed else {})))
-    public = vb_public(given)
-    look = looking(given, public)
-    mine, whole = RayCrowd(HereCluster(n_workers), given), ENGINES["numba"].crowd(given)
-    for t, told in enumerate((public, look, public, look), start=1):
+    broadcast = vb_public(given)
+    look = looking(given, broadcast)
+    mine, whole = RayHalves(HereCluster(n_workers), given), ENGINES["numba"].halves(given)
+    for t, told in enumerate((broadcast, look, broadcast, look), start=1):
         found, expected = mine.update(told, t), whole.update(told, t)
         for a, b in ((found.rows, expected.rows), (found.totals, expected.totals)):
             assert a[0].dtype == b[0].dtype
@@ -190,10 +194,10 @@ def test_blocks_of_vb_together_are_one_crowd(n_workers, is_fixed):
             np.testing.assert_allclose(a[0], b[0], rtol=1e-4, atol=1e-5)
         assert np.array_equal(mine.user_factors, whole.user_factors)
     for crowd in (mine, whole):
-        crowd.settle(public, np.array([0, 7, 22]))
+        crowd.solve_users(broadcast, np.array([0, 7, 22]))
     assert np.array_equal(mine.user_factors, whole.user_factors)
     assert_same_state(mine.state(), whole.state())
-    other = RayCrowd(HereCluster(3), given)  # looks are counted wherever users are
+    other = RayHalves(HereCluster(3), given)  # looks are counted wherever users are
     other.restore(mine.state())
     for crowd in (mine, whole, other):
         with pytest.raises(WireError, match="2 rounds at most may look"):
@@ -203,9 +207,9 @@ def test_blocks_of_vb_together_are_one_crowd(n_workers, is_fixed):
 @pytest.mark.parametrize("solver", ["sgd", "unknown"])
 def test_a_crowd_goes_on_with_another_number_of_workers(numpy_solver, solver):
     """After a machine was lost, a checkpoint is continued by those that are left."""
-    first = RayCrowd(HereCluster(5), given_for(solver))
+    first = RayHalves(HereCluster(5), given_for(solver))
     first.update(PUBLIC, 1)
-    second = RayCrowd(HereCluster(2), given_for(solver))
+    second = RayHalves(HereCluster(2), given_for(solver))
     second.restore(first.state())
     assert np.array_equal(first.update(PUBLIC, 2).rows[1], second.update(PUBLIC, 2).rows[1])
     assert_same_state(first.state(), second.state())
@@ -213,18 +217,18 @@ def test_a_crowd_goes_on_with_another_number_of_workers(numpy_solver, solver):
 
 def test_workers_hold_about_as_many_ratings_each():
     here = HereCluster(3)
-    crowd = RayCrowd(here, given_for())
-    sizes = [LISTS.indptr[block.end] - LISTS.indptr[block.begin] for block in crowd._blocks]
+    crowd = RayHalves(here, given_for())
+    sizes = [LISTS.indptr[block.end] - LISTS.indptr[block.begin] for block in crowd.blocks]
     assert sum(sizes) == len(MASKED)
     assert max(sizes) - min(sizes) <= 2 * LENGTHS.max()
 
 
 def test_a_crowd_that_is_gone_is_gone_from_the_workers():
     here = HereCluster(2)
-    crowd = RayCrowd(here, given_for())
-    assert [len(worker._crowds) for worker in here.workers_here] == [1, 1]
+    crowd = RayHalves(here, given_for())
+    assert [len(worker.halves_of) for worker in here.workers_here] == [1, 1]
     del crowd
-    assert [len(worker._crowds) for worker in here.workers_here] == [0, 0]
+    assert [len(worker.halves_of) for worker in here.workers_here] == [0, 0]
 
 
 @pytest.mark.parametrize("kind", ["mean", "lr", "fm"])
@@ -236,14 +240,7 @@ def test_masks_are_those_of_one_process_bit_for_bit(kind):
     found = [
         fit_masks(
             plan,
-            MaskInput(
-                LISTS,
-                ratings,
-                RatingScale(1, 5, 1),
-                features,
-                [np.random.default_rng(user) for user in range(N_USERS)] if kind == "fm" else (),
-                line,
-            ),
+            MaskInput(LISTS, ratings, RatingScale(1, 5, 1), features, line),
             runner,
         )
         for runner in (RayRunner(HereCluster(3), told.append), ENGINES["numba"].mask_runner())
@@ -347,7 +344,7 @@ def test_secure_sums_give_the_same_model_bit_for_bit(ray_engine, small, solver, 
     found, expected = (train(small, Settings(engine=name, **chosen)) for name in ("ray", "numba"))
     assert np.array_equal(found.masks.theta, expected.masks.theta)
     (mine,), (theirs,) = found.members, expected.members
-    assert np.array_equal(mine.public.item_rows, theirs.public.item_rows)
+    assert np.array_equal(mine.broadcast.item_rows, theirs.broadcast.item_rows)
     assert np.array_equal(mine.user_factors, theirs.user_factors)
     assert np.array_equal(mine.history, theirs.history)
 
@@ -357,7 +354,7 @@ def test_secure_sums_of_ml_100k_are_the_same_bit_for_bit(ray_engine, ml_100k, so
     chosen = {"mask": "mean", "solver": solver, "rounds": 8, "factors": 8}
     found, expected = (train(ml_100k, Settings(engine=name, **chosen)) for name in ("ray", "numba"))
     (mine,), (theirs,) = found.members, expected.members
-    assert np.array_equal(mine.public.item_rows, theirs.public.item_rows)
+    assert np.array_equal(mine.broadcast.item_rows, theirs.broadcast.item_rows)
     assert np.array_equal(mine.user_factors, theirs.user_factors)
 
 
@@ -366,42 +363,42 @@ def test_plain_sums_give_the_same_model_but_for_rounding(ray_engine, small, solv
     chosen = {"mask": "lr", "solver": solver, "sharing": "plain", "rounds": 12, "factors": 4}
     found, expected = (train(small, Settings(engine=name, **chosen)) for name in ("ray", "numba"))
     (mine,), (theirs,) = found.members, expected.members
-    np.testing.assert_allclose(mine.public.item_rows, theirs.public.item_rows, atol=1e-4)
+    np.testing.assert_allclose(mine.broadcast.item_rows, theirs.broadcast.item_rows, atol=1e-4)
     np.testing.assert_allclose(mine.user_factors, theirs.user_factors, atol=1e-4)
 
 
 def test_each_worker_has_its_share_of_the_cores(ray_engine):
-    workers = ray_engine._cluster.workers()
-    about = ray_engine._cluster.answers([worker.about.remote() for worker in workers])
+    workers = ray_engine.cluster.workers()
+    about = ray_engine.cluster.answers([worker.about.remote() for worker in workers])
     assert len(workers) == int(os.environ.get(cluster.WORKERS, len(os.sched_getaffinity(0))))
     n_cores = int(cluster.ray().cluster_resources()["CPU"])
     assert sum(n_threads for _, n_threads in about) <= max(n_cores, len(workers))
 
 
 def test_what_a_worker_raises_is_raised_here(ray_engine):
-    workers = ray_engine._cluster.workers()
+    workers = ray_engine.cluster.workers()
     with pytest.raises(KeyError, match="12345"):
-        ray_engine._cluster.answers([workers[0].call.remote(12345, "state")])
+        ray_engine.cluster.answers([workers[0].call.remote(12345, "state")])
 
 
 def test_a_worker_that_dies_is_named_with_the_way_out(ray_engine):
-    crowd = ray_engine.crowd(given_for())
-    cluster.ray().kill(ray_engine._cluster.workers()[0])
+    crowd = ray_engine.halves(given_for())
+    cluster.ray().kill(ray_engine.cluster.workers()[0])
     with pytest.raises(FedMMFError, match=r"worker was lost.*checkpoint=FILE") as caught:
         crowd.update(PUBLIC, 1)
     assert "\n" not in str(caught.value)
     assert "--" not in str(caught.value)  # Python users have no flags
-    again = ray_engine.crowd(given_for())  # on new workers
+    again = ray_engine.halves(given_for())  # on new workers
     with pytest.raises(FedMMFError, match="worker was lost"):
         crowd.update(PUBLIC, 1)
-    expected = ENGINES["numba"].crowd(given_for()).update(PUBLIC, 1)
+    expected = ENGINES["numba"].halves(given_for()).update(PUBLIC, 1)
     assert np.array_equal(again.update(PUBLIC, 1).rows[1], expected.rows[1])
 
 
 def test_ray_ends_of_itself_and_starts_anew(ray_engine):
-    ray_engine.crowd(given_for())
+    ray_engine.halves(given_for())
     cluster.ray().shutdown()
-    assert ray_engine.crowd(given_for()).user_factors.shape == (N_USERS, RANK)
+    assert ray_engine.halves(given_for()).user_factors.shape == (N_USERS, RANK)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "auto"])
@@ -409,7 +406,7 @@ def test_a_cluster_that_is_not_there_is_named(ray_engine, monkeypatch, address):
     cluster.ray().shutdown()
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(FedMMFError, match=f"no Ray at {address} "):
-        ray_engine.crowd(given_for())
+        ray_engine.halves(given_for())
 
 
 # From the command line
@@ -579,10 +576,10 @@ found = [
     train(load("synthetic"), Settings(engine=name, rounds=3, factors=3)).members[0]
     for name in ("ray", "numba")
 ]
-held = ENGINES["ray"]._cluster
+held = ENGINES["ray"].cluster
 workers = held.workers()
 threads = [n for _, n in held.answers([worker.about.remote() for worker in workers])]
-same = np.array_equal(found[0].public.item_rows, found[1].public.item_rows)
+same = np.array_equal(found[0].broadcast.item_rows, found[1].broadcast.item_rows)
 import ray
 places = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 print(len(places), threads, same)

@@ -10,7 +10,7 @@ import pytest
 
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES, engine_of, lasting_engine
-from fedmmf.engines.contract import Cohort, CrowdInput, DeviceEngine
+from fedmmf.engines.contract import Cohort, DeviceEngine, TrainingInput
 from fedmmf.errors import DivergenceError, SettingsError, WireError
 from fedmmf.model import FedMMF
 from fedmmf.settings import Settings
@@ -53,7 +53,7 @@ def given_for(variant, factors=3, cohort=FIXED):
         profiles,
         lines,
     )
-    return CrowdInput("vb", update_shape, *about, cohorts=(cohort,))
+    return TrainingInput("vb", update_shape, *about, cohorts=(cohort,))
 
 
 def server_for(given):
@@ -66,10 +66,10 @@ def server_for(given):
 
 def trained_in_numpy(given, n_rounds, off_by_one=None):
     """Trains as a server would; `off_by_one` moves all sums by up to a step of fixed point."""
-    server, crowd, (cohort,) = server_for(given), ENGINES["numpy"].crowd(given), given.cohorts
+    server, crowd, (cohort,) = server_for(given), ENGINES["numpy"].halves(given), given.cohorts
     counts = given.lists.counts(N_ITEMS)
     for t in range(1, n_rounds + 1):
-        update = crowd.update(server.public(), t)
+        update = crowd.update(server.broadcast(), t)
         rows, totals = update.rows[0], update.totals[0]
         if off_by_one is not None:
             rows = rows + (counts > 0)[:, None] * off_by_one.integers(-1, 2, rows.shape)
@@ -81,7 +81,7 @@ def trained_in_numpy(given, n_rounds, off_by_one=None):
 
 
 def trained_there(engine, given, n_rounds):
-    counts, parties = given.lists.counts(N_ITEMS), engine.crowd(given).state()
+    counts, parties = given.lists.counts(N_ITEMS), engine.halves(given).state()
     rounds = engine.rounds(given, server_for(given), counts, parties)
     for t in range(1, n_rounds + 1):
         rounds.one_round(t)
@@ -148,8 +148,8 @@ def test_pieces_and_runs_change_no_bit_of_fixed_sums(variant, device):
     given = given_for(variant)
     server, updates = server_for(given), []
     for n_pieces in (1, 1, 4, N_USERS):
-        crowd = ENGINES["torch"].on(device, n_pieces).crowd(given)
-        updates.append([crowd.update(server.public(), t) for t in (1, 2)])
+        crowd = ENGINES["torch"].on(device, n_pieces).halves(given)
+        updates.append([crowd.update(server.broadcast(), t) for t in (1, 2)])
     for other in updates[1:]:
         for first, second in zip(updates[0], other, strict=True):
             assert first.rows[0].dtype == np.int64
@@ -162,10 +162,10 @@ def test_the_processor_adds_what_numpy_adds_to_a_step(variant):
     """Rows of rated items bit for bit; a few totals, and rows of lists, are a step apart."""
     given = given_for(variant)
     server, counts = server_for(given), given.lists.counts(N_ITEMS)
-    mine, theirs = ENGINES["torch"].on("cpu", 1).crowd(given), ENGINES["numpy"].crowd(given)
+    mine, theirs = ENGINES["torch"].on("cpu", 1).halves(given), ENGINES["numpy"].halves(given)
     for t in range(1, 8):
-        public = server.public()
-        found, expected = mine.update(public, t), theirs.update(public, t)
+        broadcast = server.broadcast()
+        found, expected = mine.update(broadcast, t), theirs.update(broadcast, t)
         far = np.abs(found.rows[0] - expected.rows[0]).max()
         assert far <= (2 if given.update_shape.n_design else 0)
         assert np.abs(found.totals[0] - expected.totals[0]).max() <= 8
@@ -195,21 +195,21 @@ def test_ratings_of_any_size(device, power):
     given = given_for("joint", cohort=Cohort())
     engine, scale = ENGINES["torch"].on(device, 1), 2.0**power
     large = replace(given, masked_ratings=(scale * given.masked_ratings).astype(np.float32))
-    public = server_for(given).public()
+    broadcast = server_for(given).broadcast()
     parts = given.update_shape.blocks["parameters"]
-    numbers = public.parameters.copy()
+    numbers = broadcast.parameters.copy()
     for name, factor in (("tau", scale**2), ("joint_precision", scale**-2),
                          ("curvature", scale**-2), ("base", scale**-2)):  # fmt: skip
         numbers[parts.place(name)] *= factor
     numbers[parts.place("user_weights")] /= scale
-    rows = public.item_rows.copy()
+    rows = broadcast.item_rows.copy()
     rows[:, : given.update_shape.rank] *= scale
-    crowds = [engine.crowd(given), engine.crowd(large)]
-    publics = (public, replace(public, parameters=numbers, item_rows=rows))
-    updates = [crowd.update(told, 1) for crowd, told in zip(crowds, publics, strict=True)]
+    halves_of = [engine.halves(given), engine.halves(large)]
+    publics = (broadcast, replace(broadcast, parameters=numbers, item_rows=rows))
+    updates = [crowd.update(told, 1) for crowd, told in zip(halves_of, publics, strict=True)]
     np.testing.assert_allclose(updates[1].rows[0] / scale, updates[0].rows[0], rtol=1e-4, atol=1e-5)
     k = given.update_shape.rank
-    p, large_p = (crowd.user_factors for crowd in crowds)
+    p, large_p = (crowd.user_factors for crowd in halves_of)
     np.testing.assert_allclose(large_p[:, :k], p[:, :k], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(large_p[:, k:] / scale, p[:, k:], rtol=1e-4, atol=1e-5)
 
@@ -235,7 +235,7 @@ def test_a_training_is_that_of_numba(small, chosen, device):
     found = train(small, Settings(**chosen, engine="torch", device=device))
     assert len(found.members) == len(expected.members)
     for mine, theirs in zip(found.members, expected.members, strict=True):
-        rows, wanted = mine.public.item_rows, theirs.public.item_rows
+        rows, wanted = mine.broadcast.item_rows, theirs.broadcast.item_rows
         np.testing.assert_allclose(rows, wanted, rtol=0, atol=1e-4)
         np.testing.assert_allclose(mine.user_factors, theirs.user_factors, rtol=0, atol=1e-4)
         np.testing.assert_allclose(mine.history, theirs.history, atol=1e-4)
@@ -248,7 +248,7 @@ def test_rounds_are_kept_on_the_device_only_where_nobody_looks_in_between(small)
                             ({"solver": "sgd"}, False),
                             ({"solver": "vb", "likelihood": "ordinal"}, False)):  # fmt: skip
         run = prepare(small, Settings(**engine, **chosen))
-        assert (run.crowd().rounds(run.coordinator().half) is not None) == is_kept
+        assert (run.parties().rounds(run.coordinator().half) is not None) == is_kept
 
 
 def test_an_interrupted_training_goes_on(small, tmp_path, monkeypatch):
@@ -269,7 +269,7 @@ def test_an_interrupted_training_goes_on(small, tmp_path, monkeypatch):
     assert file.exists()
     again = train(small, settings.changed(pieces=2), checkpoint_file=file)
     mine, theirs = again.members[0], whole.members[0]
-    np.testing.assert_allclose(mine.public.item_rows, theirs.public.item_rows, atol=1e-6)
+    np.testing.assert_allclose(mine.broadcast.item_rows, theirs.broadcast.item_rows, atol=1e-6)
     np.testing.assert_allclose(mine.user_factors, theirs.user_factors, atol=1e-6)
 
 
@@ -325,13 +325,13 @@ def test_what_is_on_the_device_goes_with_the_run(small):
     from fedmmf.engines.torch import vb, vb_rounds
 
     gc.collect()
-    before = (len(vb._SHARED), len(vb_rounds._KNOWN))
+    before = (len(vb.SHARED), len(vb_rounds.KNOWN))
     run = prepare(small, Settings(solver="vb", engine="torch", device="cpu", factors=3))
-    rounds = run.crowd().rounds(run.coordinator().half)
-    assert (len(vb._SHARED), len(vb_rounds._KNOWN)) == (before[0] + 1, before[1] + 1)
+    rounds = run.parties().rounds(run.coordinator().half)
+    assert (len(vb.SHARED), len(vb_rounds.KNOWN)) == (before[0] + 1, before[1] + 1)
     del run, rounds
     gc.collect()
-    assert (len(vb._SHARED), len(vb_rounds._KNOWN)) == before
+    assert (len(vb.SHARED), len(vb_rounds.KNOWN)) == before
 
 
 def test_where_it_computes_is_a_setting():

@@ -36,7 +36,7 @@ def inputs(family, strengths, n_folds=5, n_features=N_FEATURES, pull=3.5):
     known = np.repeat(generator.random(len(LENGTHS)) < 0.5, LENGTHS)
     targets = generator.standard_normal(len(items)) + 3 * known * features[items, :1].sum(axis=1)
     penalties = np.column_stack((strengths, np.full(len(strengths), pull)))
-    given = (items, features, targets, penalties, n_folds, np.zeros((len(LENGTHS), 0)))
+    given = (items, features, targets, penalties, n_folds)
     theta = np.zeros((len(LENGTHS), family.n_parameters(n_features)))
     outputs = (theta, np.zeros(len(LENGTHS), np.int64), *np.zeros((2, len(items))))
     return given, outputs

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedmmf.data.rated_items import RatedItems
-from fedmmf.engines.contract import Cohort, CrowdInput
-from fedmmf.engines.reference import ReferenceCrowd
+from fedmmf.engines.contract import Cohort, TrainingInput
+from fedmmf.engines.reference import ReferenceHalves
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Broadcast
 from fedmmf.solvers.sgd import STEPS, AllUsers, SgdPlan
@@ -50,7 +50,9 @@ def given_for(*cohorts):
         RatedItems(indptr, items.astype(np.int32)),
         SOLVERS["sgd"].update_shape(RANK, ""),
     )
-    return CrowdInput("sgd", update_shape, design, lists, masked, nothing, nothing, cohorts=cohorts)
+    return TrainingInput(
+        "sgd", update_shape, design, lists, masked, nothing, nothing, cohorts=cohorts
+    )
 
 
 def published(t, step="adam"):
@@ -61,7 +63,7 @@ def published(t, step="adam"):
 
 def all_of(given, device, rounds=3):
     """What a few rounds give in the end, as one list of arrays."""
-    crowd = ours.TorchSgdCrowd(given, device)
+    crowd = ours.TorchSgdHalves(given, device)
     for t in range(1, 1 + rounds):
         update = crowd.update(published(t), t)
     return [*update.rows, *update.totals, *crowd.state().values()]
@@ -81,7 +83,7 @@ def test_lists_are_longer_than_chunks():
 @pytest.mark.parametrize("step", STEPS)
 def test_long_lists_go_as_in_numpy(device, step):
     given = given_for(*COHORTS)
-    mine, oracle = ours.TorchSgdCrowd(given, device), ReferenceCrowd(given)
+    mine, oracle = ours.TorchSgdHalves(given, device), ReferenceHalves(given)
     for t in (1, 2):
         found, wanted = mine.update(published(t, step), t), oracle.update(published(t, step), t)
         for a, b in zip(found.rows, wanted.rows, strict=True):
@@ -130,11 +132,11 @@ def test_a_user_alone_gets_what_it_gets_in_the_crowd(device, user):
 def test_integers_are_exactly_the_sums_of_rounded_rows(device, cohort):
     """From the same p_u: errors, rows and steps are then the same numbers as in numpy."""
     cohort = replace(cohort, clip=np.inf)
-    given, public = given_for(cohort), published(1)
-    crowd = ours.TorchSgdCrowd(given, device)
-    (found,) = crowd.update(public, 1).rows
+    given, broadcast = given_for(cohort), published(1)
+    crowd = ours.TorchSgdHalves(given, device)
+    (found,) = crowd.update(broadcast, 1).rows
     items, users = given.lists.items, given.lists.users
-    q, p = public.item_rows[items], crowd.user_factors[users]
+    q, p = broadcast.item_rows[items], crowd.user_factors[users]
     products = q * p
     errors = given.masked_ratings - (products[:, 0] + products[:, 1])
     rows = np.float32(0.3) * q - errors[:, np.newaxis] * p
@@ -149,26 +151,26 @@ def test_integers_are_exactly_the_sums_of_rounded_rows(device, cohort):
 
 def test_who_overflows_adds_nothing(device):
     """Neither rows nor totals, and stays."""
-    public = published(1)
-    large = Broadcast(RANK, public.parameters, np.full_like(public.item_rows, 1e36))
+    broadcast = published(1)
+    large = Broadcast(RANK, broadcast.parameters, np.full_like(broadcast.item_rows, 1e36))
     for cohort in (Cohort(**FIXED), Cohort(clip=0.5, **FIXED)):
-        crowd = ours.TorchSgdCrowd(given_for(cohort), device)
+        crowd = ours.TorchSgdHalves(given_for(cohort), device)
         before = crowd.user_factors
         update = crowd.update(large, 1)
         assert update.n_overflowed > 0
         assert not update.rows[0].any()
         assert not update.totals[0].any()
         assert np.array_equal(crowd.user_factors, before)
-    crowd = ours.TorchSgdCrowd(given_for(Cohort(total_bound=8.0, total_scale=64.0)), device)
+    crowd = ours.TorchSgdHalves(given_for(Cohort(total_bound=8.0, total_scale=64.0)), device)
     crowd.user_factors = np.full((N_USERS, RANK), np.nan)
-    assert not crowd.update(public, 1).totals[0].any()
+    assert not crowd.update(broadcast, 1).totals[0].any()
 
 
 def test_states_and_factors_are_copies(device):
-    crowd = ours.TorchSgdCrowd(given_for(Cohort()), device)
+    crowd = ours.TorchSgdHalves(given_for(Cohort()), device)
     crowd.update(published(1), 1)
     state, before = crowd.state(), crowd.user_factors
-    other = ours.TorchSgdCrowd(given_for(Cohort()), device)
+    other = ours.TorchSgdHalves(given_for(Cohort()), device)
     other.restore(state)
     for values in state.values():
         values[:] = 7.0

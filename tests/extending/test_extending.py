@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from fedmmf.federation.charter import Charter
+
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 # Beside whatever the package under test is found by.
@@ -37,7 +39,6 @@ def run(*command):
         ("masks", "median", 8),
         ("solvers", "heavy-ball", 10),
         ("aggregation", "enclave", 6),
-        ("transports", "threads", 4),
         ("engines", "halves", 20),
         ("attacks", "public means", 5),
         ("data", "shop", 2),
@@ -96,3 +97,106 @@ def test_a_name_that_nobody_has_is_refused_with_those_that_there_are():
     done = run("-m", "fedmmf", "train", "--data", "shop", "--mask", "mode")
     assert done.returncode == 2
     assert "median" in done.stderr
+
+
+OWN = ["--solver", "heavy-ball", "--momentum", "0.8", "--aggregation", "enclave"]
+TRAIN = ["-m", "fedmmf", "train", "--data", "shop", "--mask", "mean", "--rounds", "4"]
+TRAIN += ["--factors", "3"]
+
+
+def trained(*options):
+    done = run(*TRAIN, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_members_settings_are_options_in_the_panel_of_their_kind():
+    shown = run("-m", "fedmmf", "train", "--help").stdout
+    panels = {text.strip().split("\n")[0]: text for text in shown.split("\n\n")}
+    sums, solver = panels["Sharing and sums"], panels["Solver"]
+    assert "--enclave-minimum" in sums
+    assert "Enclave: the fewest updates that it opens." in sums
+    assert "--momentum" in solver
+
+
+def test_members_settings_decide_the_result_as_messages_and_simulated(tmp_path):
+    page = tmp_path / "run.html"
+    options = [*OWN, "--enclave-minimum", "5"]
+    simulated, real = trained(*options, "--report", str(page)), trained(*options, "--real")
+    for found in (simulated, real):
+        said = found["settings"]
+        assert (said["momentum"], said["enclave_minimum"]) == (0.8, 5)
+    assert real["rmse"] == pytest.approx(simulated["rmse"], abs=1e-4)
+    assert trained(*options, "--momentum", "0.1")["rmse"] != simulated["rmse"]
+    text = page.read_text()
+    assert all(name in text for name in ("momentum", "enclave_minimum", "learning_rate"))
+    assert "dp_epsilon" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--momentum", "2"], 2, "momentum should be less than 1; got 2.0 (heavy-ball: share of"),
+        (["--enclave-minimum", "2"], 2, "enclave_minimum should be at least 3; got 2"),
+        (["--enclave-minimum", "4"], 2, "enclave_minimum needs aggregation 'enclave'; got 'secure"),
+        ([*OWN, "--enclave-minimum", "50", "--real"], 1, "50"),
+    ],
+)
+def test_members_settings_are_checked(options, code, said):
+    done = run(*TRAIN, *options)
+    assert done.returncode == code, done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unused_members_settings_are_in_no_file():
+    """Who has not installed the package can read it."""
+    assert not {"momentum", "enclave_minimum"} & trained()["settings"].keys()
+
+
+IN_PYTHON = """
+import json, pydoc, sys
+from pathlib import Path
+from fedmmf import FedMMF, Settings, load
+from fedmmf.errors import SettingsError
+from fedmmf.federation.charter import Charter
+
+page = " ".join(pydoc.plain(pydoc.render_doc(FedMMF)).replace("|", " ").split())
+assert "momentum (0.3): heavy-ball: share of the last step that goes on" in page
+assert "enclave_minimum (3): enclave: the fewest updates that it opens" in page
+assert "momentum" in Settings.groups()["Solver"]
+assert FedMMF(solver="heavy-ball", momentum=0.5).settings.momentum == 0.5
+model = FedMMF(solver="heavy-ball", mask="mean", momentum=0.5, rounds=3, factors=2)
+path = Path(sys.argv[1], "m.fedmmf")
+model.fit(load("shop")).save(path)
+assert FedMMF.load(path).settings.momentum == 0.5
+
+def charter(**training):
+    about = {"mask": "mean", **training}
+    return Charter.checked(name="f", sites=("a", "b", "c"), training=about)
+
+theirs = charter(solver="heavy-ball", momentum=0.5)
+assert "# heavy-ball: share of the last step that goes on\\nmomentum = 0.5" in theirs.text()
+assert "enclave_minimum" not in theirs.text()
+(written := Path(sys.argv[1], "federation.toml")).write_text(theirs.text())
+assert Charter.read(written).training.momentum == 0.5
+assert theirs.digest != charter(solver="heavy-ball", momentum=0.6).digest
+said = []
+for wrong in ({"solver": "heavy-ball", "momentum": 1.5}, {"aggregation": "enclave"}):
+    try:
+        charter(**wrong)
+    except SettingsError as error:
+        said.append(str(error))
+print(json.dumps({"said": said, "digest": charter().digest.hex()}))
+"""
+
+
+def test_members_settings_are_in_help_in_files_and_in_charters(tmp_path):
+    done = run("-c", IN_PYTHON, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    momentum, enclave = found["said"]
+    assert momentum.startswith("momentum should be less than 1; got 1.5")
+    assert enclave == "sums across machines are plain, adaptive, secure, dp; got enclave"
+    bare = Charter.checked(name="f", sites=("a", "b", "c"), training={"mask": "mean"})
+    assert found["digest"] == bare.digest.hex()  # of machines without the package

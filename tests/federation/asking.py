@@ -36,9 +36,9 @@ def send(page, data, until=b"\r\n\r\n"):
 
 
 def listen(page, path="/events"):
-    """A line on which events come."""
+    """A line on which events come; of version 1.0, so that they are not in chunks."""
     line = socket.create_connection(("127.0.0.1", port_of(page)), timeout=20)
-    line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    line.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
     return line
 
 

@@ -14,14 +14,12 @@ from fedmmf.federation.site.process import SiteProcess
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.federation.status import Board, FederationStatus
 from fedmmf.federation.training import Training
-from fedmmf.masks import FAMILIES
+from fedmmf.masks import FAMILIES, MaskPlan
 from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.secagg.ring import RING64
 from fedmmf.server import ServerPlan
 from fedmmf.simulation import prepare
-from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import design_of
 from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS
 from fedmmf.solvers.vb.shapes import VbShape
 from fedmmf.storage import checkpoints
@@ -68,7 +66,7 @@ class Inside:
 
     def start_site(self, name):
         made = SiteProcess(self.folder, name, self.ratings[name], self.test)
-        made._is_welcome, save = True, made._store.save
+        made.is_welcome, save = True, made.store.save
 
         def watched(parties, changed):
             self.site_moments.pass_by(f"{name} before a write")
@@ -77,7 +75,7 @@ class Inside:
                 self._note_place(party, parties[party].mark)
             self.site_moments.pass_by(f"{name} after a write")
 
-        made._store.save = watched
+        made.store.save = watched
         self.processes[name] = made
 
     def _note_place(self, party, mark):
@@ -117,7 +115,7 @@ class Inside:
     def _reply(self, name, topic, data):
         if not self.is_connected(name):
             return None
-        handler = {"ask": self.processes[name]._answer, "evaluate": self.processes[name]._evaluate}
+        handler = {"ask": self.processes[name].answer, "evaluate": self.processes[name].evaluate}
         try:
             self.site_moments.pass_by(f"{name} before")
             reply = handler[topic]("server", data)
@@ -145,15 +143,15 @@ class Inside:
         self.board = Board(FederationStatus(federation="test", version="0"), lambda status: None)
         admission = Admission(charter, items.catalogue.digest, identities_of(self.folder))
         self.sites = Sites(self, admission, lambda: None)
-        plan = plan_of(charter.training, items)
+        self.plan = plan_of(charter.training, items)
         self.greet()
         self.store = store
-        return Training(plan, charter, Greeting(self.sites, self), store, self.board)
+        return Training(self.plan, charter, Greeting(self.sites, self), store, self.board)
 
     def greet(self):
         for name, process in self.processes.items():
             if name not in self.away:
-                self.sites.hello(name, process._hello().encode())
+                self.sites.hello(name, process.hello().encode())
 
     @contextmanager
     def killing_at_writes(self):
@@ -211,8 +209,7 @@ def plan_of(settings, items):
         catalogue=items.catalogue,
         is_centred=family.is_centred,
         ratings_per_user=None,
-        regressors=items.features,
-        design=design_of(items.features, sees_features=family.needs_features),
+        features=MaskPlan(settings.mask).views(items.features),
     )
 
 
@@ -276,8 +273,8 @@ def replayed(kept, ratings, settings, sites):
 def _prepared(kept, ratings, settings):
     """The run as its survey has it, which somebody may have missed."""
     run = prepare(ratings, settings)
-    masks = fit_all_masks(run.training, run.features, settings, kept.layout.population)
-    run = replace(run, layout=kept.layout, masks=masks)
+    run = run.refitted(settings, population=kept.layout.population)
+    run = replace(run, layout=kept.layout)
     run.__dict__["plan"] = replace(run.plan, ratings_per_user=kept.ratings_per_user)
     (group,) = run.groups
     counts = kept.n_raters[kept.layout.items]
@@ -290,7 +287,7 @@ class _Crowd:
     """All users; those who had no part in a round stay where they are."""
 
     def __init__(self, run, sites):
-        self._run, self._sites, self._state = run, sites, run.crowd().state()
+        self._run, self._sites, self._state = run, sites, run.parties().state()
 
     def sums(self, round_, line, movers):
         """What the survivors of a round add up to."""
@@ -321,7 +318,7 @@ class _Crowd:
             group, who = _only(group, may), who & may
             looks = looks + who
         run.__dict__["groups"] = [group]
-        crowd = run.crowd()
+        crowd = run.parties()
         crowd.restore({**self._state, MEMBERSHIP_ROUNDS: np.zeros_like(looks)})
         sums = crowd.sums(round_)
         after = crowd.state()
@@ -338,7 +335,7 @@ def is_membership_round(run, round_):
     update_shape = run.plan.update_shape
     if not isinstance(update_shape, VbShape):
         return False
-    return bool(update_shape.blocks["parameters"].split(round_.public.parameters)["look"].any())
+    return bool(update_shape.blocks["parameters"].split(round_.broadcast.parameters)["look"].any())
 
 
 def _only(group, who):

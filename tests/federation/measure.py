@@ -26,9 +26,9 @@ from fedmmf import load
 from fedmmf.engines import ENGINES
 from fedmmf.engines.reference import NUMPY
 from fedmmf.federation.charter import Network
+from fedmmf.federation.local import Holdings, LocalFederation, make_silos
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare, train
-from fedmmf.simulation.federation import Holdings, make_silos
+from fedmmf.simulation import prepare, train
 
 
 def say(text):
@@ -40,7 +40,7 @@ def in_process(ratings, settings, cuts, party):
     """Seconds of each round among the same parties in one process."""
     run = prepare(ratings, settings)
     engine = ENGINES["numba"] if party == "site" else NUMPY
-    holdings = Holdings(ratings, settings, run.is_held_out, run.statistics)
+    holdings = Holdings(ratings, settings, run.is_held_out, run.features.statistics)
     federation = LocalFederation.among(run.plan, make_silos(holdings, cuts, engine))
     federation.prepare_sums()
     seconds = []
@@ -77,7 +77,7 @@ def across_hosts(ratings, settings, sites, party):
             machines.say("run", "--no-wait")
             status = machines.wait_for_end(3600)
             memory = {name: resident(process.pid) for name, process in machines.running.items()}
-        expected = train(ratings, settings).members[0].public
+        expected = train(ratings, settings).members[0].broadcast
         distance = float(np.abs(machines.model().item_rows - expected.item_rows).max())
         seconds = [line["seconds"] for line in machines.journal()]
         return {

@@ -15,6 +15,7 @@ SITES = (
     SiteStatus(
         name="clinic-north", state="here", parties=4, users=1204, rounds=23, drop_outs=1,
         reason="no answer in 30 s", up_bytes=48_220_311, down_bytes=9_311_020, seen=now(),
+        version="0.2.0",
     ),
     SiteStatus(
         name="clinic-south", state="here", parties=2, users=611, rounds=24, up_bytes=24_110_002,
@@ -58,6 +59,7 @@ STATUS = FederationStatus(
     held_out=ERRORS,
     sites=SITES,
     incidents=INCIDENTS,
+    n_incidents=17,
     seconds_per_round=16.2,
     seconds_left=583.0,
     smallest_cohort=3,
@@ -89,12 +91,24 @@ STATUS = FederationStatus(
     started="2026-01-02T03:00:00+00:00",
     updated=now(),
 )
+AWAITED = "2026-01-02T03:04:05+00:00"
+WAITING = STATUS.but(
+    incidents=(),
+    sites=(SITES[0], SITES[1].model_copy(update={"awaited": AWAITED}), *SITES[2:]),
+)
 HOSTILE_STATUS = STATUS.but(
     federation=HOSTILE,
     version=HOSTILE,
     detail=HOSTILE,
     sites=(
-        SiteStatus(name=HOSTILE, state="here", reason=HOSTILE, seen=HOSTILE),
+        SiteStatus(
+            name=HOSTILE,
+            state="here",
+            reason=HOSTILE,
+            seen=HOSTILE,
+            version=HOSTILE,
+            awaited=HOSTILE,
+        ),
         SiteStatus(name="a" * 300, state="away", reason="b" * 2000, users=10**15, up_bytes=10**15),
     ),
     incidents=(IncidentLine(at=HOSTILE, party=HOSTILE, stage=HOSTILE, reason=HOSTILE),),

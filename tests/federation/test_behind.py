@@ -85,12 +85,12 @@ def test_a_server_from_an_older_copy_goes_on_at_the_number_that_sites_name(made,
 def claim(made, site, round_):
     """Let a site lie about its last round, and about how many users it has."""
     process = made.processes[site]
-    honest = process._hello
+    honest = process.hello
 
     def lie():
         return honest().model_copy(update={"round": round_, "users": 100_000})
 
-    process._hello = lie
+    process.hello = lie
 
 
 @pytest.mark.parametrize("number", [last_number(SETTINGS), 10**9])

@@ -8,8 +8,8 @@ import pytest
 from pictures import STATUS, TOKEN
 
 from fedmmf.errors import DataError, FedMMFError, SettingsError
-from fedmmf.federation import control
-from fedmmf.federation.control import ControlError, get_status, post
+from fedmmf.federation import operator
+from fedmmf.federation.operator import ControlError, get_status, post
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def test_strangers_are_not_believed(body):
 
 
 def test_answers_without_end_are_cut_off(monkeypatch):
-    monkeypatch.setattr(control, "LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(operator, "LARGEST_ANSWER", 1000)
     with (
         stranger(body=b" " * 2000 + b"{}") as (url, _),
         pytest.raises(ControlError, match="no status page"),

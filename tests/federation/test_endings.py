@@ -73,10 +73,12 @@ def test_a_status_that_cannot_be_written_is_an_incident_and_training_goes_on(mac
     state = machines.folder.machine("server").state()
     (state / "status.json").mkdir()  # nothing can take its place
     machines.start("server", *SITES)
-    machines.wait_until_page(lambda found: len(here(found)) == len(SITES))
+    found = machines.wait_until_page(lambda found: len(here(found)) == len(SITES))
+    assert found.detail == "all 4 sites are here; `fedmmf federation run` begins the training"
     machines.begin()
     found = machines.wait_until_page(lambda found: found.state == "finished")
     assert found.round == SETTINGS.rounds
+    assert found.detail.startswith("training is done, and sites fetch the model by themselves; ")
     told = [line for line in found.incidents if line.stage == "status"]
     assert [line.party for line in told] == ["server"]
     assert "status.json cannot be written" in told[0].reason

@@ -84,7 +84,7 @@ def traces_of(made, user, factors):
 
 
 def factors_of(site, user):
-    place = site._plan.holdings.training.user(user)
+    place = site.plan.holdings.training.user(user)
     rows = np.concatenate([party.user_factors for party in site.parties.values()])
     return rows[place]
 

@@ -3,12 +3,11 @@
 import json
 import re
 import shutil
-import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
-from threading import Event, Lock, Timer
+from threading import Event, Timer
 
 import numpy as np
 import polars as pl
@@ -20,10 +19,9 @@ from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation import training
 from fedmmf.federation.evaluation import AGREE, NO, TRIP, ErrorAgreement, ErrorSession
+from fedmmf.federation.finished import FinishedModel, evaluated_of
 from fedmmf.federation.hello import ErrorSums
-from fedmmf.federation.server import Server, _require_errors, evaluated_of
 from fedmmf.federation.site.evaluation import Covered, DeclinedError, JudgedOn
-from fedmmf.federation.status import Evaluated
 from fedmmf.federation.store import RunStore
 from fedmmf.secagg.messages import Masked
 from fedmmf.settings import Settings
@@ -75,7 +73,7 @@ def asked(made, parcel, sites=SITES):
 
 def errors_of(process):
     """All errors of a site, worked out from its parties."""
-    test, place, found = process.site._plan.holdings.test, 0, []
+    test, place, found = process.site.plan.holdings.test, 0, []
     for party in process.site.parties.values():
         for user in range(party.n_users):
             start, end = test.lists.indptr[place : place + 2]
@@ -142,7 +140,7 @@ def test_the_same_question_has_the_same_answer_after_a_newcomer_too(finished, tm
         user_id=pl.lit(999_999, frame["user_id"].dtype)
     )
     started_again(made, "a", pl.concat([frame, new]), tmp_path / "more.parquet")
-    users = made.processes["a"].site._plan.holdings.test
+    users = made.processes["a"].site.plan.holdings.test
     assert users.lists.lengths[users.user("999999")] > 0  # it has test ratings
     again = asked(made, parcel)
     assert again == first
@@ -155,11 +153,11 @@ def test_a_long_reason_costs_no_more_than_what_is_kept_of_it(byte):
     session = ErrorSession(None, b"", {}, lambda questions: {"a": said})
     tracemalloc.start()
     try:
-        assert session._answers(TRIP, {"a": b""}) == {}
+        assert session.answers(TRIP, {"a": b""}) == {}
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-    assert len(session._declined["a"]) == 1000
+    assert len(session.declined["a"]) == 1000
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
@@ -167,14 +165,14 @@ def test_a_site_that_never_hears_of_the_end_says_the_same_again(finished, tmp_pa
     """The others unmask the sum without it; after a newcomer, a second sum differed by that one."""
     made, parcel = finished(signed=is_signed)
     session, n_asked = session_of(made, parcel), []
-    reach = session._ask
+    reach = session.ask
 
     def forgetting(questions):
         n_asked.append(len(questions))
         is_last = len(n_asked) == 4 + is_signed
         return reach({site: said for site, said in questions.items() if not is_last or site != "a"})
 
-    session._ask = forgetting
+    session.ask = forgetting
     first = session.run(SITES)
     assert len(n_asked) == 4 + is_signed
     frame = pl.read_parquet(made.ratings["a"])
@@ -196,14 +194,14 @@ def test_a_model_is_judged_in_one_company(finished):
 def test_a_site_that_goes_away_on_the_way_shows_nothing_of_itself(finished):
     made, parcel = finished()
     session, n_asked = session_of(made, parcel), []
-    reach = session._ask
+    reach = session.ask
 
     def losing(questions):
         n_asked.append(len(questions))
         made.away = {"d"} if len(n_asked) == 3 else set()  # before its masked input
         return reach(questions)
 
-    session._ask = losing
+    session.ask = losing
     found = session.run(SITES)
     assert found.sites == SITES[:3]
     assert "away" in found.declined["d"]
@@ -218,31 +216,25 @@ def test_under_differential_privacy_nothing_is_said(finished, tmp_path):
     made, parcel = finished(**dp, held_out=0.0)
     with pytest.raises(SettingsError, match="outside the privacy budget"):
         asked(made, parcel)
+    made.store.save_model(parcel)
     with pytest.raises(SettingsError, match=r"errors stay at the sites.*Hold ratings out"):
-        _require_errors(made.folder.charter())
+        model_of(made).evaluate()
     assert not list(made.folder.root.glob("sites/*/guards/evaluated.npz"))
 
 
-def standing(made, *, offered=0.0):
-    """A server as far as `evaluate` needs one."""
-    found = Server.__new__(Server)
-    found._store, found._charter, found._link = made.store, made.folder.charter(), made
-    found._items, found._sites, found._board = RATINGS, made.sites, made.board
-    found._sent, found._offered = {}, offered
-    found._evaluating, found._stop = Lock(), Event()
-    return found
+def model_of(made):
+    return FinishedModel(made.folder.charter(), made.store, made.sites, made, Event())
 
 
 def test_the_server_keeps_its_answer(finished, tmp_path):
     made, parcel = finished()
     made.store.save_model(parcel)
-    first = standing(made).evaluate({})
-    assert made.board.status.evaluation == Evaluated(**first)
+    first = model_of(made).evaluate()
     made.seen.clear()
-    assert standing(made).evaluate({}) == first
+    assert model_of(made).evaluate() == first
     assert made.seen == []  # nobody is asked
     again = RunStore(made.folder.machine("server").state(), {})
-    assert again.evaluation(name_of(parcel)) == Evaluated(**first)
+    assert again.evaluation(name_of(parcel)) == first
     assert again.evaluation(bytes(32)) is None
     (made.folder.machine("server").state() / "evaluation.json").write_text("{")
     assert again.evaluation(name_of(parcel)) is None
@@ -253,7 +245,7 @@ def test_a_party_predicts_all_its_test_ratings_at_once(finished, monkeypatch, pa
     """One call for each user took time that grows with the square of their number."""
     made, _ = finished(party)
     site = made.processes["a"].site
-    test, known = site._plan.holdings.test.lists, list(site.parties.values())
+    test, known = site.plan.holdings.test.lists, list(site.parties.values())
     whose = [(known[0], at) if party == "site" else (known[at], 0) for at in range(test.n_users)]
     each = [
         one.predict(test.items[start:end], at)
@@ -261,11 +253,11 @@ def test_a_party_predicts_all_its_test_ratings_at_once(finished, monkeypatch, pa
     ]
     asked = []
     for one in known:
-        scores = one._users.scores
+        scores = one.users.scores
         monkeypatch.setattr(
-            one._users, "scores", lambda *args, scores=scores: asked.append(1) or scores(*args)
+            one.users, "scores", lambda *args, scores=scores: asked.append(1) or scores(*args)
         )
-    np.testing.assert_array_equal(site._predicted(), np.concatenate(each))
+    np.testing.assert_array_equal(site.predicted(), np.concatenate(each))
     assert len(asked) == len(known)
 
 
@@ -273,11 +265,11 @@ def test_two_who_ask_at_once_have_one_answer(finished):
     """Sites dropped out of the first sum when they were asked into the second."""
     made, parcel = finished()
     made.store.save_model(parcel)
-    server = standing(made)
+    model = model_of(made)
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(server.evaluate, ({}, {}))
+        first, second = pool.map(lambda _: model.evaluate(), range(2))
     assert first == second
-    assert first["sites"] == SITES
+    assert first.sites == SITES
 
 
 def test_sites_have_time_to_fetch_the_model_that_is_judged(finished):
@@ -286,22 +278,24 @@ def test_sites_have_time_to_fetch_the_model_that_is_judged(finished):
     made.store.save_model(parcel)
     late = made.processes["a"].site
     late.model_name = b""
-    server = standing(made, offered=time.monotonic())
-    server._sent = dict.fromkeys(SITES[1:], 0.0)
+    model = model_of(made)
+    model.offer(parcel)
+    for site in SITES[1:]:
+        model.hand_out(site)
 
     def fetch():
         late.model_name = name_of(parcel)
-        server._sent["a"] = 0.0
+        model.hand_out("a")
 
     fetching = Timer(0.3, fetch)
     fetching.start()
-    assert server.evaluate({})["sites"] == SITES
+    assert model.evaluate().sites == SITES
     fetching.join()
 
 
 def test_a_site_asks_for_the_company_that_it_knows(finished):
     made, parcel = finished()
-    site, sent = made.processes["a"].site, session_of(made, parcel)._proposal(SITES)
+    site, sent = made.processes["a"].site, session_of(made, parcel).proposal(SITES)
     strange = (*sent.identities[:3], "ab" * 32)
     for changes, reason in (
         ({"model": "00" * 32}, "no model yet, or another one"),
@@ -330,7 +324,7 @@ def test_what_the_last_answer_covered_is_needed_for_the_next(finished, tmp_path)
     session = session_of(made, parcel)
     with pytest.raises(SettingsError, match="in a sum of a, b, c, d"):
         session.run(SITES)
-    assert "what its last answer covered is lost" in session._declined["a"]
+    assert "what its last answer covered is lost" in session.declined["a"]
 
 
 # Whom an answer covers
@@ -451,13 +445,13 @@ def test_a_second_model_is_judged_on_the_same_ratings_until_enough_are_new(finis
         started_again(made, "a", pl.concat([frame, *new]), tmp_path / f"{n_new}.parquet")
         site = made.processes["a"].site
         everything = len(errors_of(made.processes["a"]))
-        part = site._errors._part("11" * 32, as_tested(site))
+        part = site.errors.part("11" * 32, as_tested(site))
         assert part.sums.n_ratings == (everything if is_all else before)
         assert everything > before
 
 
 def as_tested(site):
-    return JudgedOn(site._plan.holdings.test, site._plan.items.ids, site._predicted)
+    return JudgedOn(site.plan.holdings.test, site.plan.items.ids, site.predicted)
 
 
 def test_errors_are_possible_ones(finished):
@@ -472,14 +466,14 @@ def test_a_prediction_that_is_no_number_is_one_users_too(finished):
     """A site that declined for it told that somebody there has rated the item."""
     made, parcel = finished()
     process = made.processes["a"]
-    site, predicted = process.site, process.site._predicted()
-    site._predicted = lambda: np.where(np.arange(len(predicted)) == 3, np.nan, predicted)
+    site, predicted = process.site, process.site.predicted()
+    site.predicted = lambda: np.where(np.arange(len(predicted)) == 3, np.nan, predicted)
     found = asked(made, parcel)
     assert found.sites == SITES
     assert found.sums.n_ratings == sum(len(errors_of(one)) for one in made.processes.values())
     usual = np.square(np.delete(errors_of(process).astype(np.float64), 3)).sum()
-    last = site._errors._last().sums.squared
-    value = site._plan.holdings.test.values[3]
+    last = site.errors.last().sums.squared
+    value = site.plan.holdings.test.values[3]
     assert last == pytest.approx(usual + (value - RATINGS.scale.midpoint) ** 2, rel=1e-6)
 
 
@@ -490,7 +484,7 @@ def test_what_is_kept_of_an_answer_names_nobody(finished):
     # Once when its part left, and once when it was known among whom.
     assert json.loads((place / "counters.json").read_text())["evaluations"] == 2
     kept = (place / "evaluated.npz").read_bytes()
-    users = made.processes["a"].site._plan.holdings.training.user_ids
+    users = made.processes["a"].site.plan.holdings.training.user_ids
     assert not [user for user in users if str(user).encode("utf-32-le") in kept]
     assert (place / "evaluated.npz").stat().st_mode & 0o077 == 0
     shutil.rmtree(place)

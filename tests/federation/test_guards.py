@@ -54,7 +54,7 @@ def federation(tmp_path):
 
 
 def noisy_updates(made, site):
-    return sum(party._users.n_noisy for party in made.processes[site].site.parties.values())
+    return sum(party.users.n_noisy for party in made.processes[site].site.parties.values())
 
 
 def place(made, site="a"):
@@ -73,6 +73,11 @@ def put_back(made, copy, site="a"):
 
 def counters(made, site="a"):
     return json.loads((place(made, site) / "guards" / "counters.json").read_text())["parties"]
+
+
+def is_asked(data):
+    """Whether a bundle asks parties for updates."""
+    return {kind_of(split_parcel(frame)[1]) for frame in unpack(data).values()} == {Kind.ASK}
 
 
 def refusals(made, site):
@@ -158,10 +163,10 @@ def test_a_site_that_lost_its_state_tests_on_no_rating_that_was_trained_on(tmp_p
     for site in SITES:
         made.start_site(site)
     made.run_until(1)
-    before = made.processes["a"].site._plan.holdings
+    before = made.processes["a"].site.plan.holdings
     shutil.rmtree(place(made) / "state")  # as the guide on backups says
     made.start_site("a")
-    after = made.processes["a"].site._plan.holdings
+    after = made.processes["a"].site.plan.holdings
     np.testing.assert_array_equal(after.test.lists.items, before.test.lists.items)
     np.testing.assert_array_equal(after.test.lists.indptr, before.test.lists.indptr)
     assert after.fingerprint == before.fingerprint
@@ -238,6 +243,30 @@ def test_guards_are_the_owners_and_written_before_an_answer_leaves(federation):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+def test_a_party_that_fails_leaves_those_before_it_to_be_counted(federation):
+    """The same bundle comes again: the others have answered it, and their answers leave now."""
+    made = federation(party="user", most=10, **DP)
+    made.run_until(2)
+    site = made.processes["a"].site
+    bundle = next(data for name, data in reversed(made.seen) if name == "a" and is_asked(data))
+    parties = list(site.parties.values())
+    answer, n_before = parties[-1].answer, [party.users.n_noisy for party in parties]
+    for party in parties:  # as before that bundle
+        party.current.change(answers={})
+        party.current.move(last_round=1)
+
+    def failing(parcel):
+        raise RuntimeError("a fault of ours")
+
+    parties[-1].answer = failing
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        site.answer(bundle)
+    parties[-1].answer = answer
+    site.answer(bundle)
+    assert [party.users.n_noisy for party in parties] == [n + 1 for n in n_before]
+    assert {one["noisy_updates"] for one in counters(made).values()} == {n_before[0] + 1}
+
+
 def test_counters_that_could_not_be_written_are_written_before_the_next_answer(
     tmp_path, monkeypatch
 ):
@@ -287,7 +316,7 @@ def test_users_are_guarded_wherever_their_ratings_are_in_the_file(federation, tm
     pl.concat([new, frame]).write_parquet(tmp_path / "more.parquet")
     process = SiteProcess(made.folder, "a", tmp_path / "more.parquet", 0.0)
     spent = [party.guards.n_noisy for party in process.site.parties.values()]
-    ids = process.site._plan.holdings.training.user_ids
+    ids = process.site.plan.holdings.training.user_ids
     assert np.array_equal(np.flatnonzero(np.array(spent) == 0), np.flatnonzero(ids == "0"))
     assert sorted(set(spent)) == [0, 4]
     text = (place(made) / "guards" / "counters.json").read_text()

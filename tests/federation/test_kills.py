@@ -116,7 +116,7 @@ def rounds_in(seen):
 
 def model_in(parcel):
     """The final factors."""
-    return Round.decode(split_parcel(parcel, 2)[1]).public
+    return Round.decode(split_parcel(parcel, 2)[1]).broadcast
 
 
 def require_sound(made, parcel):
@@ -125,12 +125,12 @@ def require_sound(made, parcel):
     numbers = [line["round"] for line in journal]
     assert numbers == sorted(set(numbers))
     assert len(numbers) == SETTINGS.max_rounds
-    public = model_in(parcel)
+    broadcast = model_in(parcel)
     settings = made.folder.charter().training
     kept = Kept.of(made.store, made.moved)
     require_counted(kept)
     expected = replayed(kept, RATINGS, settings, list(SITES))
-    assert np.abs(public.item_rows - expected.item_rows).max() < 1e-5
+    assert np.abs(broadcast.item_rows - expected.item_rows).max() < 1e-5
 
 
 def require_counted(kept):
@@ -255,7 +255,7 @@ def test_a_line_that_was_cut_off_is_forgotten(folder_of):
     path = made.folder.machine("server").state() / "rounds.jsonl"
     whole = path.read_text()
     path.write_text(whole + '{"rou')
-    made.training()._restore()
+    made.training().run()
     assert path.read_text() == whole
 
 
@@ -351,11 +351,11 @@ def finished(folder_of, **kind):
 def test_a_site_that_is_done_takes_part_in_nothing_more_and_takes_no_other_model(folder_of):
     """Not after a restart either: what it has said before must not be asked for again."""
     made, parcel = finished(folder_of)
-    invitation = made.training()._plan.invitation().encode()
+    invitation = made.plan.invitation().encode()
     del made.processes["a"]
     made.start_site("a")
     for process in made.processes.values():
-        (said,) = unpack(process.site.answer(pack({process._name: invitation}))).values()
+        (said,) = unpack(process.site.answer(pack({process.name: invitation}))).values()
         assert "training is done" in Refused.decode(said).reason
         with pytest.raises(WireError, match="takes another only if its owner"):
             process.site.take_model(parcel)
@@ -452,7 +452,7 @@ def test_a_site_takes_no_model_of_people_with_profiles_and_its_party_could(folde
         with pytest.raises(WireError, match=r"expects columns of profiles 0 .* says 1"):
             site.take_model(parcel + other.encode())
         party, population = site.parties["d"], Layout.decode(laid_out).population
-        party.join_late("vb", variant, other.public, population)
+        party.join_late("vb", variant, other.broadcast, population)
         assert party.is_finished
         factors.append(party.user_factors)
     assert np.abs(factors[1] - factors[0])[:, 1:].max() > 0.01
@@ -468,7 +468,7 @@ def test_a_site_recommends_by_its_files_what_its_parties_predict(folder_of, mask
     assert len(layout.line) == (1 + items.features.shape[1] if mask == "lr" else 1)
     assert party.masks.population.is_like(layout.population)
     user = pl.read_parquet(made.ratings["a"])["user_id"][0]
-    place = process.site._plan.holdings.training.user(str(user))
+    place = process.site.plan.holdings.training.user(str(user))
     predicted = party.predict(np.arange(RATINGS.n_items), place)
     ids = items.ids.astype(str).tolist()
     for found in recommend(made.folder, "a", str(user), 3).recommendations:
@@ -491,9 +491,9 @@ def test_somebody_new_is_recommended_to_without_training(folder_of, tmp_path):
 
 def test_a_site_that_was_not_let_in_does_not_answer(folder_of):
     made = inside(folder_of)
-    made.processes["a"]._is_welcome = False
+    made.processes["a"].is_welcome = False
     with pytest.raises(WireError, match="not let in"):
-        made.processes["a"]._answer("server", pack({}))
+        made.processes["a"].answer("server", pack({}))
 
 
 def test_who_is_not_connected_is_not_asked(folder_of):
@@ -521,9 +521,9 @@ def test_who_is_not_connected_is_not_asked(folder_of):
 )
 def test_other_solvers_and_masks_equal_the_simulation_too(folder_of, party, changes):
     made = inside(folder_of, party=party, **changes)
-    public = model_in(made.run())
-    expected = train(RATINGS, made.folder.charter().training).members[0].public
-    assert np.abs(public.item_rows - expected.item_rows).max() < 1e-4
+    broadcast = model_in(made.run())
+    expected = train(RATINGS, made.folder.charter().training).members[0].broadcast
+    assert np.abs(broadcast.item_rows - expected.item_rows).max() < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -536,8 +536,8 @@ def test_other_solvers_and_masks_equal_the_simulation_too(folder_of, party, chan
 )
 def test_other_ways_to_sum_come_to_an_end(folder_of, party, changes):
     made = inside(folder_of, party=party, **changes)
-    public = model_in(made.run())
-    assert np.isfinite(public.item_rows).all()
+    broadcast = model_in(made.run())
+    assert np.isfinite(broadcast.item_rows).all()
     assert len(list(made.store.rounds())) == SETTINGS.max_rounds
 
 

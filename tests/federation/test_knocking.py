@@ -13,13 +13,13 @@ from fedmmf.data.synthetic import synthetic
 from fedmmf.federation import provision
 from fedmmf.federation.charter import Network
 from fedmmf.federation.folder import Folder
-from fedmmf.federation.provision import _Authority
+from fedmmf.federation.provision import Authority
 from fedmmf.federation.site.process import SiteProcess
 from fedmmf.settings import Settings
 from fedmmf.transports.tls import RefusedError, knock, words_of
 
 nvflare = pytest.importorskip("fedmmf.transports.nvflare", reason="NVFlare is not installed")
-nvflare_door = pytest.importorskip("fedmmf.transports.nvflare_door")
+nvflare_hardening = pytest.importorskip("fedmmf.transports.nvflare_hardening")
 
 RATINGS = synthetic(24, 12, 200, min_per_user=6, seed=3)
 SETTINGS = Settings.checked(solver="vb", factors=2, rounds=60, signed=True, mask="mean")
@@ -59,8 +59,8 @@ def test_who_knocks_is_answered_by_the_name_in_its_certificate(door):
 def test_a_server_that_hangs_up_without_an_answer_lets_nobody_in(door, monkeypatch):
     """It may be starting: a second process must not take that for an old server's silence."""
     folder, _ = door
-    opened = nvflare_door._doors[urlsplit(folder.charter().url).netloc]
-    monkeypatch.setattr(opened, "answer", nvflare_door.Door().answer)
+    opened = nvflare_hardening._doors[urlsplit(folder.charter().url).netloc]
+    monkeypatch.setattr(opened, "answer", nvflare_hardening.Door().answer)
     with pytest.raises(RefusedError, match="it hung up without an answer"):
         knocked(folder, folder.machine("a").credentials)
 
@@ -81,7 +81,7 @@ def issued(folder, monkeypatch, since):
         (fresh.root / "sites" / "a" / name).unlink()
     validity = {"not_valid_before": since, "not_valid_after": since + YEAR}
     monkeypatch.setattr(provision, "_validity", lambda: validity)
-    _Authority.read(fresh, "test").issue("a", folder.charter())
+    Authority.read(fresh, "test").issue("a", folder.charter())
     return fresh.machine("a").credentials
 
 

@@ -26,7 +26,7 @@ def test_it_equals_the_simulation_and_what_it_writes_is_its_owners(tmp_path):
         machines.begin()
         machines.wait_for_end()
         simulated = train(RATINGS, SETTINGS).members[0]
-        assert np.abs(machines.model().item_rows - simulated.public.item_rows).max() < 1e-4
+        assert np.abs(machines.model().item_rows - simulated.broadcast.item_rows).max() < 1e-4
         wait_for_models(machines)
         for path in machines.folder.root.glob("sites/*/state/*"):
             assert path.stat().st_mode & 0o077 == 0, path

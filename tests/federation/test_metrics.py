@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pytest
 from asking import ask
-from pictures import EMPTY, HOSTILE, HOSTILE_STATUS, STATUS
-
-from fedmmf.federation.page.metrics import metrics
+from pictures import AWAITED, EMPTY, HOSTILE, HOSTILE_STATUS, STATUS, WAITING
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(,|$)')
@@ -55,6 +54,23 @@ def labels_of(text):
     return tuple(found)
 
 
+def metrics_of(serve, status):
+    page, _ = serve(status)
+    return ask(page, "/metrics")[2]
+
+
+@pytest.mark.parametrize("version", ["x", "1.a.0", "", "1e9", "9" * 5000])
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+def test_a_version_that_nobody_knows_is_no_mistake_of_ours(serve, caplog, kind, version):
+    page, _ = serve(STATUS)
+    status, headers, _ = ask(page, "/metrics", headers={"Accept": f"{kind}; version={version}"})
+    assert (status, headers["Content-Type"].partition(";")[0] in (kind, "text/plain")) == (
+        200,
+        True,
+    )
+    assert not caplog.records
+
+
 def test_the_parser_is_strict():
     good = '# HELP a b\n# TYPE a gauge\na{x="1"} 2\n'
     assert parsed(good)["a"].samples == {(("x", "1"),): 2.0}
@@ -74,11 +90,14 @@ def test_the_metrics_are_the_picture(serve):
     def alone(name):
         return found[f"fedmmf_{name}"].samples[()]
 
-    assert (alone("round"), alone("rounds"), alone("attempts_total")) == (24, 60, 25)
-    assert (alone("seconds_per_round"), alone("seconds_left")) == (16.2, 583)
+    rounds = (alone(f"{name}_rounds{end}") for name, end in
+              (("finished", "_total"), ("planned", ""), ("begun", "_total")))  # fmt: skip
+    assert tuple(rounds) == (24, 60, 25)
+    assert (alone("round_duration_seconds"), alone("remaining_seconds")) == (16.2, 583)
+    assert (alone("smallest_cohort_parties"), alone("incidents_total")) == (3, 17)
     assert alone("held_out_rmse") == pytest.approx(STATUS.held_out[-1])
     assert (alone("evaluation_rmse"), alone("evaluation_ratings")) == (0.94217, 19_812)
-    assert alone("updated_timestamp_seconds") > 1.7e9
+    assert alone("status_timestamp_seconds") > alone("start_timestamp_seconds") > 1.7e9
     states = found["fedmmf_state"].samples
     assert len(states) == 6
     assert {labels for labels, value in states.items() if value} == {(("state", "training"),)}
@@ -92,27 +111,49 @@ def test_the_metrics_are_the_picture(serve):
         assert samples == {
             (("site", s.name),): v for s, v in zip(STATUS.sites, wanted, strict=True)
         }
+    assert found["fedmmf_site_seen_timestamp_seconds"].samples.keys() == {
+        (("site", s.name),) for s in STATUS.sites[:4]
+    }
+    assert found["fedmmf_site_info"].samples == {
+        (("site", "clinic-north"), ("version", "0.2.0")): 1
+    }
+    assert "fedmmf_site_awaited_timestamp_seconds" not in found
 
 
-def test_counters_are_called_total_and_gauges_are_not():
-    for name, family in parsed(metrics(STATUS)).items():
+def test_a_silent_site_is_a_metric(serve):
+    found = parsed(metrics_of(serve, WAITING))
+    assert found["fedmmf_site_awaited_timestamp_seconds"].samples == {
+        (("site", "clinic-south"),): datetime.fromisoformat(AWAITED).timestamp()
+    }
+
+
+def test_programs_that_speak_openmetrics_get_it(serve):
+    page, _ = serve()
+    wanted = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    _, headers, body = ask(page, "/metrics", headers=wanted)
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert body.endswith("# EOF\n")
+
+
+def test_counters_are_called_total_and_gauges_are_not(serve):
+    for name, family in parsed(metrics_of(serve, STATUS)).items():
         assert (family.type == "counter") == name.endswith("_total"), name
 
 
-def test_names_of_strangers_are_escaped():
-    found = parsed(metrics(HOSTILE_STATUS))
+def test_names_of_strangers_are_escaped(serve):
+    found = parsed(metrics_of(serve, HOSTILE_STATUS))
     assert (("site", HOSTILE),) in found["fedmmf_site_here"].samples
     assert (("federation", HOSTILE), ("version", HOSTILE)) in found["fedmmf_info"].samples
 
 
-def test_what_is_not_known_is_left_out():
-    found = parsed(metrics(EMPTY))
-    assert found["fedmmf_round"].samples == {(): 0}
-    assert not {"fedmmf_seconds_left", "fedmmf_held_out_rmse", "fedmmf_evaluation_rmse",
-                "fedmmf_site_here", "fedmmf_updated_timestamp_seconds"} & set(found)  # fmt: skip
+def test_what_is_not_known_is_left_out(serve):
+    found = parsed(metrics_of(serve, EMPTY))
+    assert found["fedmmf_finished_rounds_total"].samples == {(): 0}
+    assert not {"fedmmf_remaining_seconds", "fedmmf_held_out_rmse", "fedmmf_evaluation_rmse",
+                "fedmmf_site_here", "fedmmf_status_timestamp_seconds"} & set(found)  # fmt: skip
 
 
-def test_numbers_that_are_not_finite_can_be_read():
-    text = metrics(STATUS.but(held_out=(float("nan"),), seconds_left=float("inf")))
+def test_numbers_that_are_not_finite_can_be_read(serve):
+    text = metrics_of(serve, STATUS.but(held_out=(float("nan"),), seconds_left=float("inf")))
     assert "fedmmf_held_out_rmse NaN\n" in text
-    assert parsed(text)["fedmmf_seconds_left"].samples == {(): float("inf")}
+    assert parsed(text)["fedmmf_remaining_seconds"].samples == {(): float("inf")}

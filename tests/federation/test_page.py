@@ -7,13 +7,14 @@ from html.parser import HTMLParser
 
 import pytest
 from asking import BEARER, ask, events_of, eventually, listen, port_of, send
-from pictures import EMPTY, HOSTILE, HOSTILE_STATUS, STATUS, TOKEN, board
+from pictures import EMPTY, HOSTILE, HOSTILE_STATUS, STATUS, TOKEN, WAITING, board
 
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.federation.page import StatusPage, events, handling, serving
+from fedmmf.federation.page import StatusPage, app
 from fedmmf.federation.status import FederationStatus
+from fedmmf.web import access, serving
 
-MEMBERSHIP_ROUNDS = ("/", "/status", "/metrics", "/page.css", "/page.js", "/icon.svg")
+VIEWS = ("/", "/status", "/metrics", "/health", "/page.css", "/page.js", "/icon.svg")
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - not a loopback address, and reachable in a test
 
 
@@ -50,6 +51,27 @@ def test_the_page_says_everything_without_a_script(serve):
     assert body.index(STATUS.detail) < body.index("<nav") < body.index("clinic-north")
 
 
+def test_the_page_does_not_say_that_all_is_well_while_a_site_is_silent(serve):
+    page, board = serve(WAITING)
+    text = Tags(ask(page)[2]).text
+    for words in (
+        f"{STATUS.detail.rstrip('.')}; waiting for clinic-south since 03:04:05 UTC",
+        "Nothing has gone wrong so far, but the server is waiting for clinic-south",
+        "no answer yet; it was asked at 03:04:05 UTC",
+    ):
+        assert words in text, words
+    board.show(sites=STATUS.sites)
+    assert "Nothing has gone wrong." in Tags(ask(page)[2]).text
+
+
+def test_a_gap_is_not_drawn_over(serve):
+    page, _ = serve(STATUS.but(held_out=(1.0, 0.9, None, 0.8, 0.7)))
+    body = ask(page)[2]
+    (path,) = [tag["d"] for name, tag in Tags(body).tags if "curve" in tag.get("class", "")]
+    assert [path.count(step) for step in "ML"] == [2, 2]
+    assert "RMSE: from 1.0000 at 1 to 0.7000 at 5" in body
+
+
 def test_a_federation_that_has_just_begun_has_a_page(serve):
     page, board = serve(EMPTY)
     text = Tags(ask(page)[2]).text
@@ -63,11 +85,17 @@ def test_a_federation_that_has_just_begun_has_a_page(serve):
         assert state.capitalize() in Tags(ask(page)[2]).text
 
 
-@pytest.mark.parametrize("errors", [(0.9,), (1.0, None, float("nan"), 0.8), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    "errors",
+    [
+        (0.9,), (1.0, None, float("nan"), 0.8), (0.0, 0.0),
+        (0.9, 0.9000000000000001), (1e-300,), (1e308,), (1e16, 1e16 + 2),
+    ],
+)  # fmt: skip
 def test_errors_of_all_kinds_are_drawn(serve, errors):
     page, _ = serve(STATUS.but(held_out=errors))
     body = ask(page)[2]
-    assert 'class="curve"' in body
+    assert 'class="mark curve"' in body
     assert "NaN" not in body
 
 
@@ -92,9 +120,14 @@ def test_status_is_the_picture(serve):
     assert json.loads(ask(page, "/status")[2])["round"] == 25  # JSON knows no infinity
 
 
+def test_programs_can_ask_whether_the_server_is_there(serve):
+    page, _ = serve()
+    assert json.loads(ask(page, "/health")[2]) == {"state": "training"}
+
+
 def test_a_head_is_a_get_without_its_body(serve):
     page, _ = serve()
-    for path in MEMBERSHIP_ROUNDS:
+    for path in VIEWS:
         status, headers, body = ask(page, path, "HEAD")
         assert (status, body) == (200, "")
         assert int(headers["Content-Length"]) > 0
@@ -117,8 +150,7 @@ def test_a_change_is_pushed(serve):
 
 
 def test_silence_is_broken_by_beats(serve, monkeypatch):
-    monkeypatch.setattr(events, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(events, "LOOK", 0.05)
+    monkeypatch.setattr(app, "HEARTBEAT", 0.1)
     page, _ = serve()
     with listen(page) as line:
         stream = events_of(line)
@@ -140,8 +172,7 @@ def test_many_changes_are_one_event(serve):
 
 
 def test_listeners_are_limited_and_places_come_back(serve, monkeypatch):
-    monkeypatch.setattr(serving, "MAX_LISTENERS", 2)
-    monkeypatch.setattr(events, "LOOK", 0.05)
+    monkeypatch.setattr(app, "MAX_LISTENERS", 2)
     page, _ = serve()
     lines = [listen(page) for _ in range(2)]
     for line in lines:
@@ -154,7 +185,7 @@ def test_listeners_are_limited_and_places_come_back(serve, monkeypatch):
         line.shutdown(socket.SHUT_RDWR)
         line.close()
     request = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    eventually(lambda: b" 200 " in send(page, request), events.HEARTBEAT / 2)
+    eventually(lambda: b" 200 " in send(page, request), app.HEARTBEAT / 2)
 
 
 def test_listeners_are_let_go_when_the_page_stops(serve):
@@ -176,7 +207,7 @@ def test_orders_are_carried_out(serve):
     assert (status, headers["Content-Type"], json.loads(body)) == (
         200, "application/json", {"ok": 3},
     )  # fmt: skip
-    assert ask(page, "/run", "POST", BEARER)[2] == '{"ok": null}'
+    assert json.loads(ask(page, "/run", "POST", BEARER)[2]) == {"ok": None}
     assert asked == [{"rounds": 3}, {}]
 
 
@@ -206,8 +237,8 @@ def test_a_body_that_is_no_object_is_refused(serve, body):
 
 def test_large_bodies_are_refused_and_their_sender_reads_why(serve):
     page, _ = serve(actions={"run": lambda body: {}})
-    fits = b'{"a": "' + b"b" * (handling.LARGEST_BODY - 9) + b'"}'
-    assert len(fits) == handling.LARGEST_BODY
+    fits = b'{"a": "' + b"b" * (access.MAX_BODY - 9) + b'"}'
+    assert len(fits) == access.MAX_BODY
     assert ask(page, "/run", "POST", BEARER, fits)[0] == 200
     status, _, body = ask(page, "/run", "POST", BEARER, fits + b" ")
     assert status == 413
@@ -247,12 +278,12 @@ def test_orders_need_the_token_as_a_header(serve, host, given):
 def test_a_page_on_this_machine_is_open(serve):
     page, _ = serve()
     assert page.url == f"http://127.0.0.1:{port_of(page)}/"
-    for path in MEMBERSHIP_ROUNDS:
+    for path in VIEWS:
         assert ask(page, path)[0] == 200
     assert "Set-Cookie" not in ask(page, f"/?token={TOKEN}")[1]
 
 
-@pytest.mark.parametrize("path", [*MEMBERSHIP_ROUNDS, "/events", "/nothing"])
+@pytest.mark.parametrize("path", [*VIEWS, "/events", "/nothing"])
 def test_a_page_for_others_needs_the_token(serve, path):
     page, _ = serve(host=EVERYWHERE)
     assert page.url == f"http://127.0.0.1:{port_of(page)}/?token={TOKEN}"
@@ -263,7 +294,7 @@ def test_a_page_for_others_needs_the_token(serve, path):
         assert "Set-Cookie" not in headers
     assert ask(page, path + "?token=wrong")[0] == 401
     assert ask(page, path + f"?token=wrong&token={TOKEN}")[0] == 401
-    if path in MEMBERSHIP_ROUNDS:
+    if path in VIEWS:
         assert ask(page, path, headers=BEARER)[0] == 200
         assert ask(page, f"{path}?token={TOKEN}")[0] == 200
 
@@ -272,10 +303,10 @@ def test_a_browser_gets_a_cookie_that_looks_and_does_nothing_else(serve):
     page, _ = serve(host=EVERYWHERE, actions={"run": lambda body: {}})
     cookie = ask(page, f"/?token={TOKEN}")[1]["Set-Cookie"]
     pair, *rules = cookie.split("; ")
-    assert set(rules) == {"Path=/", "HttpOnly", "SameSite=Strict"}
+    assert {rule.lower() for rule in rules} == {"path=/", "httponly", "samesite=strict"}
     assert TOKEN not in cookie
     kept = {"Cookie": f"other=1; {pair}"}
-    for path in MEMBERSHIP_ROUNDS:
+    for path in VIEWS:
         assert ask(page, path, headers=kept)[0] == 200
     assert ask(page, "/run", "POST", kept, "{}")[0] == 401
     value = pair.partition("=")[2]
@@ -296,10 +327,11 @@ def test_other_names_of_this_machine_are_refused(serve, host, code):
 
 def test_a_request_has_one_host(serve):
     page, _ = serve()
-    assert b" 403 " in send(page, b"GET / HTTP/1.1\r\n\r\n")
+    assert b" 400 " in send(page, b"GET / HTTP/1.1\r\n\r\n")
+    assert b" 403 " in send(page, b"GET / HTTP/1.0\r\n\r\n")
     two = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"
-    assert b" 403 " in send(page, two)
-    assert b" 400 " in send(page, b"GET http://evil/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b" 400 " in send(page, two)
+    assert b" 404 " in send(page, b"GET http://evil/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
 def test_other_pages_may_link_here_and_not_ask(serve):
@@ -325,16 +357,17 @@ def test_what_is_not_there_is_refused(serve):
     status, _, body = ask(page, "/walk", "POST", BEARER, "{}")
     assert (status, json.loads(body)["error"]) == (404, "no such action; this server knows: run")
     for path, method, allowed in (
-        ("/run", "GET", "POST"), ("/status", "POST", "GET, HEAD"), ("/events", "POST", "GET, HEAD"),
-        ("/", "PUT", "GET, HEAD, POST"), ("/run", "OPTIONS", "GET, HEAD, POST"),
+        ("/run", "GET", {"POST"}), ("/status", "POST", {"GET", "HEAD"}),
+        ("/events", "POST", {"GET", "HEAD"}), ("/", "PUT", {"GET", "HEAD"}),
+        ("/run", "OPTIONS", {"POST"}), ("/page.css", "DELETE", {"GET", "HEAD"}),
     ):  # fmt: skip
         status, headers, _ = ask(page, path, method, BEARER)
-        assert (status, headers["Allow"]) == (405, allowed), (path, method)
+        assert (status, set(headers["Allow"].split(", "))) == (405, allowed), (path, method)
 
 
 def test_every_answer_is_careful(serve):
     page, _ = serve(HOSTILE_STATUS, actions={"run": lambda body: {}})
-    answers = [ask(page, path)[1] for path in (*MEMBERSHIP_ROUNDS, "/nothing")]
+    answers = [ask(page, path)[1] for path in (*VIEWS, "/nothing")]
     answers += [ask(page, "/run", "POST", BEARER, "{}")[1], ask(page, "/", "PUT")[1]]
     for headers in answers:
         policy = headers["Content-Security-Policy"]
@@ -386,7 +419,8 @@ def trickle(page):
 
 
 def test_slow_clients_are_not_waited_for(serve, monkeypatch):
-    monkeypatch.setattr(handling, "SLOWEST", 0.4)
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.4)
+    monkeypatch.setattr(access, "BODY_SECONDS", 0.4)
     page, _ = serve(actions={"run": lambda body: {}})
     begun = time.monotonic()
     with pytest.raises(OSError, match=r"reset|Broken pipe"):
@@ -410,7 +444,7 @@ def test_connections_are_limited_and_places_come_back(serve, monkeypatch):
 
 def test_requests_leave_no_trace_and_no_token(serve, capfd, caplog):
     page, _ = serve(actions={"run": lambda body: {}})
-    for path in (*MEMBERSHIP_ROUNDS, "/nothing", f"/?token={TOKEN}"):
+    for path in (*VIEWS, "/nothing", f"/?token={TOKEN}"):
         ask(page, path)
     ask(page, "/run", "POST", BEARER, "{}")
     send(page, f"NONSENSE {TOKEN}\r\n\r\n".encode())
@@ -442,6 +476,14 @@ def test_an_address_of_another_machine_is_said_so(host):
     page = StatusPage(board(), host=host, token=TOKEN, actions={})
     with pytest.raises(SettingsError, match=f"cannot listen at {host}"):
         page.start()
+
+
+@pytest.mark.parametrize("host", ["a\0b", "\xe9" * 80, "\ud800"])
+def test_a_host_that_is_no_name_is_said_so(host):
+    page = StatusPage(board(), host=host, token=TOKEN, actions={})
+    with pytest.raises(SettingsError, match="cannot listen at ") as refused:
+        page.start()
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])

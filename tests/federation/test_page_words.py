@@ -1,10 +1,11 @@
-"""Figures as people read them, and the line of errors."""
+"""Figures, times and states as people read them."""
 
 import pytest
-from pictures import STATUS
+from pictures import STATUS, WAITING
 
-from fedmmf.federation.addresses import is_loopback
-from fedmmf.federation.page import chart, words
+from fedmmf.federation.page import words
+from fedmmf.federation.status import SiteStatus, who_is_here
+from fedmmf.web.addresses import is_loopback
 
 
 @pytest.mark.parametrize(
@@ -44,23 +45,24 @@ def test_time_left_ends_with_the_run():
     assert words.time_left(STATUS.but(state="failed")) == "none"
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.9, 1.1), (0, 0), (0.93, 0.93), (1e-9, 1e6), (-2, 3)])
-def test_ticks_enclose_what_is_drawn(low, high):
-    ticks = chart.round_ticks(low, high)
-    assert ticks[0] <= low <= high <= ticks[-1]
-    assert ticks[0] < ticks[-1]
-    assert 2 <= len(ticks) <= 7
+def test_what_is_waited_for_is_said_once_and_everywhere():
+    words = "waiting for clinic-south since 03:04:05 UTC"
+    assert STATUS.sentence == STATUS.detail
+    assert WAITING.sentence == f"{STATUS.detail.rstrip('.')}; {words}"
+    assert WAITING.but(detail="").sentence == f"Rounds are being made; {words}"
+    assert WAITING.sites[1].trouble == "no answer yet; it was asked at 03:04:05 UTC"
+    assert WAITING.sites[0].trouble == STATUS.sites[0].reason
+    for state in ("finished", "failed", "stopped"):
+        assert WAITING.but(state=state).waiting == ""
 
 
-def test_a_gap_is_not_drawn_over():
-    drawing = chart.line([1.0, 0.9, None, 0.8, 0.7])
-    path = drawing.split('<path d="')[-1].split('"')[0]
-    assert [path.count(step) for step in "ML"] == [2, 2]
-    assert "From 1.0000 to 0.7000 after 5 rounds" in drawing
-
-
-def test_a_long_run_has_no_dots_that_touch():
-    assert chart.line([1.0] * 500).count("<circle") == 1
+@pytest.mark.parametrize(
+    ("here", "words"),
+    [(0, "no site is here"), (1, "1 of 3 sites are here"), (3, "all 3 sites are here")],
+)
+def test_who_is_here_in_words(here, words):
+    sites = [SiteStatus(name="a", state="here")] * here + [SiteStatus(name="b")] * (3 - here)
+    assert who_is_here(sites) == words
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from machines import make_federation, split_by_user
 
 from fedmmf import __version__
 from fedmmf.aggregation.dp.guarantee import guarantee_of, least_survivors
-from fedmmf.aggregation.secure.agreed import graph_of
-from fedmmf.aggregation.secure.messages import SecureSetup
+from fedmmf.aggregation.secure.messages import SecureSetup, graph_of
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError
 from fedmmf.federation import training
@@ -154,7 +153,7 @@ def test_parties_refuse_sums_of_more_than_all_sites_may_bring(federation):
     for site in FOUR[:3]:
         federation.start_site(site)
     going = federation.training()
-    sent = federation.sites._link.ask
+    sent = federation.ask
 
     def inflated(topic, questions, timeout):
         return sent(topic, {name: _swelled(data) for name, data in questions.items()}, timeout)

@@ -203,7 +203,7 @@ def test_ratings_outside_the_catalogue_are_counted_and_told_to_the_site_alone(
         1,
     )
     assert "2 ratings of 2 items are not in the catalogue" in caplog.text
-    assert "unheard-of" not in process._hello().encode().decode()
+    assert "unheard-of" not in process.hello().encode().decode()
 
 
 @pytest.mark.parametrize(
@@ -378,8 +378,8 @@ def test_certificates_are_valid_for_machines_whose_clocks_are_behind(made):
 def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, monkeypatch):
     folder, files = made
     process = SiteProcess(folder, "a", files["a"], 0.0)
-    process._is_welcome = True
-    invitation = pack({"a": plan_of(SETTINGS, process._items).invitation().encode()})
+    process.is_welcome = True
+    invitation = pack({"a": plan_of(SETTINGS, process.items).invitation().encode()})
     state = folder.machine("a").state()
 
     def full(descriptor):
@@ -388,7 +388,7 @@ def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr("fedmmf.storage.atomic.os.fsync", full)
         with pytest.raises(CheckpointError, match="No space left"):
-            process._answer("server", invitation)
+            process.answer("server", invitation)
     assert not list(state.glob("*.part"))
     assert not (state / "parties-00000.npz").exists()
     synced, sync = [], os.fsync
@@ -399,7 +399,7 @@ def test_a_sites_full_disk_is_a_drop_out_and_no_answer_leaves(made, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr("fedmmf.storage.atomic.os.fsync", noted)
-        assert unpack(process._answer("server", invitation))
+        assert unpack(process.answer("server", invitation))
     assert (state / "parties-00000.npz").exists()  # before the answer left
     # Names too, or a loss of power brings the old files back; what guards the budget comes last.
     folders = [path for path in synced if path.is_dir()]

@@ -79,7 +79,7 @@ def test_a_capture_shows_nothing_and_the_server_never_holds_a_rating(tmp_path):
                 held = found_in(memory_of(machines.running["server"].pid), secrets)
                 own = found_in(memory_of(machines.running["a"].pid), secrets)
             dump.terminate()
-        expected = train(ratings, SETTINGS).members[0].public
+        expected = train(ratings, SETTINGS).members[0].broadcast
         assert np.abs(machines.model().item_rows - expected.item_rows).max() < 1e-4
     assert len(own) > 4  # the search finds what is there
     assert held == set()

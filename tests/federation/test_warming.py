@@ -55,7 +55,7 @@ for site in SITES:
     made.start_site(site)
 site = made.processes["a"].site
 site.take_model(made.run())
-site._predicted()
+site.predicted()
 assert compiled() == before
 """
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines import ENGINES
+from fedmmf.federation.local import Holdings, LocalFederation, make_silos
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import Holdings, make_silos
+from fedmmf.simulation import prepare
 
 N_SITES, USERS_PER_SITE, N_ITEMS, PER_USER = 100, 10_000, 10_677, 143
 SETTINGS = Settings.checked(
@@ -35,7 +35,7 @@ def seconds_of_users():
     ratings = synthetic(USERS_PER_SITE, N_ITEMS, n_ratings, min_per_user=20, seed=1)
     run = prepare(ratings, SETTINGS)
     coordinator = run.coordinator()
-    crowd, seconds = run.crowd(), []
+    crowd, seconds = run.parties(), []
     for _ in range(5):
         round_ = coordinator.next_round()
         began = time.perf_counter()
@@ -49,7 +49,7 @@ def protocol():
     """CPU seconds of a party and of the server, and bytes of a party, in a round of all sites."""
     ratings = synthetic(20 * N_SITES, N_ITEMS, 60 * 20 * N_SITES, min_per_user=20, seed=1)
     run = prepare(ratings, SETTINGS)
-    holdings = Holdings(ratings, SETTINGS, run.is_held_out, run.statistics)
+    holdings = Holdings(ratings, SETTINGS, run.is_held_out, run.features.statistics)
     cuts = np.arange(0, 20 * N_SITES + 1, 20)
     federation = LocalFederation.among(run.plan, make_silos(holdings, cuts, ENGINES["numba"]))
     federation.prepare_sums()

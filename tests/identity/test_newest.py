@@ -127,7 +127,8 @@ def party_of(policy):
     scale, features = RatingScale(1, 5, 1), np.zeros((4, 2))
     catalogue = Catalogue.of(range(4), scale, features)
     lists = RatedItems.of_one(np.array([0, 2, 3], np.int32))
-    data = PartyData(catalogue, features, lists, np.array([1, 5, 4], np.float32))
+    views = MaskPlan("mean").views(features)
+    data = PartyData(catalogue, views, lists, np.array([1, 5, 4], np.float32))
     known = {"rounds": 9, "sums": "secure", "columns": 1, "minimum": 3, "min_raters": 3}
     expected = Expectation(solver="sgd", variant="", rank=2, **known)
     party = Party(data, MaskPlan("mean"), policy, expected)

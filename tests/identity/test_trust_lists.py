@@ -12,8 +12,7 @@ import pytest
 
 from fedmmf.errors import IdentityError, UnknownNameError
 from fedmmf.identity import Card, Identity, TrustList, files
-from fedmmf.identity.documents import render, signed_text
-from fedmmf.identity.signing import LIST_PURPOSE, sign_text
+from fedmmf.identity.documents import LIST_PURPOSE, render, sign_text, signed_text
 
 
 @pytest.fixture

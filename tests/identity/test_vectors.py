@@ -1,4 +1,4 @@
-"""Known answers, and the signatures checked from docs/identity.md and RFC 8032 alone."""
+"""Known answers, and the signatures checked from spec/identity.md and RFC 8032 alone."""
 
 import json
 import struct
@@ -11,10 +11,10 @@ import pytest
 
 from fedmmf.errors import IdentityError
 from fedmmf.identity import Card, Identity, TrustList, fingerprint
-from fedmmf.identity.signing import is_proper
+from fedmmf.identity.documents import is_proper
 
-HERE = Path(__file__).parent / "vectors"
-VECTORS = json.loads((HERE / "vectors.json").read_text())
+HERE = Path(__file__).parents[2] / "spec" / "vectors"
+VECTORS = json.loads((HERE / "identity.json").read_text())
 ISSUER = bytes.fromhex(VECTORS["keys"][0]["public"])
 CARDS = pytest.mark.parametrize("vector", VECTORS["cards"], ids=lambda one: one["fields"]["name"])
 LISTS = pytest.mark.parametrize("vector", VECTORS["lists"], ids=lambda one: one["serial"])
@@ -22,9 +22,12 @@ LISTS = pytest.mark.parametrize("vector", VECTORS["lists"], ids=lambda one: one[
 
 def test_the_generator_gives_the_file():
     done = subprocess.run(
-        [sys.executable, HERE / "generate.py"], capture_output=True, check=True, encoding="utf-8"
+        [sys.executable, HERE / "generate_identity.py"],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
     )
-    assert done.stdout == (HERE / "vectors.json").read_text(encoding="utf-8")
+    assert done.stdout == (HERE / "identity.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("vector", VECTORS["keys"], ids=lambda one: one["name"])

@@ -10,8 +10,8 @@ import pytest
 
 from fedmmf import FedMMF, Ratings
 from fedmmf.errors import FedMMFError, SettingsError
+from fedmmf.interop import needed
 from fedmmf.interop.indexes import faiss_index, hnsw_index
-from fedmmf.interop.needs import needed
 from fedmmf.interop.vectors import Vectors, export, labels_of
 from fedmmf.masks import FAMILIES
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmmf.data.features import content_features
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.engines.kernels.masks import CompiledRunner
@@ -12,8 +13,6 @@ from fedmmf.errors import SettingsError, UnknownNameError
 from fedmmf.masks import FAMILIES, FittedMasks, MaskPlan, apply_one_mask, fit_masks, fitting
 from fedmmf.masks.fitting import MaskInput, OneByOne
 from fedmmf.masks.population import Population
-from fedmmf.simulation.features import content_features
-from fedmmf.simulation.prepared import lists_of, mask_stream
 
 every_family = pytest.mark.parametrize("kind", FAMILIES.names())
 PULL = 6.5
@@ -31,19 +30,13 @@ def base_of(population, ratings):
     return np.clip(population.line[0] + known, 1, 5)[ratings.item_codes]
 
 
-def streams_of(users, plan):
-    """Where these users' masks start from, if they start at random."""
-    return [mask_stream(0, user) for user in users] if plan.starts_at_random else ()
-
-
 def fit_crowd(ratings, kind, population=None, **chosen):
     plan = MaskPlan(kind, **chosen)
     given = MaskInput(
-        lists_of(ratings),
+        ratings.rated_items,
         ratings.values,
         ratings.scale,
         content_features(ratings),
-        streams_of(ratings.user_ids, plan),
         population,
     )
     return fit_masks(plan, given, CompiledRunner())
@@ -56,7 +49,6 @@ def fit_alone(ratings, user, kind, population=None, **chosen):
         ratings.values[mine],
         ratings.scale,
         content_features(ratings),
-        streams_of(ratings.user_ids[user : user + 1], plan),
         population,
     )
     return fit_masks(plan, given, OneByOne())
@@ -122,7 +114,7 @@ def test_mask_and_masked_rating_make_the_rating(small, kind, cross_fit, common):
     masks = fit_crowd(small, kind, known, cross_fit=cross_fit)
     masked = masks.masked_ratings
     assert masked.dtype == np.float32
-    predicted = masks.predict(lists_of(small), content_features(small), OneByOne())
+    predicted = masks.predict(small.rated_items, content_features(small), OneByOne())
     if not cross_fit:
         np.testing.assert_allclose(masked + predicted, small.values, atol=1e-5)
     elif kind != "none":
@@ -144,8 +136,7 @@ def test_users_with_no_or_one_rating_work(kind, population, base):
     scale, features = RatingScale(1, 5, 1), np.eye(3)
     plan, lists = MaskPlan(kind), RatedItems(np.array([0, 1, 1]), np.array([2]))
     rated = 2.0 if base[2] == 5.0 else 5.0
-    streams = streams_of((0, 1), plan)
-    given = MaskInput(lists, np.array([rated]), scale, features, streams, population)
+    given = MaskInput(lists, np.array([rated]), scale, features, population)
     masks = fit_masks(plan, given, OneByOne())
     assert np.isfinite(masks.theta).all()
     assert np.isnan(masks.j_train[1])
@@ -185,12 +176,11 @@ def test_models_see_ratings_less_the_line_and_the_pull(small, kind):
     for user in (0, 31, 59):
         mine = slice(*small.by_user[user : user + 2])
         x, y = features[small.item_codes[mine]], (small.values[mine] - base[mine]) / 4
-        start = family.start(mask_stream(0, small.user_ids[user]), x.shape[1])
-        theta = family.fit(x, y, 2.5, PULL, start)
+        theta = family.fit(x, y, 2.5, PULL)
         np.testing.assert_allclose(crowd.theta[user], theta, rtol=1e-5, atol=1e-7)
         for fold in range(5):
             inside = np.arange(len(y)) % 5 == fold
-            part = family.fit(x[~inside], y[~inside], 2.5, PULL, start)
+            part = family.fit(x[~inside], y[~inside], 2.5, PULL)
             unseen = (base[mine][inside] - 1) / 4 + family.predict(x[inside], part)
             np.testing.assert_allclose(crowd.unit_held_out[mine][inside], unseen, atol=1e-5)
 
@@ -198,7 +188,7 @@ def test_models_see_ratings_less_the_line_and_the_pull(small, kind):
 @pytest.mark.parametrize("kind", ["mean", "lr", "fm"])
 def test_masks_shrink_towards_the_line(small, kind):
     """A strong pull ends there; nn is covered by the shift below, as its steps are limited."""
-    lists, features, line = lists_of(small), content_features(small), some_line(small)
+    lists, features, line = small.rated_items, content_features(small), some_line(small)
     base = base_of(line, small)
     strong = fit_crowd(small, kind, line, strength=1e7)
     users, lengths = lists.users, lists.lengths

@@ -18,7 +18,7 @@ X = np.random.default_rng(3).standard_normal((7, 5))
 
 
 def drawn(text):
-    """What is written in docs/wire.md: six bytes of a hash, in [-1, 1)."""
+    """What is written in spec/solvers.md: six bytes of a hash, in [-1, 1)."""
     return int(sha256(text.encode()).hexdigest()[:12], 16) / 2**47 - 1
 
 

@@ -9,10 +9,10 @@ import pytest
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.masks import FAMILIES, MaskFamily, MaskPlan, fit_masks, lines
+from fedmmf.masks.feature_maps import design_of
 from fedmmf.masks.fitting import MaskInput, OneByOne, apply_mask
 from fedmmf.masks.lines import lines_of
 from fedmmf.masks.population import Population
-from fedmmf.solvers.contract import design_of
 
 N_USERS, N_ITEMS, D = 9, 31, 3
 SCALE = RatingScale(1, 5, 1)
@@ -34,8 +34,7 @@ def fitted(kind, common="a level"):
     indptr = np.concatenate(([0], np.cumsum([len(part) for part in parts])))
     lists = RatedItems(indptr, np.concatenate(parts).astype(np.int32))
     ratings = generator.integers(1, 6, len(lists.items)).astype(np.float32)
-    streams = [np.random.default_rng(u) for u in range(N_USERS)] if plan.starts_at_random else ()
-    given = MaskInput(lists, ratings, SCALE, FEATURES, streams, POPULATIONS[common])
+    given = MaskInput(lists, ratings, SCALE, FEATURES, POPULATIONS[common])
     return fit_masks(plan, given, OneByOne())
 
 

@@ -93,7 +93,7 @@ def test_strangers_and_unknown_items_have_a_documented_answer(model, small):
     assert abs(base.mean() - small.values.mean()) < 0.2
     assert base.std() > 0.01
     (member,) = model.learned.members
-    somebody = AllUsers.of(member.public).mean  # as the round before the last summed them
+    somebody = AllUsers.of(member.broadcast).mean  # as the round before the last summed them
     np.testing.assert_allclose(somebody, member.user_factors.mean(axis=0), atol=0.02)
     assert np.abs(somebody[1:]).max() > 1e-3
     score = model.item_factors[0] @ somebody
@@ -142,9 +142,9 @@ def test_without_masks_strangers_give_what_users_give(small, settings):
     solver = SOLVERS[learned.solver]
     for number, member in enumerate(learned.members):
         default_user = learned.user_factors[-1, number * k : (number + 1) * k]
-        given = member.public.item_factors[small.item_codes] @ default_user
+        given = member.broadcast.item_factors[small.item_codes] @ default_user
         assert given.mean() == pytest.approx(learned.line[0], rel=1e-5)
-        mean = solver.default_user(learned.update_shape, member.public)
+        mean = solver.default_user(learned.update_shape, member.broadcast)
         larger = default_user[0] / mean[0]
         assert abs(larger - 1) > 1e-4
         np.testing.assert_allclose(default_user, larger * mean, rtol=1e-5, atol=1e-6)
@@ -210,7 +210,7 @@ def test_a_newcomers_mask_shrinks_towards_what_users_have_in_common(small, tmp_p
         given = dict(zip(small.item_ids[small.item_codes[mine]], small.values[mine], strict=True))
         newcomer = again.join(given)
         newcomer.predict(small.item_ids[:1])
-        masks = newcomer._party.masks
+        masks = newcomer.party.masks
         np.testing.assert_allclose(masks.theta[0], model.learned.theta[user], rtol=1e-6, atol=1e-9)
         assert masks.population.is_like(model.learned.population)
 
@@ -243,7 +243,7 @@ def test_an_ensemble_predicts_the_mean_of_its_runs(small):
     learned = ensemble.learned
     assert not learned.theta.any()  # a joint mask: what is a user's own belongs to p_u
     scores = [
-        member.public.item_factors[7] @ member.user_factors[2, :4] + member.user_factors[2, 4]
+        member.broadcast.item_factors[7] @ member.user_factors[2, :4] + member.user_factors[2, 4]
         for member in learned.members
     ]
     expected = np.clip(base_of(learned)[7] + np.mean(scores), 1, 5)

@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 
 from fedmmf import FedMMF, Ratings, RatingScale, load
+from fedmmf.data.features import content_features
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import SettingsError, UnknownNameError
 from fedmmf.model.lists import ListRequest, each_list, lists_for, what_ranks
-from fedmmf.reports.results import ListScores, RankingScores, metric_title
-from fedmmf.simulation.features import content_features
+from fedmmf.reports.list_scores import ListScores, RankingScores, metric_title
 
 from .conftest import base_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "lists.md"
+PAGE = Path(__file__).parents[2] / "experiments" / "docs" / "benchmarks.md"
 
 
 @pytest.fixture(scope="module")
@@ -177,10 +177,10 @@ def test_a_newcomer_gets_lists_like_everybody(model, small):
 
 def test_a_newcomers_list_is_made_before_clipping(model, small):
     newcomer = model.join(dict.fromkeys(small.item_ids[:30].tolist(), 5.0))
-    party = newcomer._party
+    party = newcomer.party
     newcomer.predict(small.item_ids[:1])  # lets it find its factors
-    party._users.user_factors = 100 * party.user_factors
-    party.join_late = lambda solver, variant, public, population: None
+    party.users.user_factors = 100 * party.user_factors
+    party.join_late = lambda solver, variant, broadcast, population: None
     scores = party.scores(np.arange(small.n_items))
     best = newcomer.recommend(10, seen=True)
     expected = slow_list(scores, range(small.n_items), 10)

@@ -227,7 +227,7 @@ def test_who_is_unknown_to_a_model_of_what_was_chosen_is_the_mean_user(implicit,
     assert np.abs(mean[1:]).max() > 0.01
     np.testing.assert_allclose(learned.user_factors[-1], mean, rtol=1e-5)
     found = implicit.predict(["nobody"] * learned.n_items, chosen[0].item_ids)
-    np.testing.assert_allclose(found, member.public.item_factors @ mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found, member.broadcast.item_factors @ mean, rtol=1e-4, atol=1e-6)
 
 
 def test_a_model_of_what_was_chosen_is_saved_and_joined(implicit, chosen, tmp_path):
@@ -262,7 +262,7 @@ def test_a_stranger_is_the_mean_of_all_users(peopled, settings):
     assert learned.update_shape.n_profile == 2
     scores = []
     for member in learned.members:
-        parts = learned.update_shape.blocks["parameters"].split(member.public.parameters)
+        parts = learned.update_shape.blocks["parameters"].split(member.broadcast.parameters)
         weights = parts["user_weights"].reshape(-1, learned.update_shape.rank)[-2:]
         mean = parts["profile_mean"]
         np.testing.assert_allclose(mean, peopled.profiles.values.mean(axis=0), atol=1e-3)
@@ -272,9 +272,9 @@ def test_a_stranger_is_the_mean_of_all_users(peopled, settings):
         assert np.abs(default_user[:k] - of_mean_profile).max() > 0.01
         np.testing.assert_allclose(parts["mean_user"], default_user[:k], rtol=1e-5)
         np.testing.assert_allclose(parts["joint_mean"], default_user[k:], rtol=1e-5, atol=1e-6)
-        told = VB.default_user(learned.update_shape, member.public)
+        told = VB.default_user(learned.update_shape, member.broadcast)
         np.testing.assert_allclose(told, default_user, rtol=1e-5, atol=1e-6)
-        factors = np.append(member.public.item_factors[item], np.ones(len(default_user) - k))
+        factors = np.append(member.broadcast.item_factors[item], np.ones(len(default_user) - k))
         scores.append(factors @ default_user)
     expected = learned.shown(np.array([base_of(learned)[item] + np.mean(scores)]))
     found = model.predict(["nobody"], [peopled.item_ids[item]])
@@ -308,7 +308,9 @@ def test_predictions_of_levels_are_means_over_the_scale(ordinal, parts):
     train, test = parts
     learned = ordinal.learned
     assert learned.update_shape.n_levels == 5
-    numbers = learned.update_shape.blocks["parameters"].split(learned.members[0].public.parameters)
+    numbers = learned.update_shape.blocks["parameters"].split(
+        learned.members[0].broadcast.parameters
+    )
     users, items = np.divmod(np.arange(train.n_users * train.n_items), train.n_items)
     found = ordinal.predict(train.user_ids[users], train.item_ids[items])
     assert found.min() >= 1.0

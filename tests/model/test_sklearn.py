@@ -50,6 +50,12 @@ def test_a_model_that_ranks_is_scored_by_its_lists(small):
     assert 0 < expected < 1
 
 
+def test_a_copys_solver_follows_its_objective_unless_it_was_named():
+    assert clone(FedMMF()).set_params(objective="ranking").settings.solver == "vb"
+    with pytest.raises(SettingsError, match="needs solver 'vb'; got 'sgd'"):
+        clone(FedMMF(solver="sgd")).set_params(objective="ranking")
+
+
 def test_cross_validation_is_what_a_loop_would_do(table, pairs, y):
     """For arrays and frames; a scale goes through to every fit."""
     folds = GroupKFold(3)

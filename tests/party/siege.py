@@ -81,7 +81,7 @@ class Siege:
     old: ClassVar[list[bytes]] = []  # what parties were sent, here and in other federations
 
     def __init__(self, inner, budget, entropy):
-        self._inner, self._party = inner, inner._parties[VICTIM]
+        self._inner, self._party = inner, inner.parties[VICTIM]
         self._budget, self._entropy = budget, entropy
         self._own = []  # what began something here; the like of another federation begins anew
         self.n_thrown = self.n_refused = self.n_taken = 0
@@ -103,10 +103,11 @@ class Siege:
             wrong = self._wrong(right)
             if wrong == right or wrong in (*self.old[-2:], *self._own[-2:]):
                 continue
-            layout = self._layout
+            layout, state = self._layout, self._party.current.state
             answer = self._thrown(wrong, is_measured=number % 40 == 0)
             if isinstance(answer, Refused | Wanted):
                 self.n_refused += 1
+                assert self._party.current.state is state, f"refused and yet changed: {answer}"
                 if number % 10 == 0:  # a picture takes longer than an answer
                     self._require_unchanged(before, answer, wrong)
                 continue
@@ -123,7 +124,7 @@ class Siege:
 
     @property
     def _layout(self):
-        run = self._party._run
+        run = self._party.run
         return run.layout.encode() if run and run.layout else b""
 
     def _require_unchanged(self, before, answer, wrong):
@@ -194,7 +195,7 @@ def check_undisturbed(federation, member, variant):
     if "dp" not in variant:
         ratings = synthetic(8, 15, 70, min_per_user=5, seed=5)
         quiet = federation_of(ratings, settings_under_siege(variant)).run()
-        found, wanted = member.public.item_factors, quiet.public.item_factors
+        found, wanted = member.broadcast.item_factors, quiet.broadcast.item_factors
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 

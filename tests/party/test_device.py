@@ -2,7 +2,7 @@
 
 import threading
 import tracemalloc
-from dataclasses import fields, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,12 +10,12 @@ import pytest
 from federations import believing, federation_of, settings_of
 
 from fedmmf.aggregation.adaptive.messages import Collect, Collected
-from fedmmf.aggregation.secure.agreed import graph_of
-from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
-from fedmmf.errors import CheckpointError, NotFittedError
+from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip, graph_of
+from fedmmf.errors import CheckpointError, NotFittedError, WireError
+from fedmmf.federation.local import make_parties
+from fedmmf.party.user_group import UserGroup
 from fedmmf.secagg.session import Trip
 from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import make_parties
 from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.transports.wrappers import Recorded
 from fedmmf.wire import (
@@ -50,7 +50,7 @@ def run(small):
 
 def party_of(run, name="000007", **changes):
     settings = run.settings.changed(**changes)
-    return make_parties(run.ratings, settings, run.is_held_out, run.statistics)[name]
+    return make_parties(run.ratings, settings, run.is_held_out, run.features.statistics)[name]
 
 
 def said(party, *broadcasts, message):
@@ -230,14 +230,14 @@ def test_factors_that_lead_nowhere_tell_nothing_of_what_is_rated(small, variant,
     """A refusal that depends on a party's items or ratings would name them, one by one."""
     run = prepare(small, settings_of(variant))
     party = joined(run)
-    mine = party._users.summed_lists.items
+    mine = party.users.summed_lists.items
     item = int(mine[0]) if rated else int(np.setdiff1d(np.arange(len(run.layout.items)), mine)[0])
     round_ = first_round(run)
     rows = round_.item_rows.copy()
     rows[item] = 3e38
     bad = mutated(round_, item_rows=rows)
     with np.errstate(all="ignore"):  # as `Party.answer` has it
-        part = party._run.contribute(bad, None, None, n_parties=1)
+        part = party.run.contribute(bad, None, None, n_parties=1)
     assert np.isfinite(part.rows).all()
     assert np.isfinite(party.user_factors).all()
     everything = np.zeros((small.n_items, rows.shape[1]), np.float32)
@@ -311,7 +311,7 @@ def test_ratings_are_in_a_survey_only_if_its_owner_lets_them(small, is_allowed):
     assert set(counts.rows.ravel().tolist()) == {1.0}
     answer = asked(party, Survey(with_ratings=True).encode())
     if is_allowed:
-        mine = party._users.ratings
+        mine = party.users.ratings
         assert np.array_equal(answer.rows.ravel(), (mine - 3.0) / 4.0)
     else:
         assert "owner lets no ratings out" in refusal(answer)
@@ -320,7 +320,7 @@ def test_ratings_are_in_a_survey_only_if_its_owner_lets_them(small, is_allowed):
 def test_a_party_continues_from_its_own_checkpoint(run):
     messages = []
     coordinator = run.coordinator()
-    crowd = run.crowd()
+    crowd = run.parties()
     for _ in range(3):
         messages.append(coordinator.next_round())
         frame = messages[-1].encode()
@@ -368,7 +368,7 @@ def test_a_noisy_update_says_nothing_of_held_out_ratings(small):
     pytest.importorskip("dp_accounting", reason="the extra `dp`")
     run = prepare(small, settings_of("dp local"))
     held_out = np.arange(len(small)) % 4 == 0
-    party = make_parties(small, run.settings, held_out, run.statistics)["000007"]
+    party = make_parties(small, run.settings, held_out, run.features.statistics)["000007"]
     said(party, message=run.plan.invitation())
     told(party, run.layout)
     assert not asked(party, first_round(run).encode()).totals.any()
@@ -443,14 +443,14 @@ def test_one_answer_at_a_time(run):
     """The way back of one that is refused would undo another, a spent budget included."""
     party, frame = joined(run), first_round(run).encode()
     is_inside, may_go_on = threading.Event(), threading.Event()
-    work = party._run.work
+    work = party.run.work
 
     def slow_work(name):
         is_inside.set()
         may_go_on.wait(10)
         return work(name)
 
-    party._run.work = slow_work
+    party.run.work = slow_work
     first = threading.Thread(target=asked, args=(party, frame))
     junk = threading.Thread(target=party.answer, args=(parcel(Finish(NO_NAME)),))
     first.start()
@@ -464,14 +464,45 @@ def test_one_answer_at_a_time(run):
     assert party.state()["rounds"][0] == 1
 
 
+@pytest.mark.parametrize("error", [WireError("late"), MemoryError(), KeyboardInterrupt()])
+def test_an_answer_that_fails_at_its_end_leaves_the_very_state_of_before(run, monkeypatch, error):
+    """By then the round is counted, a broadcast is held, and p_u has moved."""
+    party, frame = joined(run), first_round(run).encode()
+    before, factors = party.current.state, party.user_factors.copy()
+    moved = []
+
+    def failing(update):
+        moved.append(party.user_factors.copy())
+        raise error
+
+    monkeypatch.setattr(Update, "encode", failing)
+    try:
+        assert isinstance(asked(party, frame), Refused)
+    except KeyboardInterrupt:
+        assert isinstance(error, KeyboardInterrupt)
+    assert not np.array_equal(moved[0], factors)
+    assert party.current.state is before
+    assert np.array_equal(party.user_factors, factors)
+    monkeypatch.undo()
+    assert isinstance(asked(party, frame), Update)
+    assert np.array_equal(party.user_factors, moved[0])
+
+
+def test_a_partys_state_cannot_be_changed(run):
+    state = joined(run).current.state
+    for part, name in ((state, "runs"), (state.at, "last_round")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(part, name, None)
+
+
 def test_a_trip_that_sums_nothing_needs_no_vector(small):
     """At k = 256 one of `vb` has three million entries."""
     run = prepare(small, settings_of("secure vb", factors=255))
     party = joined(run)
     party.policy = replace(party.policy, takes_thin_sums=True)
-    party._run.policy = party.policy
+    party.run.policy = party.policy
     party.answer(setup_of_sixty(run).encode())
-    session = party._run.side._agreed.session
+    session = party.run.side.agreed.session
     data = Trip(1, 0).encode(session.setup)
     tracemalloc.start()
     answer = said(party, message=SecureTrip(1, NO_NAME, data))
@@ -498,6 +529,45 @@ def test_a_checkpoint_of_something_else_is_refused_and_changes_nothing(run, dama
     assert all(np.array_equal(party.state()[name], before[name]) for name in before)
 
 
+@pytest.mark.parametrize("error", [AttributeError("no array"), KeyboardInterrupt()])
+def test_a_restoring_that_fails_at_its_end_leaves_the_very_state_of_before(run, monkeypatch, error):
+    """By then the runs that it joined are forgotten, and p_u has moved."""
+    party = joined(run)
+    asked(party, first_round(run).encode())
+    before, factors = party.current.state, party.user_factors.copy()
+    restore, has_failed = UserGroup.restore, []
+
+    def failing(users, state):
+        restore(users, {name: 0 * value for name, value in state.items()})
+        monkeypatch.undo()
+        has_failed.append(True)
+        raise error
+
+    monkeypatch.setattr(UserGroup, "restore", failing)
+    with pytest.raises(type(error)):
+        party.restore(party.state())
+    assert has_failed
+    assert party.current.state is before
+    assert np.array_equal(party.user_factors, factors)
+
+
+def test_joining_late_is_done_whole_or_not_at_all(run, monkeypatch):
+    party, frame = joined(run), first_round(run).encode()
+    asked(party, frame)
+    before, factors = party.current.state, party.user_factors.copy()
+    last = run.coordinator().next_round(is_last=True)
+
+    def failing(users, broadcast):
+        raise np.linalg.LinAlgError("no inverse")
+
+    monkeypatch.setattr(UserGroup, "solve_users", failing)
+    plan = run.plan.invitation()
+    with pytest.raises(np.linalg.LinAlgError):
+        party.join_late(plan.solver, plan.variant, last.broadcast, run.layout.population)
+    assert party.current.state is before
+    assert np.array_equal(party.user_factors, factors)
+
+
 def test_an_invitation_is_checked_against_the_partys_own_catalogue(run):
     invitation = run.plan.invitation()
     assert isinstance(invitation, Invitation)
@@ -507,7 +577,7 @@ def test_an_invitation_is_checked_against_the_partys_own_catalogue(run):
 def test_the_mark_changes_with_the_state(run):
     party, frames = joined(run), []
     coordinator = run.coordinator()
-    crowd = run.crowd()
+    crowd = run.parties()
     for _ in range(2):
         round_ = coordinator.next_round()
         frames.append(round_.encode())
@@ -536,7 +606,7 @@ def some_items(run):
 def by_features(small):
     """A run whose users have in common how they rate by features."""
     run = prepare(small, settings_of("secure", mask="lr"))
-    assert len(run.layout.line) == 1 + run.content.shape[1] == 17
+    assert len(run.layout.line) == 1 + run.features.content.shape[1] == 17
     return run
 
 
@@ -547,7 +617,7 @@ def test_rows_and_masks_are_those_of_the_layout(small, mask):
     assert told(party, layout) == Adopted(in_clear=True)
     assert party.masks.population.is_like(layout.population)
     expected = prepare(run.ratings, run.settings)
-    masks = fit_all_masks(run.training, run.features, run.settings, layout.population)
+    masks = fit_all_masks(run.training, run.features.seen, run.settings, layout.population)
     np.testing.assert_allclose(party.masks.theta[0], masks.theta[7], rtol=1e-6)
     assert not np.allclose(party.masks.theta[0], expected.masks.theta[7], rtol=1e-3)
     coordinator = run.plan.coordinator(layout)
@@ -731,7 +801,7 @@ def test_in_the_clear_nobody_says_how_ratings_go_with_features(small):
     """From the mean of r x over a few ratings a server would solve for them."""
     run = prepare(small, settings_of("plain", mask="lr"))
     party, invitation = party_of(run), run.plan.invitation()
-    assert run.design.shape[1] == 17
+    assert run.features.design.shape[1] == 17
     wider = replace(invitation, columns=17)
     assert "in common 1 by its charter" in refusal(said(party, message=wider))
     assert isinstance(said(party, message=invitation), Joined)

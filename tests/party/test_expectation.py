@@ -10,8 +10,8 @@ from fedmmf.aggregation.secure.messages import SecureSetup
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import CheckpointError, FedMMFError
+from fedmmf.federation.local import Holdings, LocalFederation, make_parties, make_silos
 from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import Holdings, LocalFederation, make_parties, make_silos
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.vb.shapes import write_variant
 from fedmmf.wire import Joined, Refused, parcel, read
@@ -111,7 +111,7 @@ def test_another_solver_is_refused_by_name(run):
 
 def test_a_party_without_a_charter_joins_nothing(run):
     (party, *_) = make_parties(run.ratings, run.settings).values()
-    party._expectation = None
+    party.expectation = None
     answer = read(party.answer(parcel(run.plan.invitation())), (Joined, Refused))
     assert "has no charter" in answer.reason
 

@@ -10,7 +10,8 @@ from fedmmf.errors import WireError
 from fedmmf.masks.feature_maps import MAX_JOINT
 from fedmmf.party import Policy
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.simulation import prepare
+from fedmmf.simulation.real import real_federation
 
 
 def with_features(n_features):
@@ -28,7 +29,7 @@ def test_masks_of_many_columns_are_fitted_alone(n_features):
     is_joint = n_features < MAX_JOINT
     assert run.plan.update_shape.n_joint == (1 + n_features if is_joint else 0)
     assert run.masks.theta.any() != is_joint
-    member = LocalFederation.of(run).run()
+    member = real_federation(run).run()
     assert member.user_factors.shape == (30, run.plan.update_shape.n_own)
 
 
@@ -36,7 +37,7 @@ def test_a_party_tells_no_moments_of_more_columns_than_are_usual():
     settings = Settings(solver="sgd", mask="lr", factors=2, rounds=1)
     for n_features, may_ask in ((127, True), (128, False)):
         run = prepare(with_features(n_features), settings)
-        users = next(iter(LocalFederation.of(run).parties.values()))._users
+        users = next(iter(real_federation(run).parties.values())).users
         if may_ask:
             users.check_columns(1 + n_features, AGGREGATIONS["secure"], Policy())
             continue

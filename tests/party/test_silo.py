@@ -11,15 +11,16 @@ from fedmmf.aggregation.contract import round_sizes
 from fedmmf.aggregation.vector import codec_of
 from fedmmf.engines import ENGINES
 from fedmmf.errors import DataError
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import Holdings, make_parties, make_silos
+from fedmmf.federation.local import Holdings, LocalFederation, make_parties, make_silos
+from fedmmf.simulation import prepare
+from fedmmf.simulation.real import real_federation
 from fedmmf.wire import Adopt, Adopted, Ask, Joined, Refused, Round, Update, name_of, parcel, read
 
 CUTS = np.array([0, 20, 40, 60])
 
 
 def silos_of(run, engine=ENGINES["numba"], cuts=CUTS):
-    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.statistics)
+    holdings = Holdings(run.ratings, run.settings, run.is_held_out, run.features.statistics)
     return make_silos(holdings, cuts, engine)
 
 
@@ -34,10 +35,12 @@ def adopted(silo, run):
 @pytest.mark.parametrize("variant", ["secure", "secure vb"])
 def test_silos_train_what_their_users_would_train_alone(small, variant, engine, tried):
     run = prepare(small, settings_of(variant, min_raters=1))
-    alone = LocalFederation.of(run).run()
+    alone = real_federation(run).run()
     together = LocalFederation.among(run.plan, silos_of(run, tried(engine))).run()
     close = {"rtol": 1e-4, "atol": 1e-4}
-    np.testing.assert_allclose(together.public.item_factors, alone.public.item_factors, **close)
+    np.testing.assert_allclose(
+        together.broadcast.item_factors, alone.broadcast.item_factors, **close
+    )
     np.testing.assert_allclose(together.user_factors, alone.user_factors, **close)
     np.testing.assert_allclose(together.history, alone.history, rtol=1e-4)
 
@@ -60,7 +63,7 @@ def test_every_user_of_a_silo_is_clipped_alone(small):
     pytest.importorskip("dp_accounting", reason="the extra `dp`")
     settings = settings_of("dp distributed", dp_epsilon=100.0, dp_delta=0.9, dp_clip=0.05)
     run = prepare(small, settings)
-    alone = LocalFederation.of(run)
+    alone = real_federation(run)
     together = LocalFederation.among(run.plan, silos_of(run, cuts=np.arange(0, 61, 3)))
     sums = []
     for federation in (alone, together):
@@ -142,7 +145,7 @@ def test_a_round_aimed_at_one_item_tells_nothing_of_the_site(small, variant, eng
     run = prepare(small, settings_of(variant, min_raters=1, held_out=0.0))
     by_item = np.zeros((60, len(run.layout.items)), bool)
     for user in range(60):
-        by_item[user, run.crowd_input.lists.items[run.crowd_input.lists.of(user)]] = True
+        by_item[user, run.training_input.lists.items[run.training_input.lists.of(user)]] = True
     item = int(np.flatnonzero(by_item[:20].sum(axis=0) == 1)[0])  # of whom one is at this site
     (victim,) = np.flatnonzero(by_item[:20, item])
     ratings = run.ratings
@@ -150,10 +153,10 @@ def test_a_round_aimed_at_one_item_tells_nothing_of_the_site(small, variant, eng
     is_other = (ratings.user_codes != victim) | (ratings.item_codes != code)
     sums = []
     for rated in (ratings, ratings.select(is_other)):
-        holdings = Holdings(rated, run.settings, None, run.statistics)
+        holdings = Holdings(rated, run.settings, None, run.features.statistics)
         silo = make_silos(holdings, CUTS, tried(engine))["000000"]
         adopted(silo, run)
-        sums.append(told_by(silo._run, aimed_at(run, item)))
+        sums.append(told_by(silo.run, aimed_at(run, item)))
     (rows, totals, cohort), (others, other_totals, _) = sums
     moved = rows - others
     assert others.any()

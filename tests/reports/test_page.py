@@ -14,7 +14,8 @@ from samples import HOSTILE
 from fedmmf.errors import DataError
 from fedmmf.reports import Run, lead, read_run, write_report
 from fedmmf.reports import words as said
-from fedmmf.reports.results import DemoResult, ListScores, RankingScores, RecommendedList
+from fedmmf.reports.list_scores import ListScores, RankingScores
+from fedmmf.reports.results import DemoResult, RecommendedList
 
 EMPTY = {"baselines": [], "history": [], "j": None, "tradeoff": [], "cost": None}
 PACKAGE = resources.files("fedmmf.reports")
@@ -246,8 +247,8 @@ def test_tiles_have_the_best_attack_and_the_best_mean():
 
 def test_rounds_stand_alone_where_nothing_was_held_out():
     notes = {
-        best: next(tile.note for tile in lead._of_training(run) if tile.label == "rounds")
-        for best, run in ((best, samples.train(best_round=best)) for best in (80, None))
+        best: next(tile.note for tile in lead.tiles(run) if tile.label == "rounds")
+        for best, run in ((best, Run.of(samples.train(best_round=best))) for best in (80, None))
     }
     assert notes == {80: "round 80 was the best", None: ""}
 

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedmmf.errors import DataError
+from fedmmf.reports.list_scores import ListScores, RankingScores, metric_title
 from fedmmf.reports.results import (
     AttackOutcome,
     AuditResult,
     DemoResult,
-    ListScores,
     PrivacyGroups,
-    RankingScores,
     TrainResult,
-    metric_title,
 )
 
 OLD = Path(__file__).parent / "version-0.1"

@@ -1,4 +1,4 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # `oracle`, `fuzz` and the vectors' generator
+sys.path.insert(0, str(Path(__file__).parent))  # `oracle` and `fuzz`

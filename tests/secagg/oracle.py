@@ -144,3 +144,9 @@ def is_prime(n, rounds=40):
         else:
             return False
     return True
+
+
+def boxed(sender, receiver, text):
+    """The box in which a party sends a text as the shares for another."""
+    peer = receiver.party
+    return sender._seal(peer, sender._peers[peer], sender._agreed[peer], text)

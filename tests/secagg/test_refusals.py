@@ -3,6 +3,7 @@
 import pytest
 from oracle import (
     answer,
+    boxed,
     checked,
     finish,
     identity_of,
@@ -29,7 +30,7 @@ from fedmmf.secagg import (
     messages,
 )
 from fedmmf.secagg.framing import HEADER_BYTES, frame
-from fedmmf.secagg.keys import End, KeyPair
+from fedmmf.secagg.keys import KeyPair
 from fedmmf.secagg.setup import SERVER
 
 STAGES = [Stage.ADVERTISE, Stage.SHARE_KEYS, Stage.MASKED_INPUT, Stage.CONFIRM, Stage.UNMASK]
@@ -125,9 +126,14 @@ def test_duplicates_are_refused_and_late_messages_ignored(stage):
     assert total.tolist() == plain_sum(setup, values, alive)
 
 
+def masked(setup, vector):
+    """A message with this vector, and a signature where there must be one."""
+    return messages.Masked(vector, signature=bytes(64 * setup.active))
+
+
 def test_messages_out_of_order_are_refused_by_both_sides():
     setup, server, party, clients, sent = at(Stage.SHARE_KEYS)
-    early = messages.Masked(make_values(setup)[party]).encode(setup, party)
+    early = masked(setup, make_values(setup)[party]).encode(setup, party)
     with pytest.raises(SecAggError, match="out of turn: 'share keys' is due"):
         server.receive(party, early)
     with pytest.raises(RoundError, match="out of turn"):
@@ -140,7 +146,7 @@ def test_strangers_and_dropped_parties_are_refused_by_the_server():
     setup = make_setup(n=5)
     drops = {setup.parties[0]: Stage.SHARE_KEYS}
     server, _, _ = run(setup, drops=drops, until=Stage.MASKED_INPUT)
-    vector = messages.Masked(make_values(setup)[setup.parties[0]])
+    vector = masked(setup, make_values(setup)[setup.parties[0]])
     with pytest.raises(SecAggError, match="dropped out"):
         server.receive(setup.parties[0], vector.encode(setup, setup.parties[0]))
     with pytest.raises(SecAggError, match="not in the cohort"):
@@ -200,12 +206,7 @@ def test_a_garbage_box_costs_its_receiver_nothing_and_its_sender_is_complained_o
 def test_a_share_outside_the_field_is_complained_of_and_never_passed_on():
     """The server would refuse them later, from the holder instead of from who made them."""
     setup, server, party, clients, sent = at(Stage.MASKED_INPUT)
-    sender, receiver = clients[1], clients[party]
-    ends = End(1, sender._channel.public), End(party, receiver._channel.public)
-    key = keys.channel_key(sender._agreed[party], setup.context, *ends)
-    text = b"\xff" * 66
-    sealed = keys.seal(key, text, setup.context, 1, party)
-    box = messages.Box.of(sealed, sender._prints(1, party, text))
+    box = boxed(clients[1], clients[party], b"\xff" * 66)
     sent = boxes_with(setup, party, sent, of_1=box)
     assert complaints_after(setup, server, sent, clients) == {1: 1}
 

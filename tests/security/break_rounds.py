@@ -1,6 +1,6 @@
 """Attacks on single rounds of secure aggregation; each returns whether it succeeds."""
 
-from oracle import answer, checked, finish, make_setup, make_values, plain_sum, run
+from oracle import answer, boxed, checked, finish, make_setup, make_values, plain_sum, run
 
 from fedmmf.errors import FedMMFError
 from fedmmf.secagg import PolicyError, SecAggError, Stage, framing, keys, messages, policy
@@ -38,11 +38,7 @@ def a_share_beyond_the_field(tiny):
     """Whether an honest holder is refused for it."""
 
     def beyond(setup, box, clients):
-        sender, receiver, text = clients[1], clients[4], b"\xff" * 66
-        ends = End(1, sender._channel.public), End(4, receiver._channel.public)
-        key = keys.channel_key(sender._agreed[4], setup.context, *ends)
-        sealed = keys.seal(key, text, setup.context, 1, 4)
-        return messages.Box.of(sealed, sender._prints(1, 4, text))
+        return boxed(clients[1], clients[4], b"\xff" * 66)
 
     setup, server, sent, clients = with_box(beyond)
     try:

@@ -21,26 +21,26 @@ from lying import (
     victims_update,
 )
 
-from fedmmf.aggregation import hiding, rare_items
+from fedmmf.aggregation import rare_items
 from fedmmf.aggregation.dp import accounting, guarantee
-from fedmmf.aggregation.homomorphic.keeper import BlindSum
 from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey
 from fedmmf.aggregation.homomorphic.schemes import generate, load_public
-from fedmmf.aggregation.secure import agreed
+from fedmmf.aggregation.homomorphic.server import BlindSum
+from fedmmf.aggregation.secure import messages as secure
 from fedmmf.aggregation.secure.messages import SecureSetup
 from fedmmf.aggregation.secure.party import SecureParty
 from fedmmf.engines import reference
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import FedMMFError, WireError
+from fedmmf.federation.local import LocalFederation, make_parties
 from fedmmf.masks.population import MAX_PULL, MIN_PULL
-from fedmmf.party import device
 from fedmmf.party import run as run_module
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun
+from fedmmf.party.state import StateHolder
 from fedmmf.secagg import RING32, FixedPoint, keys, public_identity
 from fedmmf.secagg.policy import too_many_corrupt
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation import prepare
 from fedmmf.solvers import SOLVERS
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty
@@ -170,7 +170,7 @@ def neighbours_of_the_servers_choice(tiny):
     message = setup_among(identities)
     for tried in range(1500):
         message = replace(message, session=tried.to_bytes(16, "big"))
-        if agreed.agreed_setup(message, codec, invitation).peers(3) in ((7, 11),):
+        if secure.agreed_setup(message, codec, invitation).peers(3) in ((7, 11),):
             return True
     return False
 
@@ -178,7 +178,7 @@ def neighbours_of_the_servers_choice(tiny):
 def a_graph_below_its_bits(tiny):
     """Whether, for some number of signing parties, too many neighbours may be corrupt."""
     for n in (12, 20, 50, 100, 300, 943):
-        degree, threshold = agreed.graph_of(n, active=True)
+        degree, threshold = secure.graph_of(n, active=True)
         bearable = min(threshold - degree // 2 - 2, 2 * threshold - degree - 2)
         n_corrupt = math.ceil(n / 20)
         risk = too_many_corrupt(n, degree, n_corrupt, bearable + 1) if n_corrupt > bearable else -99
@@ -200,8 +200,8 @@ def one_graph_for_two_setups(tiny):
         replace(message, left_out=np.array([1], np.int32)),
         replace(message, identities=identities[::-1]),
     )
-    seed = agreed.agreed_setup(message, codec, invitation).graph_seed
-    return any(agreed.agreed_setup(m, codec, invitation).graph_seed == seed for m in others)
+    seed = secure.agreed_setup(message, codec, invitation).graph_seed
+    return any(secure.agreed_setup(m, codec, invitation).graph_seed == seed for m in others)
 
 
 # 5. Differences on the same data
@@ -212,7 +212,7 @@ def the_same_round_without_the_victim(tiny):
     federation.prepare_sums()
     side, round_ = federation.server.side, federation.server.coordinator.next_round()
     side.sums(round_)
-    side._session, side._names = None, sorted(set(federation.parties) - {VICTIM})
+    side.session, side.names = None, sorted(set(federation.parties) - {VICTIM})
     try:
         side.sums(round_)
     except FedMMFError:
@@ -225,7 +225,7 @@ def a_second_survey_without_the_victim(tiny):
     federation.server.invite()
     side = federation.server.side
     first = side.census().n_raters
-    side._session, side._names = None, sorted(set(federation.parties) - {VICTIM})
+    side.session, side.names = None, sorted(set(federation.parties) - {VICTIM})
     try:
         second = side.census().n_raters
     except FedMMFError:
@@ -238,11 +238,11 @@ def a_second_run_without_the_victim(tiny):
     """Batches of three, which a server forms anew for a run without the victim."""
     settings = settings_of("secure signed", **BARE, batch=3)
     run = prepare(tiny, settings)
-    parties = make_parties(run.ratings, settings, run.is_held_out, run.statistics)
+    parties = make_parties(run.ratings, settings, run.is_held_out, run.features.statistics)
     rows, known = [], {}
     for names in (sorted(parties), sorted(set(parties) - {VICTIM})):
         federation = LocalFederation.among(run.plan, parties, InProcess(parties))
-        federation.server.roster._names = names
+        federation.server.roster.names = names
         side = federation.invite()
         try:
             if known:  # the same items and the same line again: that of others would be another
@@ -351,7 +351,7 @@ def a_refused_message_moves_the_factors(tiny):
 
 def a_refused_message_spends_the_budget(tiny):
     victim, _ = with_a_spoilt_trip(tiny, "dp distributed")
-    return victim._users.n_noisy > 0
+    return victim.users.n_noisy > 0
 
 
 def adopt(party, run):
@@ -375,7 +375,7 @@ def refusals_that_name_items(tiny):
         rows[item] = 3e38
         frame = replace(round_, item_rows=rows, is_last=True).encode()
         answers.append(party.answer(frame + Finish(name_of(frame)).encode()))
-        part_of_sum = partial(party._run.contribute, replace(round_, item_rows=rows), None, None, 1)
+        part_of_sum = partial(party.run.contribute, replace(round_, item_rows=rows), None, None, 1)
         try:
             with np.errstate(all="ignore"):  # as `Party.answer` has it
                 answers[-1] += bytes(np.isfinite(part_of_sum().rows).all())
@@ -428,7 +428,7 @@ def a_lone_party(tiny, **policy):
     party = make_parties(run.ratings, settings)[VICTIM]
     party.policy = replace(party.policy, **policy)
     adopt(party, run)
-    return party._run
+    return party.run
 
 
 def masked_ratings_in_spite_of_noise(tiny):
@@ -463,7 +463,7 @@ def forget_what_is_published(patch):
 
 
 def forget_what_was_agreed(patch):
-    patch.setattr(agreed, "name_of", lambda told: bytes(32))
+    patch.setattr(secure, "name_of", lambda told: bytes(32))
 
 
 def mask_zeros_for_nothing(patch):
@@ -478,13 +478,13 @@ def mask_zeros_for_nothing(patch):
 
 
 def sum_what_nobody_was_seen_to_rate(patch):
-    honest = hiding.summed_items
+    honest = rare_items.summed_items
 
     def summed_items(n_raters, settings):
         found = np.union1d(honest(n_raters, settings), np.flatnonzero(n_raters == 0))
         return found.astype(np.int32)
 
-    patch.setattr(hiding, "summed_items", summed_items)
+    patch.setattr(rare_items, "summed_items", summed_items)
 
 
 def leave_no_margin(patch):
@@ -506,8 +506,9 @@ def say_that_it_leads_nowhere(patch):
 
 def take_layout_after_layout(patch):
     def take_layout(self, layout):
-        self.users.begin(self.invitation.solver, self.update_shape, layout, self.policy)
-        self.layout = layout
+        self.users.fit_masks(self.policy.population(layout.population, self.catalogue.scale))
+        self.users.begin(self.invitation.solver, self.update_shape, layout)
+        self.current.move(layout=layout)
 
     patch.setattr(PartyRun, "_take_layout", take_layout)
 
@@ -532,18 +533,18 @@ def take_any_bounds(patch):
 
 
 def thin_the_graph(patch):
-    patch.setattr(agreed, "graph_of", lambda n, active, batch=1, corrupt=0: (4, 4))
+    patch.setattr(secure, "graph_of", lambda n, active, batch=1, corrupt=0: (4, 4))
 
 
 def let_two_neighbours_do(patch):
-    patch.setattr(agreed, "graph_of", lambda n, active, batch=1, corrupt=0: (2, 3))
+    patch.setattr(secure, "graph_of", lambda n, active, batch=1, corrupt=0: (2, 3))
 
 
 def let_rounds_repeat(patch):
     honest = PartyRun._begin_round
 
     def begin(self, work):
-        self._last_round = 0
+        self.current.move(last_round=0)
         honest(self, work)
 
     patch.setattr(PartyRun, "_begin_round", begin)
@@ -558,7 +559,7 @@ def take_any_mates(patch):
 
 
 def never_go_back(patch):
-    patch.setattr(device._Before, "go_back", lambda self, party: None)
+    patch.setattr(StateHolder, "go_back", lambda self, before: None)
 
 
 class Forgetful(list):

@@ -35,13 +35,13 @@ from fedmmf.data.scales import RatingScale
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import FedMMFError
-from fedmmf.party.users import Users
+from fedmmf.federation.local import Holdings, LocalFederation, make_silos
+from fedmmf.party.user_group import UserGroup
 from fedmmf.secagg import SessionClient, SessionServer, keys, messages
 from fedmmf.secagg.policy import MINIMUM_COHORT
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import SERVER
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import Holdings, make_silos
+from fedmmf.simulation import prepare
 from fedmmf.transports.in_process import InProcess
 from fedmmf.wire import (
     Adopt,
@@ -238,7 +238,7 @@ class Watch:
 
     def __enter__(self):
         values, first, result = SecureParty._values, SessionServer.first, SessionServer.result
-        update = Users.update
+        update = UserGroup.update
 
         def put(side, agreed, message):
             vector = values(side, agreed, message)
@@ -260,7 +260,7 @@ class Watch:
             return self._compared(update, users, asked)
 
         self._patches = [
-            mock.patch.object(Users, "update", compare),
+            mock.patch.object(UserGroup, "update", compare),
             mock.patch.object(SecureParty, "_values", put),
             mock.patch.object(SessionServer, "first", begin),
             mock.patch.object(SessionServer, "result", get),
@@ -282,7 +282,7 @@ class Watch:
             self.changed_by_others += alone is not None
             raise
         same = alone is not None and np.array_equal(found.rows[0], alone[0])
-        same &= np.array_equal(found.totals[0][_HELD_OUT_TOTALS:], alone[1])
+        same &= np.array_equal(found.totals[0], alone[1])
         self.changed_by_others += not same
         return found
 
@@ -304,25 +304,22 @@ class Watch:
         return list(self.put.get(turn, {}).values())
 
 
-_HELD_OUT_TOTALS = 2  # totals of held-out ratings, before those of the solver
-
-
-def _alone(users, public, t, cohort):
+def _alone(users, broadcast, t, cohorts):
     """Rows and totals that users would say who are alone, added up; None where nobody could."""
     given, state = users._started_input(), users.state()
     updates = []
     for user in range(users.n_users):
-        crowd = NUMPY.crowd(_of_one(given, user, cohort))
+        crowd = NUMPY.halves(_of_one(given, user, cohorts))
         mine = f"{user}/"
         crowd.restore({f"0/{k.removeprefix(mine)}": state[k] for k in state if k.startswith(mine)})
         with suppress(FedMMFError):
-            updates.append(crowd.update(public, t))
+            updates.append(crowd.update(broadcast, t))
     if not updates:
         return None
     return sum(update.rows[0] for update in updates), sum(update.totals[0] for update in updates)
 
 
-def _of_one(given, user, cohort):
+def _of_one(given, user, cohorts):
     """What one user trains on."""
     mine = given.lists.of(user)
     items = given.lists.items[mine]
@@ -332,7 +329,7 @@ def _of_one(given, user, cohort):
         masked_ratings=given.masked_ratings[mine],
         profiles=given.profiles[[user]],
         lines=given.lines[[user]],
-        cohorts=(cohort,),
+        cohorts=tuple(cohorts),
     )
 
 
@@ -341,13 +338,14 @@ def _size(total, parts):
 
     Parts are of 32 bits, and those of a survey all the same but for levels and variances. Small
     numbers, as counts and the higher digits of totals are, say nothing: they are others' sums by
-    chance.
+    chance. So are few steps of a coarse grid, as counts are in a survey's fixed point.
     """
     parts = [part for part in parts if part.shape == total.shape]
     for size in range(1, MINIMUM_COHORT):
         for group in combinations(parts, size):
             same = np.sum(group, axis=0, dtype=total.dtype)
-            is_large = np.all([np.minimum(part, -part) > SMALL for part in group], axis=0)
+            grid = np.maximum(np.min([part & -part for part in group], axis=0), 1)
+            is_large = np.all([np.minimum(part, -part) // grid > SMALL for part in group], axis=0)
             is_read = ((same == total) | (-same == total)) & is_large
             if is_read.any():
                 return size
@@ -400,11 +398,11 @@ def one_run(seed, wanted=None, kind=None):
     draw, run, ratings = Random(seed), prepared(kind), ratings_of(kind)  # noqa: S311
     at = None if wanted else draw.randrange(EXCHANGES)
     with the_same_secrets():
-        holdings = Holdings(ratings, SETTINGS, run.is_held_out, run.statistics)
+        holdings = Holdings(ratings, SETTINGS, run.is_held_out, run.features.statistics)
         parties = make_silos(holdings, CUTS[kind], NUMPY)
         transport = Deviating(InProcess(parties), draw, at, wanted)
         federation = LocalFederation.among(run.plan, parties, transport)
-        transport.setup = lambda: federation.server.side._session.protocol.setup
+        transport.setup = lambda: federation.server.side.session.protocol.setup
         with Watch(ratings.n_items * SETTINGS.factors) as watch, suppress(FedMMFError):
             federation.run()
     found = watch.small_groups() + ["site"] * watch.changed_by_others

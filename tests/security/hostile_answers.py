@@ -20,13 +20,13 @@ from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import FedMMFError
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.hello import PROTOCOL, Hello
+from fedmmf.federation.local import LocalFederation, make_parties
 from fedmmf.federation.sites import Admission, Sites
 from fedmmf.secagg import SessionServer, Setup, framing, messages
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.server.roster import Roster
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import make_parties
+from fedmmf.simulation import prepare
 from fedmmf.transports.bundles import unpack
 from fedmmf.transports.in_process import InProcess
 from fedmmf.wire import Adopt, Finished, Refused, Round, Update
@@ -204,7 +204,7 @@ def site_side():
     ratings = synthetic(N_PARTIES, 12, 130, min_per_user=5, seed=5)
     settings = Settings(mask="mean", factors=2, rounds=2, min_raters=1, held_out=0.1)
     run = prepare(ratings, settings)
-    parties = make_parties(run.ratings, settings, run.is_held_out, run.statistics)
+    parties = make_parties(run.ratings, settings, run.is_held_out, run.features.statistics)
     LocalFederation.among(run.plan, parties, InProcess(parties)).invite()
 
     def take(data):

@@ -7,7 +7,6 @@ from federations import federation_of, settings_of
 
 from fedmmf.errors import FedMMFError
 from fedmmf.simulation import prepare
-from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import UserData
 from fedmmf.wire import name_of
@@ -58,14 +57,13 @@ def victims_update(ratings, layout=None):
     """What the server would like to have, by the usual layout or another. (n_items, k)."""
     run = prepare(ratings, settings_of("secure", **BARE))
     if layout is not None:
-        masks = fit_all_masks(run.training, run.features, run.settings, layout.population)
-        run = replace(run, layout=layout, masks=masks)
-    given, public = run.crowd_input, run.coordinator().next_round().public
+        run = replace(run.refitted(run.settings, population=layout.population), layout=layout)
+    given, broadcast = run.training_input, run.coordinator().next_round().broadcast
     mine, none = given.lists.of(int(VICTIM)), np.zeros(0)
     items, solver = given.lists.items[mine], SOLVERS["sgd"]
     own = UserData(items, given.masked_ratings[mine], none, none)
-    reading = solver.reading(given.update_shape, public, given.design)
-    rows = np.zeros((ratings.n_items, public.rank))
+    reading = solver.reading(given.update_shape, broadcast, given.design)
+    rows = np.zeros((ratings.n_items, broadcast.rank))
     rows[run.layout.items[items]], _ = solver.party(given.update_shape).update(own, reading, 1)
     return rows
 

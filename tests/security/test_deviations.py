@@ -3,7 +3,7 @@
 import pytest
 from deviations import CUTS, EXCHANGES, Outcome, campaign, one_run
 
-from fedmmf.aggregation.secure import agreed
+from fedmmf.aggregation.secure import messages as secure
 
 
 @pytest.mark.parametrize("kind", CUTS)
@@ -21,7 +21,7 @@ def test_no_deviation_shows_a_group_smaller_than_owners_allow():
 
 def test_the_campaign_finds_what_is_there_to_find(monkeypatch):
     """Without the binding, a list of left-out items for all but one reads that one, or a row."""
-    monkeypatch.setattr(agreed, "name_of", lambda told: bytes(32))
+    monkeypatch.setattr(secure, "name_of", lambda told: bytes(32))
     runs = [one_run(seed, wanted="SecureSetup.left_out", kind="people") for seed in range(40)]
     assert sum(bool(run.found) for run in runs) >= 10
 

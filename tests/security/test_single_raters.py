@@ -19,7 +19,7 @@ from fedmmf.masks.population import CommonItems, singled_out
 from fedmmf.server.rounds import one_round
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf.simulation.federation import LocalFederation
+from fedmmf.simulation.real import real_federation
 from fedmmf.solvers.vb.server import MEMBERSHIP_ROUNDS
 from fedmmf.wire import Adopt, Layout, Survey, name_of
 
@@ -65,7 +65,7 @@ def ratings_of(matrix):
 def surveyed_totals(ratings, **changes):
     """Totals of every survey that real parties take part in, as the server gets them."""
     run = prepare(ratings, Settings(**{**STRICT, "signed": True, **changes}))
-    federation = LocalFederation.of(run)
+    federation = real_federation(run)
     side, found = federation.invite(), []
     honest = side.sum
 
@@ -82,7 +82,7 @@ def surveyed_totals(ratings, **changes):
 
 def sums_read(run, totals):
     """What moments say of each item's sum of ratings, by the columns that single the item out."""
-    x = np.column_stack((np.ones(N_ITEMS), run.content))  # (n_items, m)
+    x = np.column_stack((np.ones(N_ITEMS), run.features.content))  # (n_items, m)
     moments = totals[-x.shape[1] :]
     return np.linalg.pinv(x).T @ moments  # (n_items,)
 
@@ -120,7 +120,7 @@ def test_what_users_have_in_common_tells_no_rating_of_who_has_one():
 def rounds_of(ratings, settings):
     """Totals and rows of all rounds of a simulation, which are those of real parties."""
     run = prepare(ratings, settings)
-    coordinator, crowd, found = run.coordinator(), run.crowd(), []
+    coordinator, crowd, found = run.coordinator(), run.parties(), []
     honest = crowd.sums
 
     def listening(round_):
@@ -177,7 +177,7 @@ def test_the_same_attacker_reads_them_where_rare_items_are_summed(choose):
 def test_rounds_of_real_parties_are_those_that_were_attacked():
     settings = Settings(**VB)
     simulated, run = rounds_of(shop(), settings)
-    federation = LocalFederation.of(run)
+    federation = real_federation(run)
     federation.prepare_sums()
     side, real = federation.server.side, []
     honest = side.sums
@@ -237,7 +237,7 @@ def test_features_do_not_count_where_they_are_too_many_for_the_items():
 
 def test_moments_are_of_one_list_of_items_which_is_the_layouts():
     run = prepare(shop(), Settings(**STRICT))
-    federation = LocalFederation.of(run)
+    federation = real_federation(run)
     side = federation.invite()
     items = run.layout.items
     side.sum("survey", Survey(with_ratings=False, items=items))

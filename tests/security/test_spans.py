@@ -46,7 +46,7 @@ class Recording:
 def recorded(ratings, **settings):
     """All sums of rows of a run over the users with even codes, and everybody's lists."""
     run = prepare(ratings.select(ratings.user_codes % 2 == 0), Settings(mask="mean", **settings))
-    coordinator, crowd = run.coordinator(), Recording(run.crowd())
+    coordinator, crowd = run.coordinator(), Recording(run.parties())
     while not coordinator.is_finished:
         one_round(coordinator, crowd)
     lists = np.zeros((ratings.n_users, ratings.n_items))
@@ -130,7 +130,7 @@ def test_a_server_that_looks_more_often_is_given_nothing(monkeypatch):
     monkeypatch.setattr(vb_server, "MEMBERSHIP_ROUNDS", range(EVERY_ROUND))
     ratings = synthetic(40, 60, 900, min_per_user=5, seed=1)
     run = prepare(ratings, Settings(mask="mean", solver="vb", factors=3))
-    server, crowd = run.coordinator(), Recording(run.crowd())
+    server, crowd = run.coordinator(), Recording(run.parties())
     for _ in range(vb_party.MAX_MEMBERSHIP_ROUNDS):
         one_round(server, crowd)
     with pytest.raises(DivergenceError):

@@ -46,7 +46,7 @@ def run(ratings, variant, wrap, **changes):
 
 
 def assert_went_on(federation, member, *, gone=(EVIL,)):
-    assert np.isfinite(member.public.item_rows).all()
+    assert np.isfinite(member.broadcast.item_rows).all()
     assert np.isfinite(member.history).sum() == 5  # those that were lost are made again
     assert np.isfinite(member.history[-1])
     assert set(federation.server.side.survivors) == set(federation.parties) - set(gone)
@@ -88,7 +88,7 @@ def test_who_counts_more_raters_than_it_has_users_is_left_out(ratings):
 def test_masked_ratings_far_off_the_scale_are_not_trained_on(ratings):
     change = answering(Collected, lambda c: replace(c, masked_ratings=c.masked_ratings + 3e38))
     _, member = run(ratings, "adaptive collecting", change, threshold_j=1.0)
-    assert np.isfinite(member.public.item_rows).all()
+    assert np.isfinite(member.broadcast.item_rows).all()
 
 
 @pytest.mark.parametrize("variant", ["plain", "secure", "secure vb", "secure signed"])
@@ -115,7 +115,7 @@ class FromInside:
 
     def exchange(self, stage, messages, timeout):
         if EVIL in messages and stage != "invite":
-            self._change(self._inner._parties[EVIL])
+            self._change(self._inner.parties[EVIL])
         return self._inner.exchange(stage, messages, timeout)
 
 
@@ -123,7 +123,7 @@ def contributing(change, *, in_surveys=True):
     """Within its bounds, the party adds what it likes."""
 
     def patch(party):
-        context = party._run
+        context = party.run
         honest = type(context).contribute
 
         def contribute(work, rounding, left_out, n_parties):
@@ -157,7 +157,7 @@ def with_rows(part, rounding):
 )
 def test_totals_in_a_secure_sum_end_nobodys_run(ratings, variant, change):
     _, member = run(ratings, variant, contributing(change))
-    assert np.isfinite(member.public.item_rows).all()
+    assert np.isfinite(member.broadcast.item_rows).all()
     assert len(member.history) == 5
 
 
@@ -165,7 +165,7 @@ def test_totals_in_a_secure_sum_end_nobodys_run(ratings, variant, change):
 def test_rows_in_a_secure_sum_can_spoil_a_run_and_not_more(ratings, variant):
     """Nobody sees whose they are (docs/limitations.md, poisoning)."""
     _, member = run(ratings, variant, contributing(with_rows))
-    assert np.isfinite(member.public.item_rows).all()
+    assert np.isfinite(member.broadcast.item_rows).all()
     assert np.isfinite(member.history).all()
 
 
@@ -198,7 +198,7 @@ def test_a_sum_of_squares_below_zero_is_taken_for_rounding(ratings):
     place = prepare(ratings, settings).plan.update_shape.blocks["totals"].place("deviation").start
     changes = contributing(with_total(HELD_OUT_TOTALS + place + 1, -1), in_surveys=False)
     member = federation_of(ratings, settings, changes).run()
-    assert np.isfinite(member.public.item_rows).all()
+    assert np.isfinite(member.broadcast.item_rows).all()
     assert np.isfinite(member.history).all()
 
 
@@ -230,7 +230,7 @@ def speaking(kind, *, in_surveys):
     """The bad party's side of the protocol is another, from the start or in rounds alone."""
 
     def patch(party):
-        agreed = party._run.side._agreed
+        agreed = party.run.side.agreed
         if agreed is None or (agreed.setup.for_survey and not in_surveys):
             return
         session, honest = agreed.session, type(agreed.session)._client
@@ -255,7 +255,7 @@ def test_who_breaks_the_protocol_in_a_round_is_left_out_and_the_others_go_on(
 ):
     federation, member = run(ratings, variant, speaking(kind, in_surveys=False))
     assert_went_on(federation, member)
-    assert EVIL in federation.server.side._excluded
+    assert EVIL in federation.server.side.excluded
     is_lost = np.isnan(member.history).any()
     assert is_lost == (kind is not WrongShares)  # of wrong shares the others make up the right ones
 
@@ -269,8 +269,8 @@ def test_who_breaks_the_protocol_from_the_start_is_left_out_with_its_batch(ratin
     (mates,) = (batch for batch in batches_of(sorted(federation.parties), 3) if EVIL in batch)
     assert len(mates) == 3
     # Shares that nobody needs are not looked at: numbers in batches are drawn, and late ones spare.
-    is_spare = kind is WrongShares and not side._excluded
-    assert side._excluded == (set() if is_spare else {EVIL})
+    is_spare = kind is WrongShares and not side.excluded
+    assert side.excluded == (set() if is_spare else {EVIL})
     assert_went_on(federation, member, gone=() if is_spare else mates)
     assert kind is not WrongShares or np.isfinite(member.history).all()
 
@@ -289,7 +289,7 @@ def test_who_spoils_the_survey_is_left_out_and_the_others_go_on(ratings, variant
     """Those who sign have unmasked it, and help with another that differs by several parties."""
     federation, member = run(ratings, variant, speaking(kind, in_surveys=True))
     assert_went_on(federation, member)
-    assert EVIL in federation.server.side._excluded
+    assert EVIL in federation.server.side.excluded
 
 
 def slander(number, *, among=100):
@@ -322,7 +322,7 @@ class Slanderers:
         self.side = None
 
     def _victim(self):
-        session = self.side._session
+        session = self.side.session
         bad = {session.numbers[name] for name in self._names & session.numbers.keys()}
         honest = sorted(set(session.numbers.values()) - bad)
         return max(honest, key=lambda number: len(session.holders(number) & bad))
@@ -349,7 +349,7 @@ def test_a_handful_of_accusers_among_eighty_put_nobody_out():
     for _ in range(6):
         federation.one_round()
     assert lies.n_refusals >= 10
-    assert side._excluded == set()
+    assert side.excluded == set()
     assert set(side.survivors) >= set(federation.parties) - bad
 
 
@@ -360,13 +360,13 @@ def accused_by(n_accusers, site_of):
     federation.prepare_sums()
     side = federation.server.side
     side.context = replace(side.context, site_of=site_of)
-    session = side._start(federation.server.coordinator.next_round())
+    session = side.start(federation.server.coordinator.next_round())
     accusers = sorted(session.holders(0))[:n_accusers]
     said = {session.names[number]: Refused("its keys are wrong", 0) for number in accusers}
     session.improper |= said.keys()
     for name, refusal in said.items():
         federation.server.roster._read("trip 3", name, refusal.encode(), Joined, None)
-    return session, side._guilty(session)
+    return session, side.guilty(session)
 
 
 def test_as_many_accusers_as_can_make_a_sum_fail_put_a_party_out():
@@ -403,7 +403,7 @@ def test_one_sites_thirty_parties_put_nobody_else_out():
     for _ in range(6):
         federation.one_round()
     assert lies.n_refusals >= 30
-    assert side._excluded == set()
+    assert side.excluded == set()
     assert set(side.survivors) >= set(federation.parties) - bad
 
 
@@ -418,7 +418,7 @@ def test_both_sides_of_a_dispute_sit_out_where_too_few_sites_accuse(ratings):
     side, history = federation.server.side, federation.server.coordinator.history
     assert np.isnan(history[0])
     assert np.isfinite(history[1:]).all()
-    assert side._excluded == set()
+    assert side.excluded == set()
     assert EVIL not in side.survivors
     assert len(side.survivors) >= 3
 
@@ -436,7 +436,7 @@ def test_three_faults_at_once_among_twelve_end_nobodys_run(ratings, variant):
         fault = Misbehaving(stage, 1, faults)
         federation = federation_of(ratings, settings, lambda t, f=fault: Faulty(t, up=f))
         member = federation.run()
-        assert np.isfinite(member.public.item_rows).all(), stage
+        assert np.isfinite(member.broadcast.item_rows).all(), stage
         assert np.isfinite(member.history[-1]), stage
         assert set(federation.server.side.survivors) >= set(federation.parties) - set(names), stage
 

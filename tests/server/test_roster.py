@@ -94,15 +94,15 @@ def test_who_wants_a_publication_gets_it():
     frame = Refused("stands for a broadcast").encode()
     question = Ask(name_of(frame))
 
-    def forgets(message):
+    def forgets(message):  # what it was sent before
         return (Finished() if message.startswith(frame) else Wanted(name_of(frame))).encode()
 
     transport = Scripted({"a": forgets})
     roster = Roster(transport, ["a"])
-    roster._holding, roster._published = frozenset("a"), name_of(frame)
+    roster.ask("stage", {"a": question}, Finished, broadcast=frame)
     replies = roster.ask("stage", {"a": question}, Finished, broadcast=frame)
     assert set(replies) == {"a"}
-    assert len(transport.sent) == 2
+    assert len(transport.sent) == 3
     assert not roster.incidents
 
 

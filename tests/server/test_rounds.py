@@ -33,7 +33,7 @@ class Losing:
 
 def test_a_lost_round_leaves_the_factors_takes_its_number_and_is_made_again(run):
     coordinator = run.coordinator()
-    crowd = Losing(run.crowd(), {2})
+    crowd = Losing(run.parties(), {2})
     one_round(coordinator, crowd)
     before = coordinator.next_round().item_rows.copy()
     one_round(coordinator, crowd)
@@ -46,7 +46,7 @@ def test_a_lost_round_leaves_the_factors_takes_its_number_and_is_made_again(run)
 
 def test_rounds_that_keep_failing_end_the_run_with_their_reason(run):
     coordinator = run.coordinator()
-    crowd = Losing(run.crowd(), set(range(3, 99)))
+    crowd = Losing(run.parties(), set(range(3, 99)))
     with pytest.raises(DataError, match="did not bound"):
         train(coordinator, crowd)
     assert coordinator.round == 2 + MAX_LOST - 1
@@ -54,7 +54,7 @@ def test_rounds_that_keep_failing_end_the_run_with_their_reason(run):
 
 def test_rounds_that_each_put_somebody_out_do_not_end_the_run(run):
     coordinator, lost = run.coordinator(), set(range(3, 3 + 2 * MAX_LOST))
-    train(coordinator, Losing(run.crowd(), lost, ExcludedError))
+    train(coordinator, Losing(run.parties(), lost, ExcludedError))
     assert np.isnan(coordinator.history).sum() == 2 * MAX_LOST
 
 
@@ -63,12 +63,12 @@ def test_training_that_has_no_numbers_left_is_not_finished(run):
     coordinator.skip_to(last_number(run.settings))
     assert not coordinator.is_finished
     with pytest.raises(WireError, match="needs 12 rounds and has 0"):
-        train(coordinator, run.crowd())
+        train(coordinator, run.parties())
 
 
 def test_now_and_then_a_lost_round_does_not_end_the_run(run):
     coordinator = run.coordinator()
-    train(coordinator, Losing(run.crowd(), {1, 2, 4, 6, 7, 12}))
+    train(coordinator, Losing(run.parties(), {1, 2, 4, 6, 7, 12}))
     assert coordinator.is_finished
     assert (coordinator.n_done, coordinator.round) == (12, 18)
 
@@ -76,7 +76,7 @@ def test_now_and_then_a_lost_round_does_not_end_the_run(run):
 def test_what_is_kept_is_what_was_published_in_the_best_round(small):
     run = prepare(small, settings_of("secure", rounds=40, regularization=0.01, patience=5))
     coordinator = run.coordinator()
-    crowd, published = run.crowd(), {}
+    crowd, published = run.parties(), {}
     while not coordinator.is_finished:
         published[coordinator.round + 1] = coordinator.next_round().item_rows.copy()
         one_round(coordinator, crowd)
@@ -92,11 +92,11 @@ def test_what_is_kept_is_what_was_published_in_the_best_round(small):
 def test_items_that_are_not_summed_are_known_as_in_the_best_round(small):
     """What the prior says of them changes from round to round, like everything else."""
     run = prepare(small, settings_of("secure vb", rounds=150, min_raters=12, patience=3))
-    coordinator, crowd, known = run.coordinator(), run.crowd(), {}
+    coordinator, crowd, known = run.coordinator(), run.parties(), {}
     items = run.layout.items
     others = np.setdiff1d(np.arange(small.n_items), items)
     while not coordinator.is_finished:
-        known[coordinator.round + 1] = coordinator._half.unknown(run.content[others])
+        known[coordinator.round + 1] = coordinator.half.unknown(run.features.content[others])
         one_round(coordinator, crowd)
     best = coordinator.best_round
     assert 1 < best < coordinator.round
@@ -112,13 +112,13 @@ def test_items_that_are_not_summed_are_known_as_in_the_best_round(small):
 
 def test_it_continues_from_its_state(run):
     whole, torn = run.coordinator(), run.coordinator()
-    crowds = run.crowd(), run.crowd()
+    halves_of = run.parties(), run.parties()
     for _ in range(4):
-        for coordinator, crowd in zip((whole, torn), crowds, strict=True):
+        for coordinator, crowd in zip((whole, torn), halves_of, strict=True):
             one_round(coordinator, crowd)
     again = run.coordinator()
     again.restore(torn.state())
-    for coordinator, crowd in ((whole, crowds[0]), (again, crowds[1])):
+    for coordinator, crowd in ((whole, halves_of[0]), (again, halves_of[1])):
         one_round(coordinator, crowd)
     assert np.array_equal(again.result.item_rows, whole.result.item_rows)
     assert again.history == whole.history
@@ -128,7 +128,7 @@ def test_it_continues_from_its_state(run):
 def test_a_matrix_that_cannot_be_factorized_is_reported_as_that(small):
     """And not as numbers that are no longer finite: all of them are."""
     run = prepare(small, settings_of("secure vb", mask="none", rounds=3))
-    coordinator, crowd = run.coordinator(), run.crowd()
+    coordinator, crowd = run.coordinator(), run.parties()
     round_ = coordinator.next_round()
     sums = crowd.sums(round_)
     totals = -np.abs(sums.totals)  # what no users add up to
@@ -142,11 +142,11 @@ def test_a_matrix_that_cannot_be_factorized_is_reported_as_that(small):
 def test_numbers_out_of_range_are_reported_as_that(small, monkeypatch):
     """They are finite: a matrix of clipped totals need not be positive."""
     run = prepare(small, settings_of("secure vb", mask="none", rounds=3))
-    coordinator, crowd = run.coordinator(), run.crowd()
+    coordinator, crowd = run.coordinator(), run.parties()
     round_ = coordinator.next_round()
     sums = crowd.sums(round_)
 
-    def check(public):
+    def check(broadcast):
         require_valid_broadcast(False, "the curvature is positive")
 
     monkeypatch.setattr(coordinator.half, "check", check)
@@ -161,4 +161,4 @@ def test_divergence_is_an_error_that_says_what_to_do(small):
     run = prepare(small, settings)
     coordinator = run.coordinator()
     with pytest.raises(DivergenceError, match="Lower the learning rate, use step 'adam', or"):
-        train(coordinator, run.crowd())
+        train(coordinator, run.parties())

@@ -1,8 +1,11 @@
+import ast
+import inspect
 import json
 import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -13,26 +16,11 @@ from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.engines import ENGINES
 from fedmmf.errors import SettingsError
 from fedmmf.masks import FAMILIES
+from fedmmf.masks.settings import MaskSettings
 from fedmmf.settings import Settings
-from fedmmf.settings.groups import (
-    DpSettings,
-    MaskSettings,
-    ObjectiveSettings,
-    RunSettings,
-    SolverSettings,
-    SumSettings,
-    names_for,
-)
+from fedmmf.settings.groups import GROUPS, SettingsGroup, all_groups, in_use, names_for
+from fedmmf.settings.settings import AllGroups
 from fedmmf.solvers import SOLVERS
-
-PARTS = [
-    MaskSettings,
-    SumSettings,
-    DpSettings,
-    SolverSettings,
-    ObjectiveSettings,
-    RunSettings,
-]
 
 
 def test_settings_are_frozen():
@@ -41,10 +29,59 @@ def test_settings_are_frozen():
 
 
 def test_every_setting_belongs_to_one_component_and_has_a_description():
-    names = [name for part in PARTS for name in part.model_fields]
+    names = [name for part in all_groups() for name in part.model_fields]
     assert list(Settings.model_fields) == names
     assert [name for of in Settings.groups().values() for name in of] == names
     assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_type_checkers_see_the_groups_that_are_registered():
+    """Those of this package: other packages' are there at run time alone."""
+    source = inspect.getsource(inspect.getmodule(Settings))
+    (static,) = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef) and node.name == AllGroups.__name__
+    )
+    assert [base.id for base in static.bases[::-1]] == [group.__name__ for group in all_groups()]
+    assert AllGroups.__bases__ == all_groups()[::-1]
+
+
+def test_a_members_group_is_registered_under_its_kind_and_name():
+    for name in GROUPS.names():
+        group = GROUPS[name]
+        if group.member:
+            assert name == f"{group.kind}.{group.member}"
+            assert group.member in names_of(group.kind)
+        for other in group.shares:
+            assert f"{group.kind}.{other}" in GROUPS
+
+
+def names_of(kind):
+    registries = {"mask": FAMILIES, "solver": SOLVERS, "engine": ENGINES}
+    return {**registries, "aggregation": AGGREGATIONS}[kind].names()
+
+
+def test_two_components_do_not_bring_one_setting():
+    class Greedy(SettingsGroup):
+        factors: Annotated[int, Field(description="how many")] = 3
+
+    GROUPS.register("greedy", Greedy)
+    try:
+        with pytest.raises(SettingsError, match="'greedy' brings 'factors', which SolverSettings"):
+            all_groups()
+    finally:
+        GROUPS.unregister("greedy")
+
+
+def test_what_a_member_brings_has_a_say_where_it_is_in_use():
+    """Or where another member says that it uses the same settings."""
+    values = {"dp_clip": 1.0, "signed": False, "step": "sum", "weather": "fine"}
+    assert in_use({"aggregation": "dp", "solver": "vb", **values}).keys() >= {"dp_clip", "signed"}
+    assert "step" not in in_use({"solver": "vb", **values})
+    assert "dp_clip" not in in_use({"aggregation": "secure", **values})
+    assert "signed" not in in_use({"aggregation": "homomorphic-ckks", **values})
+    assert in_use(values) == values  # a run that does not tell may have any
 
 
 def test_groups_are_called_as_people_see_them():
@@ -65,30 +102,35 @@ def test_a_component_can_be_used_alone():
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"factor": 3}, "unknown setting 'factor'"),
-        ({"factors": 0}, "factors should be greater than or equal to 1; got 0"),
+        ({"factor": 3}, "unknown setting 'factor'; did you mean 'factors'? The settings are mask,"),
+        ({"k": 3}, "unknown setting 'k'. The settings are mask,"),
+        ({"rounds": 10**7}, "rounds should be at most 1000000 or 'auto'; got 10000000"),
+        ({"factors": 0}, "factors should be at least 1; got 0"),
         (
             {"mask": "ridge"},
             "mask should be 'auto', 'none', 'mean', 'lr', 'fm' or 'nn'; got 'ridge'",
         ),
-        ({"mask": 3}, "mask should be a valid string; got 3"),
+        ({"mask": 3}, "mask should be a text; got 3"),
         ({"solver": "als"}, "solver should be 'sgd' or 'vb'; got 'als'"),
         ({"aggregation": "none"}, "aggregation should be 'secure', 'homomorphic-paillier'"),
         ({"aggregation": "plain"}, "'homomorphic-ckks' or 'dp'; got 'plain'"),
         ({"aggregation": "adaptive"}, "'homomorphic-ckks' or 'dp'; got 'adaptive'"),
         ({"engine": "abacus"}, "engine should be 'numba'"),
-        ({"learning_rate": float("nan")}, "should be a finite number or should be 'auto'; got nan"),
-        ({"held_out": 0.9}, "less than or equal to 0.5 or should be 'auto'; got 0.9"),
-        ({"cross_fit": "False"}, "cross_fit should be a valid boolean; got 'False'"),
+        (
+            {"learning_rate": float("nan")},
+            "should be a finite number or 'auto'; got nan",
+        ),
+        ({"held_out": 0.9}, "held_out should be at most 0.5 or 'auto'; got 0.9"),
+        ({"cross_fit": "False"}, "cross_fit should be True or False; got 'False'"),
         ({"implicit_prior": "all"}, "should be 'none', 'items', 'users' or 'both'; got 'all'"),
         ({"implicit_prior": True}, "should be 'none', 'items', 'users' or 'both'; got True"),
-        ({"profile_prior": "no"}, "profile_prior should be a valid boolean; got 'no'"),
+        ({"profile_prior": "no"}, "profile_prior should be True or False; got 'no'"),
         ({"objective": "lists"}, "objective should be 'rating' or 'ranking'; got 'lists'"),
         ({"likelihood": "poisson"}, "should be 'gaussian' or 'ordinal'; got 'poisson'"),
-        ({"unrated_weight": 0.0}, "should be greater than 0 or should be 'auto'; got 0.0"),
-        ({"unrated_weight": 1.0}, "should be less than 1 or should be 'auto'; got 1.0"),
-        ({"unrated_value": float("inf")}, "should be a finite number or should be 'auto'; got inf"),
-        ({"rounds": 2.5}, "rounds should be a valid integer or should be 'auto'; got 2.5"),
+        ({"unrated_weight": 0.0}, "should be more than 0 or 'auto'; got 0.0"),
+        ({"unrated_weight": 1.0}, "should be less than 1 or 'auto'; got 1.0"),
+        ({"unrated_value": float("inf")}, "should be a finite number or 'auto'; got inf"),
+        ({"rounds": 2.5}, "rounds should be a whole number or 'auto'; got 2.5"),
     ],
 )
 def test_a_mistake_names_field_rule_and_value(values, expected):
@@ -178,15 +220,26 @@ def test_who_wants_lists_and_names_no_solver_gets_one_that_ranks():
     assert Settings().changed(objective="ranking").solver == "vb"
     lists = Settings.checked(objective="ranking", factors=3)
     assert lists.changed(factors=5).solver == "vb"
-    assert lists.changed(objective="rating") == Settings(solver="vb", factors=3)
+    assert lists.changed(objective="rating") == Settings(solver="sgd", factors=3)
     with pytest.raises(SettingsError, match="needs solver 'vb'; got 'sgd'"):
         Settings().changed(objective="ranking", solver="sgd")
+
+
+def test_a_solver_that_was_named_stays():
+    named = Settings(solver="sgd", factors=3)
+    for settings in (named, named.changed(factors=5), pickle.loads(pickle.dumps(named))):  # noqa: S301
+        with pytest.raises(SettingsError, match="needs solver 'vb'; got 'sgd'"):
+            settings.changed(objective="ranking")
+    lists = Settings(objective="ranking", solver="vb")
+    assert lists.changed(objective="rating").solver == "vb"
+    with pytest.raises(SettingsError, match="needs solver 'vb'; got 'sgd'"):
+        FedMMF(solver="sgd").set_params(objective="ranking")
 
 
 class Narrower(Settings):
     """Settings with a default of their own, as LensKit's scorer has them."""
 
-    mask: str = Field("mean", description="a mask")
+    mask: Annotated[str, Field(description="a mask")] = "mean"
 
 
 WAYS = {
@@ -207,7 +260,7 @@ def test_there_is_one_rule_for_objective_and_solver_and_one_kind_of_error(make):
     assert make(objective="rating").solver == make().solver == "sgd"
     with pytest.raises(SettingsError, match="'ranking' needs solver 'vb'; got 'sgd'"):
         make(objective="ranking", solver="sgd")
-    with pytest.raises(SettingsError, match="factors should be greater than or equal to 1; got 0"):
+    with pytest.raises(SettingsError, match="factors should be at least 1; got 0"):
         make(factors=0)
 
 
@@ -236,11 +289,14 @@ def test_names_from_elsewhere_are_taken(setting, registry):
         Settings.checked(**{setting: "new"})
 
 
-def test_defaults_load_no_solver_engine_or_way_to_sum():
-    """Naming a mask asks the masks alone, so that reading settings stays quick."""
+def test_settings_load_no_mask_no_engine_and_no_side_of_an_aggregation():
+    """So that a server reads a charter without what knows masks, and everybody quickly."""
     code = (
-        "import sys; from fedmmf.settings import Settings; Settings(mask='mean', factors=3);"
-        "heavy = ('fedmmf.solvers.sgd', 'fedmmf.aggregation', 'numba');"
+        "import sys; from fedmmf.settings import Settings; Settings(mask='lr', mask_fit='joint',"
+        "solver='vb', aggregation='secure', signed=True, engine='numpy').has_joint_mask;"
+        "heavy = ('fedmmf.masks.models', 'fedmmf.masks.fitting', 'fedmmf.engines.reference',"
+        "'fedmmf.aggregation.secure.server', 'fedmmf.aggregation.dp.guarantee', 'numba', 'polars',"
+        "'scipy', 'torch', 'opendp');"
         "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

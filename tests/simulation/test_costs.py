@@ -8,9 +8,9 @@ import pytest
 from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare, train, train_real
+from fedmmf.simulation import prepare, train, train_real
 from fedmmf.simulation.costs import expected_cost, tradeoff
-from fedmmf.simulation.federation import ROUND_STAGES
+from fedmmf.simulation.real import ROUND_STAGES, real_federation
 
 COMMON = {"mask": "mean", "rounds": 3, "factors": 4}
 WITHOUT_CIPHERTEXTS = {
@@ -33,7 +33,7 @@ def prepared(ratings, **chosen):
 
 def counted_rounds(run, rounds=2):
     """Bytes (up, down) of a mean user in each round among real parties."""
-    federation = LocalFederation.of(run)
+    federation = real_federation(run)
     federation.prepare_sums()
     before, found = federation.transport.of(*ROUND_STAGES), []
     assert (before.up_bytes, before.down_bytes) == (0, 0)  # nothing before round 1 is a round
@@ -62,7 +62,7 @@ def test_adaptive_bytes_are_the_mean_of_both_groups(small, collect_masked):
     run = prepared(small, sharing="adaptive", collect_masked=collect_masked)
     n_clear = int(run.in_clear.sum())
     assert 0 < n_clear < small.n_users - 3
-    rated = float(run.crowd_input.lists.lengths[run.in_clear].mean())
+    rated = float(run.training_input.lists.lengths[run.in_clear].mean())
     exact = expected_cost(replace(run.cost_input, ratings_per_user=rated))
     said = run.cost()
     for up, down in counted_rounds(run):

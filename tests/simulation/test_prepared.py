@@ -10,21 +10,17 @@ from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.aggregation.simulated import Simulated
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.data import ItemFeatures
-from fedmmf.data.profiles import UserProfiles
+from fedmmf.data.features import ROW_ENERGY, UserProfiles, content_features, profile_values
 from fedmmf.errors import SettingsError
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.masks.population import CommonItems
+from fedmmf.party import Policy
 from fedmmf.party.policy import Private
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.features import (
-    ROW_ENERGY,
-    content_features,
-    profile_values,
-    statistics_features,
-    surveyed,
-)
-from fedmmf.simulation.prepared import choose_held_out, lists_of, policy_of
+from fedmmf.simulation import prepare
+from fedmmf.simulation.prepared import choose_held_out
+from fedmmf.simulation.real import real_federation
+from fedmmf.simulation.surveys import statistics_features, surveyed
 from fedmmf.solvers import SOLVERS
 
 SETTINGS = Settings(mask="lr", factors=3, held_out=0.2)
@@ -43,25 +39,26 @@ def test_held_out_ratings_are_a_share_of_those_who_have_enough(small):
 def test_ratings_are_trained_on_or_held_out(small):
     run = prepare(small, SETTINGS)
     assert np.array_equal(run.training.values, small.values[~run.is_held_out])
-    assert np.array_equal(run.held_out.values, small.values[run.is_held_out])
-    assert run.training.n_users == run.held_out.n_users == small.n_users
+    lists, values = run.data.part(held_out=True)
+    assert np.array_equal(values, small.values[run.is_held_out])
+    assert run.training.n_users == lists.n_users == small.n_users
     assert len(run.masks.unit_ratings) == len(run.training)
     whole = prepare(small, SETTINGS.changed(held_out=0.0))
     assert whole.training is small
-    assert whole.held_out is None
-    assert whole.tested is None
+    assert whole.users.held_out_of(whole.layout) is None
 
 
 def test_masks_of_held_out_ratings_come_from_training_ratings(small):
     run = prepare(small, SETTINGS)
-    expected = run.masks.predict(lists_of(run.held_out), run.features, OneByOne())
-    is_summed = np.isin(run.held_out.item_codes, run.layout.items)
-    np.testing.assert_allclose(run.tested.mask, expected[is_summed], rtol=1e-6)
-    assert np.array_equal(run.tested.values, run.held_out.values[is_summed])
-    items = run.layout.items[run.tested.lists.items]
-    assert np.array_equal(items, run.held_out.item_codes[is_summed])
-    users = run.held_out.user_codes[is_summed]
-    assert np.array_equal(run.tested.lists.users, users)
+    held_out, tested = small.select(run.is_held_out), run.users.held_out_of(run.layout)
+    expected = run.masks.predict(held_out.rated_items, run.features.seen, OneByOne())
+    is_summed = np.isin(held_out.item_codes, run.layout.items)
+    np.testing.assert_allclose(tested.mask, expected[is_summed], rtol=1e-6)
+    assert np.array_equal(tested.ratings, held_out.values[is_summed])
+    items = run.layout.items[tested.lists.items]
+    assert np.array_equal(items, held_out.item_codes[is_summed])
+    users = held_out.user_codes[is_summed]
+    assert np.array_equal(tested.lists.users, users)
     changed = small.values.copy()
     changed[run.is_held_out] = 6 - changed[run.is_held_out]
     other = prepare(replace(small, values=changed), SETTINGS)
@@ -69,7 +66,7 @@ def test_masks_of_held_out_ratings_come_from_training_ratings(small):
 
 
 def test_lists_are_each_users_rated_items(small):
-    lists = lists_of(small)
+    lists = small.rated_items
     assert lists.n_users == small.n_users
     for user in (0, 31, 59):
         mine = small.item_codes[small.user_codes == user]
@@ -128,10 +125,10 @@ def test_masks_shrink_towards_what_users_have_in_common(small, mask, sharing):
     """By features where masks see them and sums hide users; masks that decide have the middle."""
     run = prepare(small, SETTINGS.changed(mask=mask, sharing=sharing))
     sees = mask in {"lr", "fm"} and sharing == "strict"
-    line = line_by_hand(run, run.content if sees else run.content[:, :0])
+    line = line_by_hand(run, run.features.content if sees else run.features.content[:, :0])
     np.testing.assert_allclose(run.layout.line, line, rtol=1e-6, atol=1e-7)
     assert run.plan.invitation().columns == len(line) == (17 if sees else 1)
-    assert run.seen.shape[1] == (16 + 64 * (mask == "fm"))
+    assert run.features.expanded.shape[1] == (16 + 64 * (mask == "fm"))
     common = run.masks.population
     if sharing == "adaptive":
         assert (common.line.tolist(), common.pull) == ([3.0], 1.0)
@@ -143,8 +140,8 @@ def test_masks_shrink_towards_what_users_have_in_common(small, mask, sharing):
 def test_item_statistics_are_nothing_that_users_have_in_common(small):
     """They come from a later sum."""
     run = prepare(small, SETTINGS.changed(item_statistics=True))
-    assert run.features.shape[1] == run.content.shape[1] + 2
-    np.testing.assert_allclose(run.layout.line, line_by_hand(run, run.content), rtol=1e-6)
+    assert run.features.seen.shape[1] == run.features.content.shape[1] + 2
+    np.testing.assert_allclose(run.layout.line, line_by_hand(run, run.features.content), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("n_features", "columns"), [(127, 128), (128, 1)])
@@ -152,9 +149,9 @@ def test_where_there_are_too_many_features_users_have_a_level_in_common(small, n
     features = np.random.default_rng(0).standard_normal((small.n_items, n_features))
     named = ItemFeatures(tuple(map(str, range(n_features))), features)
     run = prepare(replace(small, features=named), SETTINGS)
-    assert run.content.shape[1] == n_features
+    assert run.features.content.shape[1] == n_features
     assert run.plan.invitation().columns == len(run.layout.line) == columns
-    seen = run.content[:, : columns - 1]
+    seen = run.features.content[:, : columns - 1]
     np.testing.assert_allclose(run.layout.line, line_by_hand(run, seen), rtol=1e-6, atol=1e-7)
 
 
@@ -169,7 +166,7 @@ def test_features_have_the_same_energy_whatever_they_are(small):
     features = content_features(small)
     assert np.square(features).sum(axis=1).mean() == pytest.approx(ROW_ENERGY)
     bare = prepare(small_without_features(small), SETTINGS.changed(mask="mean"))
-    assert bare.features.shape == (small.n_items, 0)
+    assert bare.features.seen.shape == (small.n_items, 0)
 
 
 def small_without_features(small):
@@ -178,7 +175,7 @@ def small_without_features(small):
 
 def test_item_statistics_are_two_columns_more_without_held_out_ratings(small):
     run = prepare(small, SETTINGS.changed(item_statistics=True))
-    extra = run.features[:, run.content.shape[1] :]
+    extra = run.features.seen[:, run.features.content.shape[1] :]
     assert np.array_equal(extra, statistics_features(surveyed(run.training, run.settings)))
     np.testing.assert_allclose(extra.mean(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(extra.std(axis=0), 1, atol=1e-9)
@@ -198,7 +195,7 @@ def test_a_survey_gives_item_counts_and_means(small):
 
 @pytest.mark.parametrize("sharing", ["strict", "adaptive", "plain"])
 def test_a_survey_gives_nothing_of_rare_items_unless_all_is_in_the_clear(small, sharing):
-    counts = lists_of(small).counts(small.n_items)
+    counts = small.rated_items.counts(small.n_items)
     rare = counts < raters_needed(12)
     assert 0 < rare.sum() < len(rare)
     settings = SETTINGS.changed(sharing=sharing, min_raters=12)
@@ -223,20 +220,27 @@ def test_everybody_chooses_how_to_share(small):
 def test_an_audit_decides_by_what_it_finds(small):
     chosen = {"sharing": "adaptive", "grouping": "audit", "audit_limit": 0.6}
     run = prepare(small, SETTINGS.changed(**chosen))
-    private = Private(run.lists, run.training.values, run.masks, run.features)
+    private = Private(run.lists, run.training.values, run.masks, run.features.seen)
     found = AttackAudit(0.6, "numba").shares_found(private)
     assert found.shape == (small.n_users,)
     assert np.array_equal(run.in_clear, found < 0.6)
 
 
+def audited_policy(settings):
+    return Policy.of(settings, AttackAudit.of(settings))
+
+
 def test_a_policy_is_what_the_settings_say():
-    assert policy_of(SETTINGS).sharing == "strict"
-    assert policy_of(SETTINGS).audit is None
+    assert audited_policy(SETTINGS).sharing == "strict"
+    assert audited_policy(SETTINGS).audit is None
     adaptive = SETTINGS.changed(sharing="adaptive", threshold_j=0.01)
-    assert (policy_of(adaptive).threshold_j, policy_of(adaptive).audit) == (0.01, None)
-    assert policy_of(adaptive.changed(grouping="audit")).audit is not None
-    assert (policy_of(SETTINGS).smallest_batch, policy_of(SETTINGS).survey_ratings) == (1, False)
-    chosen = policy_of(SETTINGS.changed(batch=4, item_statistics=True))
+    assert (audited_policy(adaptive).threshold_j, audited_policy(adaptive).audit) == (0.01, None)
+    assert audited_policy(adaptive.changed(grouping="audit")).audit is not None
+    assert (audited_policy(SETTINGS).smallest_batch, audited_policy(SETTINGS).survey_ratings) == (
+        1,
+        False,
+    )
+    chosen = audited_policy(SETTINGS.changed(batch=4, item_statistics=True))
     assert (chosen.smallest_batch, chosen.survey_ratings) == (4, True)
 
 
@@ -244,7 +248,7 @@ def test_a_party_of_one_decides_as_the_simulation_does_for_it(small):
     for grouping in ("indicator", "audit"):
         chosen = {"sharing": "adaptive", "grouping": grouping, "audit_limit": 0.6}
         run = prepare(small, SETTINGS.changed(**chosen, threshold_j=0.04))
-        federation = LocalFederation.of(run)
+        federation = real_federation(run)
         federation.prepare_sums()
         alone = [party.in_clear for party in federation.parties.values()]
         assert np.array_equal(alone, run.in_clear)
@@ -256,7 +260,7 @@ def groups_of(small, **chosen):
     solver = SOLVERS[settings.solver]
     update_shape = solver.update_shape(solver.rank(settings), solver.variant(settings, 0, 0, 0))
     given = (
-        lists_of(small),
+        small.rated_items,
         small.n_items,
         small.scale.span,
         in_clear,
@@ -269,7 +273,7 @@ def groups_of(small, **chosen):
 
 
 def test_rare_items_are_left_out_of_hidden_sums_and_stay_in_plain_ones(small):
-    counts = lists_of(small).counts(small.n_items)
+    counts = small.rated_items.counts(small.n_items)
     limit = int(np.sort(counts)[5]) + 1
     (hidden,) = groups_of(small, min_raters=limit)
     (plain,) = groups_of(small, min_raters=limit, sharing="plain")

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from fedmmf.engines import ENGINES
+from fedmmf.federation.local import Holdings, LocalFederation, make_silos
 from fedmmf.model import FedMMF
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare, train, train_real
-from fedmmf.simulation.features import statistics_features, surveyed
-from fedmmf.simulation.federation import Holdings, make_silos
+from fedmmf.simulation import prepare, train, train_real
+from fedmmf.simulation.real import real_federation
+from fedmmf.simulation.surveys import statistics_features, surveyed
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty
 
@@ -26,9 +27,9 @@ def assert_same(member, trained, atol):
     """`member` is what real parties found."""
     (kernels,) = trained.members
     np.testing.assert_allclose(
-        kernels.public.item_rows, member.public.item_rows, rtol=1e-4, atol=atol
+        kernels.broadcast.item_rows, member.broadcast.item_rows, rtol=1e-4, atol=atol
     )
-    numbers = kernels.public.parameters, member.public.parameters
+    numbers = kernels.broadcast.parameters, member.broadcast.parameters
     np.testing.assert_allclose(*numbers, rtol=1e-5, atol=PARAMETERS_ATOL)
     np.testing.assert_allclose(kernels.user_factors, member.user_factors, rtol=1e-4, atol=atol)
     np.testing.assert_allclose(kernels.history, member.history, rtol=1e-5)
@@ -39,7 +40,7 @@ def assert_same(member, trained, atol):
 @pytest.mark.parametrize("mask", ["none", "lr"])
 def test_sgd_kernels_and_reference_agree_on_ml_100k(ml_100k, step, mask):
     settings = Settings(**IN_CLEAR, mask=mask, step=step, rounds=4, factors=8)
-    member = LocalFederation.of(prepare(ml_100k, settings)).run()
+    member = real_federation(prepare(ml_100k, settings)).run()
     # Adam divides by roots of small moments: float32 shows in the seventh digit of large factors.
     assert_same(member, train(ml_100k, settings), atol=2e-6)
 
@@ -68,16 +69,14 @@ def test_kernels_and_reference_agree_with_early_stopping(small, mask, cross_fit,
     if chosen is IN_CLEAR:
         training["regularization"] = 0.01  # so that all of them learn too much in the end
     settings = Settings(**chosen, mask=mask, cross_fit=bool(cross_fit), **training)
-    member = LocalFederation.of(prepare(small, settings)).run()
+    member = real_federation(prepare(small, settings)).run()
     assert 0 < member.best_round < len(member.history) < 200
     assert_same(member, train(small, settings), atol=1e-5 if chosen is IN_CLEAR else 1e-4)
 
 
 def test_biases_agree(small):
     settings = Settings(**IN_CLEAR, mask="none", biases=True, rounds=20, factors=4)
-    assert_same(
-        LocalFederation.of(prepare(small, settings)).run(), train(small, settings), atol=1e-5
-    )
+    assert_same(real_federation(prepare(small, settings)).run(), train(small, settings), atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES.names())
@@ -85,7 +84,7 @@ def test_biases_agree(small):
 def test_every_engine_simulates_the_same(small, engine, chosen):
     where = {"device": "cpu"} if engine == "torch" else {}
     settings = Settings(**chosen, mask="lr", rounds=4, factors=3, engine=engine, **where)
-    member = LocalFederation.of(prepare(small, settings)).run()
+    member = real_federation(prepare(small, settings)).run()
     assert_same(member, train(small, settings), atol=1e-5)
 
 
@@ -95,7 +94,7 @@ def test_a_real_run_is_a_simulation_with_every_message(small):
     assert (real.is_simulated, simulated.is_simulated) == (False, True)
     assert len(real.members) == 2
     for mine, theirs in zip(real.members, simulated.members, strict=True):
-        np.testing.assert_allclose(mine.public.item_rows, theirs.public.item_rows, atol=1e-5)
+        np.testing.assert_allclose(mine.broadcast.item_rows, theirs.broadcast.item_rows, atol=1e-5)
         np.testing.assert_allclose(mine.user_factors, theirs.user_factors, atol=1e-5)
     np.testing.assert_allclose(real.masks.theta, simulated.masks.theta, rtol=1e-6, atol=1e-9)
     assert np.array_equal(real.in_clear, simulated.in_clear)
@@ -104,7 +103,7 @@ def test_a_real_run_is_a_simulation_with_every_message(small):
 @pytest.mark.parametrize("chosen", [IN_CLEAR, {"sharing": "strict"}])
 def test_a_survey_gives_item_counts_and_means(small, chosen):
     settings = Settings(**chosen, mask="mean", held_out=0.0, item_statistics=True)
-    federation = LocalFederation.of(prepare(small, settings))
+    federation = real_federation(prepare(small, settings))
     federation.prepare_sums()
     sums = federation.server.side.survey_ratings()
     expected = surveyed(small, settings)
@@ -121,12 +120,12 @@ def test_item_statistics_leave_held_out_ratings_alone(small, sharing):
     real, simulated = train_real(small, settings), train(small, settings)
     np.testing.assert_allclose(real.features, simulated.features, atol=1e-4)
     (mine,), (theirs,) = real.members, simulated.members
-    np.testing.assert_allclose(mine.public.item_rows, theirs.public.item_rows, atol=1e-4)
+    np.testing.assert_allclose(mine.broadcast.item_rows, theirs.broadcast.item_rows, atol=1e-4)
 
 
 def test_parties_predict_what_the_model_predicts(small):
     settings = Settings(**IN_CLEAR, mask="lr", rounds=10, factors=4)
-    federation = LocalFederation.of(prepare(small, settings))
+    federation = real_federation(prepare(small, settings))
     federation.run()
     model = FedMMF(**settings.model_dump()).fit(small)
     for user in (0, 31):
@@ -138,7 +137,7 @@ def test_parties_predict_what_the_model_predicts(small):
 def test_a_party_that_does_not_answer_is_left_out(small):
     settings = Settings(**IN_CLEAR, mask="mean", rounds=2, factors=4, held_out=0.0)
     run = prepare(small, settings)
-    parties = LocalFederation.of(run).parties
+    parties = real_federation(run).parties
     lossy = Faulty(
         InProcess(parties),
         up=lambda stage, name, data: None if (stage, name) == ("round", "000003") else data,

@@ -7,9 +7,9 @@ import pytest
 
 from fedmmf.engines import ENGINES
 from fedmmf.engines.contract import Cohort
+from fedmmf.federation.local import Holdings, LocalFederation, make_silos, server_plan
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare, train
-from fedmmf.simulation.federation import Holdings, make_silos, server_plan
+from fedmmf.simulation import prepare, train
 
 ROUNDS = 2
 CUTS = np.array([0, 314, 628, 943])
@@ -73,7 +73,7 @@ def test_three_silos_are_943_people_and_the_simulation(ml_100k, solver):
     assert_same(found, Trained(ml_100k, settings, some_alone))
 
     (member,) = train(ml_100k, settings).members
-    np.testing.assert_allclose(found.item_factors, member.public.item_factors, atol=1e-4)
+    np.testing.assert_allclose(found.item_factors, member.broadcast.item_factors, atol=1e-4)
     np.testing.assert_allclose(found.user_factors, member.user_factors, atol=1e-4)
 
 
@@ -90,7 +90,7 @@ def test_a_whole_training_among_silos_ends_like_the_simulation(small, solver, ma
     parties = make_silos(holdings, np.array([0, 7, 8, 31, 60]), tried(engine))
     found = LocalFederation.among(run.plan, parties).run()
     (member,) = train(small, settings).members
-    np.testing.assert_allclose(found.public.item_rows, member.public.item_rows, atol=1e-4)
+    np.testing.assert_allclose(found.broadcast.item_rows, member.broadcast.item_rows, atol=1e-4)
     np.testing.assert_allclose(found.user_factors, member.user_factors, atol=1e-4)
     np.testing.assert_allclose(found.history, member.history, rtol=1e-5)
     assert found.best_round == member.best_round
@@ -106,7 +106,7 @@ def test_silos_in_the_clear_say_how_many_users_rated_what(small, sharing):
     assert np.array_equal(found.sums[0].n_raters, np.diff(small.by_item.indptr))
     everybody = settings.changed(held_out=0.0, threshold_j=0.0)  # in sums
     (member,) = train(small, everybody).members
-    np.testing.assert_allclose(found.item_factors, member.public.item_factors, atol=1e-4)
+    np.testing.assert_allclose(found.item_factors, member.broadcast.item_factors, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES.names())
@@ -120,9 +120,9 @@ def test_every_user_of_a_silo_is_clipped_alone_on_every_engine(small, engine, tr
     for party in parties.values():
         silent = replace(party.policy.noise, multiplier=0.0)
         party.policy = replace(party.policy, noise=silent)
-    given = replace(run.crowd_input, cohorts=[Cohort(clip=0.3)])
-    public = run.coordinator().result
-    (expected,) = ENGINES["numpy"].crowd(given).update(public, 1).rows
+    given = replace(run.training_input, cohorts=[Cohort(clip=0.3)])
+    broadcast = run.coordinator().result
+    (expected,) = ENGINES["numpy"].halves(given).update(broadcast, 1).rows
     found = Trained(small, settings, parties).sums[0].rows
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.linalg.norm(found) < 60 * 0.3

@@ -6,7 +6,7 @@ import pytest
 from fedmmf.errors import CheckpointError, DataError, DivergenceError, SettingsError
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare, training
-from fedmmf.simulation.crowd import SimulatedCrowd
+from fedmmf.simulation.parties import SimulatedParties
 from fedmmf.simulation.prepared import choose_held_out
 from fedmmf.simulation.training import members_from_arrays, members_to_arrays
 from fedmmf.storage import checkpoints
@@ -21,8 +21,8 @@ def assert_same(one, other):
 
 def assert_same_members(one, other):
     for mine, theirs in zip(one, other, strict=True):
-        assert np.array_equal(mine.public.item_rows, theirs.public.item_rows)
-        assert np.array_equal(mine.public.parameters, theirs.public.parameters)
+        assert np.array_equal(mine.broadcast.item_rows, theirs.broadcast.item_rows)
+        assert np.array_equal(mine.broadcast.parameters, theirs.broadcast.parameters)
         assert np.array_equal(mine.user_factors, theirs.user_factors)
         assert np.array_equal(mine.history, theirs.history)
         assert mine.best_round == theirs.best_round
@@ -194,7 +194,7 @@ def test_more_rounds_without_held_out_ratings_fit_better(small):
     def training_error(n):
         trained = training.train(small, SETTINGS.changed(rounds=n, held_out=0.0))
         (member,) = trained.members
-        scores = member.user_factors @ member.public.item_factors.T
+        scores = member.user_factors @ member.broadcast.item_factors.T
         masked = trained.masks.masked_ratings
         return np.mean((masked - scores[small.user_codes, small.item_codes]) ** 2)
 
@@ -207,7 +207,7 @@ def test_items_that_nobody_rated_are_taken_for_the_mean_one(small):
     for mask in ("lr", "none"):
         trained = training.train(rated, SETTINGS.changed(mask=mask))
         (member,) = trained.members
-        factors, others = member.public.item_factors, np.arange(small.n_items) != 4
+        factors, others = member.broadcast.item_factors, np.arange(small.n_items) != 4
         np.testing.assert_allclose(factors[4], factors[others].mean(axis=0), atol=1e-5)
     counted = rated.select(~choose_held_out(rated, SETTINGS))
     counted = counted.select(np.isin(counted.item_codes, trained.layout.items))
@@ -219,7 +219,7 @@ def test_items_that_are_not_summed_are_taken_for_the_mean_of_those_that_are(smal
     """Of sgd; the variational solver has a prior mean by how many rated an item."""
     trained = training.train(small, SETTINGS.changed(min_raters=12))
     (member,) = trained.members
-    factors, summed = member.public.item_factors, trained.layout.items
+    factors, summed = member.broadcast.item_factors, trained.layout.items
     others = np.setdiff1d(np.arange(small.n_items), summed)
     assert 0 < len(others) == trained.n_left_out < small.n_items
     mean = factors[summed].mean(axis=0, dtype=np.float64)
@@ -232,11 +232,11 @@ def test_items_that_are_not_summed_are_taken_for_the_mean_of_those_that_are(smal
 def test_after_every_round_the_mean_of_all_users_is_published(small, solver, mask):
     """Of all who rated something; of sgd with weights, the noise of ratings by how users differ."""
     run = prepare(small.select(small.user_codes != 7), SETTINGS.changed(solver=solver, mask=mask))
-    coordinator, crowd, k = run.coordinator(), SimulatedCrowd(run), run.plan.update_shape.rank
+    coordinator, crowd, k = run.coordinator(), SimulatedParties(run), run.plan.update_shape.rank
     for _ in range(4):
         round_ = coordinator.next_round()
         coordinator.advance(round_, crowd.sums(round_))
-        published = coordinator.next_round().public
+        published = coordinator.next_round().broadcast
         p = np.delete(crowd.user_factors.astype(np.float64), 7, axis=0)
         if solver == "vb":
             known = run.plan.update_shape.blocks["parameters"].split(published.parameters)
@@ -259,7 +259,7 @@ def test_the_runs_of_an_ensemble_differ(small):
 def test_members_survive_their_arrays(small):
     members = training.train(small, SETTINGS.changed(ensemble=2, rounds=3)).members
     again = members_from_arrays(members_to_arrays(members))
-    assert [member.public.rank for member in again] == [4, 4]
+    assert [member.broadcast.rank for member in again] == [4, 4]
     assert_same_members(again, members)
 
 

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as arrays
 from fedmmf.aggregation.contract import HELD_OUT_TOTALS, round_sizes
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import UnknownNameError, WireError
+from fedmmf.masks.feature_maps import design_of
 from fedmmf.secagg import ring_named
 from fedmmf.settings import Settings
 from fedmmf.solvers import SOLVERS
@@ -24,7 +25,6 @@ from fedmmf.solvers.contract import (
     SolverContext,
     UserData,
     added,
-    design_of,
     unrated,
     whole_factors,
 )
@@ -130,12 +130,12 @@ class Case:
     def party(self):
         return self.solver.party(self.update_shape)
 
-    def reading(self, public):
-        return self.solver.reading(self.update_shape, public, self.design)
+    def reading(self, broadcast):
+        return self.solver.reading(self.update_shape, broadcast, self.design)
 
-    def sums(self, halves, public, t):
+    def sums(self, halves, broadcast, t):
         """What everybody sends, added up as the server sees it."""
-        parts, reading = [], self.reading(public)
+        parts, reading = [], self.reading(broadcast)
         for half, own in zip(halves, self.own, strict=True):
             rows = np.zeros((N_ITEMS, self.update_shape.width))
             rows[own.items], totals = half.update(own, reading, t)
@@ -145,12 +145,12 @@ class Case:
 
     def train(self, server, halves, rounds, after=0):
         for t in range(after + 1, after + rounds + 1):
-            server.advance(self.sums(halves, server.public(), t), t)
+            server.advance(self.sums(halves, server.broadcast(), t), t)
 
-    def error(self, halves, public):
+    def error(self, halves, broadcast):
         """Root mean square error of q . p; unrated items count as they do in training."""
         total = weights = 0.0
-        q = whole_factors(self.update_shape, public, self.design)
+        q = whole_factors(self.update_shape, broadcast, self.design)
         for half, own in zip(halves, self.own, strict=True):
             targets, weight = np.zeros(N_ITEMS), np.zeros(N_ITEMS)
             if self.update_shape.n_design:
@@ -215,13 +215,13 @@ class TestSolver:
         assert solver.joins_masks or not case.update_shape.n_joint
 
     def test_its_sizes_are_those_of_its_arrays(self, case, server, halves):
-        public, update_shape = server.public(), case.update_shape
-        assert case.rank == public.rank == update_shape.rank >= 3
-        assert public.item_rows.shape == (N_ITEMS, update_shape.published)
-        assert (public.item_rows.dtype, public.parameters.dtype) == (np.float32, np.float64)
-        assert public.parameters.shape == (update_shape.n_parameters,)
-        assert public.item_factors.shape == (N_ITEMS, case.rank)
-        rows, totals = halves[0].update(case.own[0], case.reading(public), 1)
+        broadcast, update_shape = server.broadcast(), case.update_shape
+        assert case.rank == broadcast.rank == update_shape.rank >= 3
+        assert broadcast.item_rows.shape == (N_ITEMS, update_shape.published)
+        assert (broadcast.item_rows.dtype, broadcast.parameters.dtype) == (np.float32, np.float64)
+        assert broadcast.parameters.shape == (update_shape.n_parameters,)
+        assert broadcast.item_factors.shape == (N_ITEMS, case.rank)
+        rows, totals = halves[0].update(case.own[0], case.reading(broadcast), 1)
         assert rows.shape == (len(case.own[0].items), update_shape.width)
         assert rows.dtype == np.float32
         assert totals.shape == (update_shape.n_totals,)
@@ -241,7 +241,7 @@ class TestSolver:
         assert 0 < bounds.row < wide.row
         assert 0 < bounds.total < wide.total
         for t in range(1, 8):
-            reading = case.reading(server.public())
+            reading = case.reading(server.broadcast())
             for half, own in zip(halves, case.own, strict=True):
                 rows, totals = half.update(own, reading, t)
                 assert np.abs(rows).max() < bounds.row
@@ -250,9 +250,9 @@ class TestSolver:
 
     def test_training_lowers_the_error(self, case, server, halves):
         case.train(server, halves, 1)
-        first = case.error(halves, server.public())
+        first = case.error(halves, server.broadcast())
         case.train(server, halves, case.solver.default_rounds, after=1)
-        assert case.error(halves, server.public()) < 0.6 * first
+        assert case.error(halves, server.broadcast()) < 0.6 * first
 
     def test_it_accepts_what_its_own_server_publishes(self, case, server, halves):
         """Also as it comes off the wire, and in the end with items that nobody rated."""
@@ -260,40 +260,42 @@ class TestSolver:
         sizes = the_sizes(case)
         assert sizes.n_totals == HELD_OUT_TOTALS + update_shape.n_totals
         for t in range(1, 6):
-            public = server.public()
-            solver.check(update_shape, public)
-            server.check(public)
-            frame = Round.of(public, t, 0, is_last=False).encode()
-            arrived = read(frame, [Round], sizes).public
+            broadcast = server.broadcast()
+            solver.check(update_shape, broadcast)
+            server.check(broadcast)
+            frame = Round.of(broadcast, t, 0, is_last=False).encode()
+            arrived = read(frame, [Round], sizes).broadcast
             solver.check(update_shape, arrived)
-            assert np.array_equal(arrived.item_rows, public.item_rows)
-            assert np.array_equal(arrived.parameters, public.parameters)
+            assert np.array_equal(arrived.item_rows, broadcast.item_rows)
+            assert np.array_equal(arrived.parameters, broadcast.parameters)
             case.train(server, halves, 1, after=t - 1)
-        public, more = server.public(), server.unknown(PROBLEM.regressors[:4])
+        broadcast, more = server.broadcast(), server.unknown(PROBLEM.regressors[:4])
         assert more.shape == (4, update_shape.published)
         assert more.dtype == np.float32
-        larger = Broadcast(public.rank, public.parameters, np.vstack((public.item_rows, more)))
+        larger = Broadcast(
+            broadcast.rank, broadcast.parameters, np.vstack((broadcast.item_rows, more))
+        )
         solver.check(update_shape, larger)
         design = np.vstack((case.design, case.design[:4]))
         half = case.party()
-        half.settle(case.own[0], solver.reading(update_shape, larger, design))
+        half.solve_user(case.own[0], solver.reading(update_shape, larger, design))
         assert np.isfinite(half.user_factors).all()
 
     @pytest.mark.parametrize("change", [-2, -1, 1, 7])
     def test_another_number_of_parameters_is_refused(self, case, server, change):
         """By whoever reads a round off the wire."""
-        public = server.public()
-        n = len(public.parameters) + change
-        for numbers in (np.resize(public.parameters, n), np.zeros(0)):
-            told = Broadcast(public.rank, numbers, public.item_rows)
+        broadcast = server.broadcast()
+        n = len(broadcast.parameters) + change
+        for numbers in (np.resize(broadcast.parameters, n), np.zeros(0)):
+            told = Broadcast(broadcast.rank, numbers, broadcast.item_rows)
             frame = Round.of(told, 1, 0, is_last=False).encode()
             with pytest.raises(WireError, match="must be"):
                 read(frame, [Round], the_sizes(case))
 
     @pytest.mark.parametrize("factor", [-1.0, 1e300, -1e300])
     def test_it_refuses_signs_and_sizes_that_no_server_has(self, case, server, factor):
-        public = server.public()
-        told = Broadcast(public.rank, factor * public.parameters, public.item_rows)
+        broadcast = server.broadcast()
+        told = Broadcast(broadcast.rank, factor * broadcast.parameters, broadcast.item_rows)
         with pytest.raises(WireError, match="the server's numbers are out of range"):
             case.solver.check(case.update_shape, told)
         with pytest.raises(WireError, match="the server's numbers are out of range"):
@@ -305,17 +307,19 @@ class TestSolver:
         Where its numbers overflow it says so, and is where it was.
         """
         case.train(server, halves, 2)
-        public, own = server.public(), case.own[0]
+        broadcast, own = server.broadcast(), case.own[0]
         usual = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, 1e-20, 1e20])
-        n = len(public.parameters)
+        n = len(broadcast.parameters)
         accepted = []
 
         @given(
-            numbers(n) | arrays.arrays(np.float64, n, elements=usual) | changed(public.parameters)
+            numbers(n)
+            | arrays.arrays(np.float64, n, elements=usual)
+            | changed(broadcast.parameters)
         )
-        @example(public.parameters)
+        @example(broadcast.parameters)
         def holds(parameters):
-            told = Broadcast(case.rank, parameters, public.item_rows)
+            told = Broadcast(case.rank, parameters, broadcast.item_rows)
             try:
                 case.solver.check(case.update_shape, told)
             except WireError:
@@ -340,7 +344,7 @@ class TestSolver:
                     assert np.abs(totals).max() <= MAX_TOTAL
                 before = half.state()
                 try:
-                    half.settle(own, reading)
+                    half.solve_user(own, reading)
                 except OverflowError:
                     assert_stayed(half, before)
                 assert np.abs(half.user_factors).max() <= MAX_NUMBER
@@ -351,21 +355,21 @@ class TestSolver:
     def test_an_update_depends_on_nothing_but_its_arguments(self, case, server, halves):
         one, other = case.party(), case.party()
         for t in (1, 2, 3):
-            public = server.public()
-            before = public.item_rows.copy()
-            readings = [case.reading(public) for _ in range(2)]
+            broadcast = server.broadcast()
+            before = broadcast.item_rows.copy()
+            readings = [case.reading(broadcast) for _ in range(2)]
             mine, theirs = (
                 half.update(case.own[0], reading, t)
                 for half, reading in zip((one, other), readings, strict=True)
             )
             assert all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
             assert np.array_equal(one.user_factors, other.user_factors)
-            assert np.array_equal(public.item_rows, before)
+            assert np.array_equal(broadcast.item_rows, before)
             case.train(server, halves, 1, after=t - 1)
 
     def test_a_party_goes_on_from_its_state(self, case, server, halves):
         case.train(server, halves, 3)
-        half, reading = halves[0], case.reading(server.public())
+        half, reading = halves[0], case.reading(server.broadcast())
         state = half.state()
         kept = {name: value.copy() for name, value in state.items()}
         expected = half.update(case.own[0], reading, 4)
@@ -380,50 +384,50 @@ class TestSolver:
 
     def test_a_server_goes_on_from_its_state(self, case, server, halves):
         case.train(server, halves, 3)
-        sums = case.sums(halves, server.public(), 4)
+        sums = case.sums(halves, server.broadcast(), 4)
         state = {name: value.copy() for name, value in server.state().items()}
         again = case.server()
         again.restore(state)
-        assert np.array_equal(again.public().item_rows, server.public().item_rows)
+        assert np.array_equal(again.broadcast().item_rows, server.broadcast().item_rows)
         for half in (server, again):
             half.advance(sums, 4)
-        assert np.array_equal(again.public().item_rows, server.public().item_rows)
-        assert np.array_equal(again.public().parameters, server.public().parameters)
+        assert np.array_equal(again.broadcast().item_rows, server.broadcast().item_rows)
+        assert np.array_equal(again.broadcast().parameters, server.broadcast().parameters)
         regressors = PROBLEM.regressors[:3]
         assert np.array_equal(again.unknown(regressors), server.unknown(regressors))
         # A round later it still is: what was published before is part of what goes on.
         halves_of_both = [[case.party() for _ in range(N_USERS)] for _ in range(2)]
         for half, parties in zip((server, again), halves_of_both, strict=True):
             case.train(half, parties, 2, after=4)
-        assert np.array_equal(again.public().item_rows, server.public().item_rows)
-        assert np.array_equal(again.public().parameters, server.public().parameters)
+        assert np.array_equal(again.broadcast().item_rows, server.broadcast().item_rows)
+        assert np.array_equal(again.broadcast().parameters, server.broadcast().parameters)
 
     def test_what_is_published_stays_as_it_was(self, case, server, halves):
         """The best round is kept while the next ones are computed."""
-        public = server.public()
-        rows, parameters = public.item_rows.copy(), public.parameters.copy()
+        broadcast = server.broadcast()
+        rows, parameters = broadcast.item_rows.copy(), broadcast.parameters.copy()
         case.train(server, halves, 2)
-        assert np.array_equal(public.item_rows, rows)
-        assert np.array_equal(public.parameters, parameters)
+        assert np.array_equal(broadcast.item_rows, rows)
+        assert np.array_equal(broadcast.parameters, parameters)
 
     def test_who_settles_fits_finished_factors(self, case, server, halves):
         """Wherever p_u was before, and better than at the start."""
         case.train(server, halves, case.solver.default_rounds)
-        public = server.public()
+        broadcast = server.broadcast()
         fresh = [case.party() for _ in range(N_USERS)]
-        at_start, reading = case.error(fresh, public), case.reading(public)
+        at_start, reading = case.error(fresh, broadcast), case.reading(broadcast)
         for one, other, own in zip(halves, fresh, case.own, strict=True):
-            one.settle(own, reading)
-            other.settle(own, reading)
+            one.solve_user(own, reading)
+            other.solve_user(own, reading)
             assert np.array_equal(one.user_factors, other.user_factors)
-        assert case.error(fresh, public) < 0.6 * at_start
+        assert case.error(fresh, broadcast) < 0.6 * at_start
 
     def test_who_has_rated_nothing_adds_nothing(self, case, server, halves):
         case.train(server, halves, 3)
         own = UserData(
             np.zeros(0, int), np.zeros(0, np.float32), case.own[0].profile, case.own[0].line
         )
-        half, reading = case.party(), case.reading(server.public())
+        half, reading = case.party(), case.reading(server.broadcast())
         before = half.user_factors.copy()
         for t in (4, 5):
             rows, totals = half.update(own, reading, t)
@@ -431,22 +435,22 @@ class TestSolver:
             assert totals.shape == (case.update_shape.n_totals,)
             assert not totals.any()
         np.testing.assert_allclose(half.user_factors, before, atol=1e-6)
-        half.settle(own, reading)
+        half.solve_user(own, reading)
         assert np.isfinite(half.user_factors).all()
         if case.update_shape.n_profile or case.n_design:  # there is something to go by
             return
-        expected = case.solver.default_user(case.update_shape, server.public())
+        expected = case.solver.default_user(case.update_shape, server.broadcast())
         if case.settings.solver == "vb":  # the mean of its prior is where parties start
             expected = before
         np.testing.assert_allclose(half.user_factors, expected, atol=1e-6)
 
     def test_a_stranger_is_a_finite_vector_of_factors(self, case, server, halves):
         """Before the first round it is where every party starts; then the mean of all p_u."""
-        start = case.solver.default_user(case.update_shape, server.public())
+        start = case.solver.default_user(case.update_shape, server.broadcast())
         assert (start.shape, start.dtype) == ((case.update_shape.n_own,), np.float32)
         assert np.array_equal(start, case.party().user_factors)
         case.train(server, halves, 3)
-        later = case.solver.default_user(case.update_shape, server.public())
+        later = case.solver.default_user(case.update_shape, server.broadcast())
         assert np.isfinite(later).all()
         if case.settings.solver in ("sgd", "vb"):  # others may learn what they like
             mean = np.mean([half.user_factors.astype(float) for half in halves], axis=0)

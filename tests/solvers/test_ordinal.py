@@ -10,7 +10,7 @@ import pytest
 from fedmmf import FedMMF, Ratings, RatingScale
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES
-from fedmmf.engines.contract import CrowdInput
+from fedmmf.engines.contract import TrainingInput
 from fedmmf.errors import WireError
 from fedmmf.settings import Settings
 from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext, UserData
@@ -259,8 +259,8 @@ def test_scores_are_shown_as_the_objective_and_the_likelihood_have_it():
         update_shape = VB.update_shape(3, variant)
         parts = {"cuts": CUTS} if update_shape.n_levels else {}
         numbers = update_shape.blocks["parameters"].join(tau=np.array([0.6]), **parts)
-        public = Broadcast(3, numbers, np.zeros((1, update_shape.published), np.float32))
-        assert np.array_equal(VB.ratings_of(update_shape, public, scores, SCALE), ratings)
+        broadcast = Broadcast(3, numbers, np.zeros((1, update_shape.published), np.float32))
+        assert np.array_equal(VB.ratings_of(update_shape, broadcast, scores, SCALE), ratings)
 
 
 # Halves
@@ -285,7 +285,7 @@ class World:
         self.update_shape = VB.update_shape(3, VB.variant(self.settings, 0, 0, n_levels))
         self.lists, nothing = RatedItems(indptr, items.astype(np.int32)), np.zeros((N_USERS, 0))
         masked = (ratings - mask).astype(np.float32)
-        self.given = CrowdInput(
+        self.given = TrainingInput(
             "vb", self.update_shape, np.zeros((N_ITEMS, 0)), self.lists, masked, nothing, nothing,
             levels=levels, mask=mask,
         )  # fmt: skip
@@ -294,13 +294,15 @@ class World:
             N_ITEMS, 4.0, 1.0, 0.0, 12.0, regressors, regressors, np.random.default_rng(1)
         )
         self.server = VB.server(self.settings, self.update_shape, context)
-        self.crowd = ENGINES[solver].crowd(self.given)
+        self.crowd = ENGINES[solver].halves(self.given)
 
     def cuts(self):
-        return self.update_shape.blocks["parameters"].split(self.server.public().parameters)["cuts"]
+        return self.update_shape.blocks["parameters"].split(self.server.broadcast().parameters)[
+            "cuts"
+        ]
 
     def round(self, t):
-        update = self.crowd.update(self.server.public(), t)
+        update = self.crowd.update(self.server.broadcast(), t)
         n_raters = self.lists.counts(N_ITEMS)
         self.server.advance(ItemSums(update.rows[0], n_raters, update.totals[0]), t)
         return self.update_shape.blocks["totals"].split(update.totals[0])
@@ -312,7 +314,7 @@ class World:
         return UserData(self.lists.items[mine], *arrays, given.mask[mine])
 
     def reading(self):
-        return VB.reading(self.update_shape, self.server.public(), np.zeros((N_ITEMS, 0)))
+        return VB.reading(self.update_shape, self.server.broadcast(), np.zeros((N_ITEMS, 0)))
 
 
 def test_ratings_are_numbers_at_first_and_levels_afterwards():
@@ -333,7 +335,7 @@ def test_shares_of_levels_are_matched_in_training():
     world = World()
     for t in range(1, 61):
         totals = world.round(t)
-        VB.check(world.update_shape, world.server.public())
+        VB.check(world.update_shape, world.server.broadcast())
     given, expected, _ = totals["levels"].reshape(3, 4) / totals["n_ratings"]
     np.testing.assert_allclose(expected, given, atol=0.01)
 
@@ -347,13 +349,13 @@ def test_in_the_first_rounds_the_likelihood_changes_nothing():
         levels=np.zeros(0, int),
     )
     crowd, places = (
-        ENGINES["numpy"].crowd(numbers),
+        ENGINES["numpy"].halves(numbers),
         world.update_shape.blocks["parameters"].place("cuts"),
     )
     for t in range(1, BEGINS_AFTER + 1):
-        public = world.server.public()
-        plain = Broadcast(3, np.delete(public.parameters, places), public.item_rows)
-        found, expected = crowd.update(plain, t), world.crowd.update(public, t)
+        broadcast = world.server.broadcast()
+        plain = Broadcast(3, np.delete(broadcast.parameters, places), broadcast.item_rows)
+        found, expected = crowd.update(plain, t), world.crowd.update(broadcast, t)
         assert np.array_equal(found.rows[0], expected.rows[0])
         assert np.array_equal(found.totals[0], expected.totals[0][: -3 * 4])
         update = ItemSums(expected.rows[0], world.lists.counts(N_ITEMS), expected.totals[0])
@@ -385,7 +387,7 @@ def test_who_settles_takes_turns_with_what_is_latent():
         for start in (np.zeros(3), np.array([1.0, 5.0, -5.0])):
             half = VbParty(world.update_shape)
             half.user_factors = start.astype(np.float32)
-            half.settle(own, reading)
+            half.solve_user(own, reading)
             np.testing.assert_allclose(half.user_factors, p, rtol=1e-5, atol=1e-5)
         assert np.abs(p - first).max() > 1e-3
 
@@ -395,9 +397,9 @@ def test_kernels_do_what_numpy_does_in_every_round(n_levels):
     """The same broadcasts to both: in rounds of numbers, of levels, and in the end."""
     world, other = World(n_levels), World(n_levels, "numba")
     for t in range(1, BEGINS_AFTER + 6):
-        public = world.server.public()
-        found = other.crowd.update(public, t)
-        expected = world.crowd.update(public, t)
+        broadcast = world.server.broadcast()
+        found = other.crowd.update(broadcast, t)
+        expected = world.crowd.update(broadcast, t)
         np.testing.assert_allclose(found.rows[0], expected.rows[0], rtol=1e-4, atol=2e-4)
         np.testing.assert_allclose(found.totals[0], expected.totals[0], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(
@@ -405,15 +407,15 @@ def test_kernels_do_what_numpy_does_in_every_round(n_levels):
         )
         sums = ItemSums(expected.rows[0], world.lists.counts(N_ITEMS), expected.totals[0])
         world.server.advance(sums, t)
-    public = world.server.public()
-    far = public.item_rows.copy()
+    broadcast = world.server.broadcast()
+    far = broadcast.item_rows.copy()
     far[:, 0] += np.linspace(-8, 8, N_ITEMS)  # levels that nobody would have given
-    odd = Broadcast(3, public.parameters, far)
+    odd = Broadcast(3, broadcast.parameters, far)
     found, expected = (one.crowd.update(odd, t + 1) for one in (other, world))
     np.testing.assert_allclose(found.rows[0], expected.rows[0], rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(found.totals[0], expected.totals[0], rtol=1e-3, atol=1e-2)
     for one in (world, other):
-        one.crowd.settle(world.server.public(), np.arange(N_USERS))
+        one.crowd.solve_users(world.server.broadcast(), np.arange(N_USERS))
     np.testing.assert_allclose(
         other.crowd.user_factors, world.crowd.user_factors, rtol=1e-4, atol=2e-5
     )
@@ -422,11 +424,11 @@ def test_kernels_do_what_numpy_does_in_every_round(n_levels):
 @pytest.mark.parametrize("cuts", [[2.0, 1.0, 3.0, 4.0], [1.0, 2.0, 2.0, 4.0], [4.0, 3.0, 2.0, 1.0]])
 def test_cut_points_that_do_not_increase_are_refused(cuts):
     world = World()
-    public = world.server.public()
-    numbers = public.parameters.copy()
+    broadcast = world.server.broadcast()
+    numbers = broadcast.parameters.copy()
     numbers[world.update_shape.blocks["parameters"].place("cuts")] = cuts
-    told = Broadcast(3, numbers, public.item_rows)
-    VB.check(world.update_shape, public)
+    told = Broadcast(3, numbers, broadcast.item_rows)
+    VB.check(world.update_shape, broadcast)
     for check in (world.server.check, lambda told: VB.check(world.update_shape, told)):
         with pytest.raises(WireError, match="cut points increase"):
             check(told)

@@ -131,41 +131,41 @@ def test_with_biases_the_first_factor_of_who_settles_is_one(party, biases):
 def test_totals_are_one_p_u_and_its_squares():
     """After the update; who has rated nothing is not counted."""
     generator = np.random.default_rng(3)
-    public = SgdServer(plan(), context(6), 3).public()
+    broadcast = SgdServer(plan(), context(6), 3).broadcast()
     half, own = (
         SgdParty(3),
         UserData(np.arange(4), generator.standard_normal(4), np.zeros(0), np.zeros(0)),
     )
     for t in (1, 2):
         before = half.user_factors.copy()
-        _, totals = half.update(own, public, t)
+        _, totals = half.update(own, broadcast, t)
         assert totals.dtype == np.float64
         p = half.user_factors.astype(np.float64)
         assert np.array_equal(totals, [1.0, *p, *(p * p)])
         assert not np.array_equal(before, half.user_factors)
     nobody = UserData(np.zeros(0, int), np.zeros(0), np.zeros(0), np.zeros(0))
-    rows, totals = SgdParty(3).update(nobody, public, 1)
+    rows, totals = SgdParty(3).update(nobody, broadcast, 1)
     assert rows.shape == (0, 3)
     assert totals.tolist() == [0.0] * 7
 
 
 def test_the_mean_user_is_published_and_is_the_stranger():
     server, update_shape = SgdServer(plan(per_user=7.0), context(2), 3), SGD.update_shape(3, "")
-    assert AllUsers.of(server.public()).mean.tolist() == [1, 0, 0]  # where everybody starts
-    assert AllUsers.of(server.public()).weight.tolist() == pytest.approx([0.7] * 3)
+    assert AllUsers.of(server.broadcast()).mean.tolist() == [1, 0, 0]  # where everybody starts
+    assert AllUsers.of(server.broadcast()).weight.tolist() == pytest.approx([0.7] * 3)
     totals = np.array([4.0, 3.0, 2.0, -1.0, 2.5, 2.0, 0.25])
     sums = ItemSums(np.zeros((2, 3)), np.array([4, 4]), totals)
     server.advance(sums, 1)
-    public = server.public()
+    broadcast = server.broadcast()
     weight = [1 / (2.5 / 4 - 0.75**2), 1 / (0.5 - 0.25), 1e6]  # a quarter of 1..5 is 1
-    assert public.parameters[:9].tolist() == [0, 0.01, 0.1, 1, 0, 7, 0.75, 0.5, -0.25]
-    assert AllUsers.of(public).weight.tolist() == pytest.approx(weight)
-    default_user = SGD.default_user(update_shape, public)
+    assert broadcast.parameters[:9].tolist() == [0, 0.01, 0.1, 1, 0, 7, 0.75, 0.5, -0.25]
+    assert AllUsers.of(broadcast).weight.tolist() == pytest.approx(weight)
+    default_user = SGD.default_user(update_shape, broadcast)
     assert default_user.tolist() == [0.75, 0.5, -0.25]
     assert default_user.dtype == np.float32
     again = SgdServer(plan(per_user=7.0), context(2), 3)
     again.restore(server.state())
-    assert np.array_equal(again.public().parameters, public.parameters)
+    assert np.array_equal(again.broadcast().parameters, broadcast.parameters)
 
 
 @pytest.mark.parametrize("totals", [[0.0] * 7, [0.9] + [5.0] * 6, [-3.0] + [5.0] * 6])
@@ -173,7 +173,7 @@ def test_where_nobody_is_counted_the_mean_user_stays(totals):
     """With noise that hides users, totals are zeros."""
     server = SgdServer(plan(per_user=7.0), context(2), 3)
     server.advance(ItemSums(np.zeros((2, 3)), np.array([4, 4]), np.array(totals)), 1)
-    known = AllUsers.of(server.public())
+    known = AllUsers.of(server.broadcast())
     assert known.mean.tolist() == [1, 0, 0]
     assert known.weight.tolist() == pytest.approx([7.0 * 0.1] * 3)  # a mean user's n lambda
 
@@ -207,17 +207,17 @@ def test_auto_regularization_falls_with_history_and_grows_with_the_scale():
 def test_the_start_predicts_the_level():
     server = SgdServer(plan(), context(5000, level=3.0), 3)
     p = sgd.start_user_factors(1, 3)[0]
-    assert (server.public().item_factors @ p).mean() == pytest.approx(3.0, abs=0.02)
+    assert (server.broadcast().item_factors @ p).mean() == pytest.approx(3.0, abs=0.02)
 
 
 def test_the_plan_survives_its_numbers():
     rule, mean = plan("adam", biases=True, per_user=12.5), np.array([1.0, 0.5, -2.0])
     users = AllUsers(mean, np.array([1.0, 2.0, 3.0]))
-    public = Broadcast(3, rule.to_parameters(users), np.zeros((1, 3)))
-    assert len(public.parameters) == sgd.N_PLAN + 6
-    assert SgdPlan.of(public) == rule
-    assert np.array_equal(AllUsers.of(public).mean, mean)
-    assert np.array_equal(AllUsers.of(public).weight, users.weight)
+    broadcast = Broadcast(3, rule.to_parameters(users), np.zeros((1, 3)))
+    assert len(broadcast.parameters) == sgd.N_PLAN + 6
+    assert SgdPlan.of(broadcast) == rule
+    assert np.array_equal(AllUsers.of(broadcast).mean, mean)
+    assert np.array_equal(AllUsers.of(broadcast).weight, users.weight)
 
 
 def test_biases_are_pinned_on_both_sides(party):
@@ -227,14 +227,14 @@ def test_biases_are_pinned_on_both_sides(party):
     server = SgdServer(rule, context(8), 4)
     local, own = SgdParty(4), UserData(np.arange(8), r, np.zeros(0), np.zeros(0))
     for t in range(1, 30):
-        rows, totals = local.update(own, server.public(), t)
+        rows, totals = local.update(own, server.broadcast(), t)
         server.advance(ItemSums(rows, np.ones(8, int), totals), t)
     assert local.user_factors[0] == 1.0
-    assert (server.public().item_factors[:, 1] == 1.0).all()
+    assert (server.broadcast().item_factors[:, 1] == 1.0).all()
     assert local.user_factors[1] != 0.0
-    public = server.public()
-    assert AllUsers.of(public).mean[0] == 1.0
-    late = sgd.solved_factors(r, public.item_factors, rule, AllUsers.of(public))
+    broadcast = server.broadcast()
+    assert AllUsers.of(broadcast).mean[0] == 1.0
+    late = sgd.solved_factors(r, broadcast.item_factors, rule, AllUsers.of(broadcast))
     assert late[0] == pytest.approx(1.0, abs=1e-6)
 
 
@@ -259,7 +259,7 @@ def test_what_nobody_rated_is_the_mean_of_the_others_in_every_round(step):
     for t in (1, 2, 3):
         rows = np.where(n_raters[:, np.newaxis] > 0, draw.standard_normal((4, 4)), 0.0)
         server.advance(ItemSums(rows, n_raters, np.zeros(9)), t)
-        factors = server.public().item_factors
+        factors = server.broadcast().item_factors
         expected = factors[[0, 2]].astype(np.float64).mean(axis=0)
         np.testing.assert_allclose(factors[[1, 3]], [expected] * 2, rtol=1e-6)
         before.append(expected)
@@ -268,9 +268,9 @@ def test_what_nobody_rated_is_the_mean_of_the_others_in_every_round(step):
 
 def test_where_nobody_rated_anything_items_stay():
     server = SgdServer(plan(), context(3, level=2.5), 4)
-    before = server.public().item_factors
+    before = server.broadcast().item_factors
     server.advance(ItemSums(np.zeros((3, 4)), np.zeros(3, int), np.zeros(9)), 1)
-    assert np.array_equal(server.public().item_factors, before)
+    assert np.array_equal(server.broadcast().item_factors, before)
 
 
 @pytest.mark.parametrize(
@@ -304,8 +304,8 @@ def test_a_plan_out_of_range_is_refused(parameters, reason):
         check(Broadcast(3, numbers, np.zeros((1, 3), np.float32)))
 
 
-def check(public):
-    SGD.check(SGD.update_shape(public.rank, ""), public)
+def check(broadcast):
+    SGD.check(SGD.update_shape(broadcast.rank, ""), broadcast)
 
 
 def test_there_is_one_variant():
@@ -326,20 +326,22 @@ def test_there_is_one_variant():
 def test_a_party_takes_its_own_items_of_what_is_published(party):
     r, q, _ = party
     users = AllUsers(np.array([0.5, 0.25, -1.0]), np.array([1.0, 4.0, 0.5]))
-    public = Broadcast(3, plan("adam").to_parameters(users), np.vstack((q, -q)).astype(np.float32))
+    broadcast = Broadcast(
+        3, plan("adam").to_parameters(users), np.vstack((q, -q)).astype(np.float32)
+    )
     items = np.array([1, 4, 9])
     one, other = SgdParty(3), Factors.starting_at(sgd.start_user_factors(1, 3)[0])
     own = UserData(items, r[:3], np.zeros(0), np.zeros(0))
     rows, totals = one.update(
-        own, SGD.reading(SGD.update_shape(3, ""), public, np.zeros((16, 0))), 1
+        own, SGD.reading(SGD.update_shape(3, ""), broadcast, np.zeros((16, 0))), 1
     )
-    expected = sgd.party_update(r[:3], public.item_rows[items], other, plan("adam"), 1)
+    expected = sgd.party_update(r[:3], broadcast.item_rows[items], other, plan("adam"), 1)
     assert np.array_equal(rows, expected)
     assert np.array_equal(one.user_factors, other.value)
     p = other.value.astype(np.float64)
     assert np.array_equal(totals, [1.0, *p, *(p * p)])
-    one.settle(own, public)
-    late = sgd.solved_factors(r[:3], public.item_rows[items], plan("adam"), users)
+    one.solve_user(own, broadcast)
+    late = sgd.solved_factors(r[:3], broadcast.item_rows[items], plan("adam"), users)
     assert np.array_equal(one.user_factors, late)
 
 
@@ -350,7 +352,7 @@ def test_items_that_are_not_summed_are_taken_for_the_mean_one():
     rows[1] = 0.0
     server.advance(ItemSums(rows, np.array([2, 0, 5]), np.zeros(9)), 1)
     found = server.unknown(np.zeros((2, 5)))
-    expected = server.public().item_factors[[0, 2]].astype(np.float64).mean(axis=0)
+    expected = server.broadcast().item_factors[[0, 2]].astype(np.float64).mean(axis=0)
     np.testing.assert_allclose(found, [expected] * 2, rtol=1e-6)
     assert (found[:, 1] == 1).all()
     assert found.dtype == np.float32
@@ -359,9 +361,9 @@ def test_items_that_are_not_summed_are_taken_for_the_mean_one():
 def test_biases_need_two_factors():
     for rank in (2, 1):
         numbers = plan(biases=True).to_parameters(AllUsers(np.ones(rank), np.ones(rank)))
-        public = Broadcast(rank, numbers, np.zeros((1, rank), np.float32))
+        broadcast = Broadcast(rank, numbers, np.zeros((1, rank), np.float32))
         if rank == 2:
-            check(public)
+            check(broadcast)
             continue
         with pytest.raises(WireError, match="with two factors"):
-            check(public)
+            check(broadcast)

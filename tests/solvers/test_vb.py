@@ -9,20 +9,13 @@ import pytest
 
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES
-from fedmmf.engines.contract import CrowdInput
+from fedmmf.engines.contract import TrainingInput
 from fedmmf.errors import WireError
+from fedmmf.masks.feature_maps import design_of
 from fedmmf.secagg import FixedPoint
 from fedmmf.secagg.ring import RING64
 from fedmmf.settings import Settings
-from fedmmf.solvers.contract import (
-    Broadcast,
-    ItemSums,
-    SolverContext,
-    UpdateShape,
-    UserData,
-    added,
-    design_of,
-)
+from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext, UpdateShape, UserData, added
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb import server as vb_server
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
@@ -108,7 +101,7 @@ class World:
         return SolverContext(N_ITEMS, 4.0, 1.0, 0.0, 5.0, self.regressors, self.design, stream)
 
     def reading(self):
-        return VB.reading(self.update_shape, self.server.public(), self.design)
+        return VB.reading(self.update_shape, self.server.broadcast(), self.design)
 
     def sums(self, t):
         """What everybody sends, added up."""
@@ -146,9 +139,9 @@ class Posterior:
     levels: Any  # what these add to the totals (3 (n_levels - 1),)
 
 
-def covariances(reading, update_shape, public):
+def covariances(reading, update_shape, broadcast):
     """T_i of every item: an inverse each, 0 for known columns. (n_items, n_own, n_own)."""
-    parts = update_shape.blocks["parameters"].split(public.parameters)
+    parts = update_shape.blocks["parameters"].split(broadcast.parameters)
     a, b = unpack(parts["curvature"], K), unpack(parts["base"], K)
     found = np.zeros((len(reading.mean), update_shape.n_own, update_shape.n_own))
     for covariance, n in zip(found, reading.n_raters, strict=True):
@@ -204,8 +197,8 @@ def known_of(world, own):
 
 def dense(world, own):
     """p_u by the definition: a sum over every item of the catalogue, with its weight."""
-    reading, public = world.reading(), world.server.public()
-    covariance = covariances(reading, world.update_shape, public)
+    reading, broadcast = world.reading(), world.server.broadcast()
+    covariance = covariances(reading, world.update_shape, broadcast)
     n_items = len(reading.mean)
     targets, weights = np.zeros(n_items), np.zeros(n_items)
     if world.update_shape.n_design:
@@ -231,7 +224,7 @@ def dense(world, own):
 def expected_squares(world, posterior):
     """Sum over items of weight E[(r - q.p)^2]."""
     reading = world.reading()
-    covariance = covariances(reading, world.update_shape, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.broadcast())
     total = posterior.variance
     for i, q in enumerate(reading.mean):
         r, second = posterior.targets[i], covariance[i] + np.outer(q, q)
@@ -399,11 +392,11 @@ def test_a_posterior_is_bayes_rule_of_a_linear_model_where_items_are_certain(gen
     items, profile = np.array([0, 2, 3, 5, 7, 8]), generator.standard_normal(2)
     certain = pack(1e12 * np.eye(K))
     numbers = {"tau": np.array([tau]), "user_precision": a, "user_weights": v.ravel()}
-    public = published(update_shape, 9, mean=q, base=certain, **numbers)
+    broadcast = published(update_shape, 9, mean=q, base=certain, **numbers)
     half = VbParty(update_shape)
     half.update(
         UserData(items, r, profile, np.zeros(0)),
-        VB.reading(update_shape, public, np.zeros((9, 0))),
+        VB.reading(update_shape, broadcast, np.zeros((9, 0))),
         1,
     )
     prior = prior_mean(K) + profile @ v[K:] + q[items].sum(axis=0) / np.sqrt(6) @ v[:K]
@@ -425,7 +418,7 @@ def test_a_posterior_is_that_of_all_items_one_by_one(variant):
         if world.update_shape.n_levels:  # who settles takes more turns
             continue
         other = VbParty(world.update_shape)
-        other.settle(own, world.reading())
+        other.solve_user(own, world.reading())
         assert np.array_equal(other.user_factors, half.user_factors)
 
 
@@ -433,7 +426,7 @@ def test_a_posterior_is_that_of_all_items_one_by_one(variant):
 def test_evidence_of_unrated_items_is_a_sum_over_all_of_them(variant):
     world = World(variant)
     reading = world.reading()
-    covariance = covariances(reading, world.update_shape, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.broadcast())
     for own in world.own:
         about, found = dense(world, own), evidence(own, reading)
         each = list(zip(about.weights, about.targets, reading.mean, covariance, strict=True))
@@ -450,13 +443,13 @@ def test_who_has_rated_nothing_settles_by_what_else_is_known(variant):
     world = World(variant)
     own = replace(world.own[0], items=np.zeros(0, int), masked_ratings=np.zeros(0, np.float32))
     half = VbParty(world.update_shape)
-    half.settle(own, world.reading())
+    half.solve_user(own, world.reading())
     reading = world.reading()
     prior = prior_mean(K) + own.profile @ reading.user_weights[world.update_shape.n_seen :]
     if not world.update_shape.n_design:
         np.testing.assert_allclose(half.user_factors, prior, rtol=1e-5, atol=1e-6)
         return
-    covariance = covariances(reading, world.update_shape, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.broadcast())
     precision, right = np.diag(reading.user_precision), reading.user_precision * prior
     for i, q in enumerate(reading.mean):
         target = VALUE - world.design[i] @ own.line
@@ -470,7 +463,7 @@ def test_expected_squares_are_the_mean_over_draws(generator):
     """The formula that the totals are compared with, by drawing q and p."""
     world = World("ranking by features")
     reading, about = world.reading(), dense(world, world.own[0])
-    covariance = covariances(reading, world.update_shape, world.server.public())
+    covariance = covariances(reading, world.update_shape, world.server.broadcast())
     draws, total = 200_000, 0.0
     spread = about.moment - np.outer(about.mean, about.mean)
     for i in range(N_ITEMS):
@@ -657,7 +650,7 @@ def test_weights_of_users_prior_are_a_ridge_regression_over_users(variant):
     assert now["user_weights"].shape == (n_seen + d, K)
     assert not now["user_weights"][:, 0].any()
     assert np.abs(expected).max() > 0.001
-    parts = world.update_shape.blocks["parameters"].split(world.server.public().parameters)
+    parts = world.update_shape.blocks["parameters"].split(world.server.broadcast().parameters)
     assert np.array_equal(parts["user_weights"], now["user_weights"].ravel())
 
 
@@ -673,7 +666,7 @@ def test_without_knowledge_users_have_one_prior(variant):
 def settled_without_ratings(world):
     """p_u of somebody without a profile either."""
     half, nothing = VbParty(world.update_shape), np.zeros(world.update_shape.n_profile)
-    half.settle(UserData(np.zeros(0, int), np.zeros(0), nothing, np.zeros(0)), world.reading())
+    half.solve_user(UserData(np.zeros(0, int), np.zeros(0), nothing, np.zeros(0)), world.reading())
     return half.user_factors
 
 
@@ -682,15 +675,15 @@ def test_the_mean_user_is_the_mean_of_all_p_u_and_the_stranger(variant):
     """Of the round that has been; at first, where everybody starts."""
     world = World(variant, rounds=0)
     place = world.update_shape.blocks["parameters"].place("mean_user")
-    assert world.server.public().parameters[place].tolist() == [1, 0, 0, 0]
+    assert world.server.broadcast().parameters[place].tolist() == [1, 0, 0, 0]
     for t in range(1, MEMBERSHIP_ROUNDS[0] + 3):  # looks are no exception
         sums = world.round(t)
         mean = np.mean([half.user_factors.astype(float) for half in world.halves], axis=0)
-        found = world.server.public().parameters[place]
+        found = world.server.broadcast().parameters[place]
         np.testing.assert_allclose(found, mean[:K], rtol=1e-5, atol=1e-6)
         summed = world.update_shape.blocks["totals"].split(sums.totals)["user_sum"]
         np.testing.assert_allclose(found, summed / N_USERS, rtol=1e-12)
-        default_user = VB.default_user(world.update_shape, world.server.public())
+        default_user = VB.default_user(world.update_shape, world.server.broadcast())
         assert np.array_equal(default_user[:K], found.astype(np.float32))
         np.testing.assert_allclose(default_user, mean, rtol=1e-5, atol=1e-6)  # with a mean mask
         assert default_user.dtype == np.float32
@@ -701,16 +694,16 @@ def test_the_mean_user_is_the_mean_of_all_p_u_and_the_stranger(variant):
 def test_a_posterior_does_not_depend_on_the_mean_user(variant):
     """It is told for strangers alone."""
     world = World(variant)
-    public, own = world.server.public(), world.own[0]
-    numbers = public.parameters.copy()
+    broadcast, own = world.server.broadcast(), world.own[0]
+    numbers = broadcast.parameters.copy()
     numbers[world.update_shape.blocks["parameters"].place("mean_user")] += 1.0
-    other = Broadcast(K, numbers, public.item_rows)
-    readings = (VB.reading(world.update_shape, told, world.design) for told in (public, other))
+    other = Broadcast(K, numbers, broadcast.item_rows)
+    readings = (VB.reading(world.update_shape, told, world.design) for told in (broadcast, other))
     one, same = (world.half_of(own).update(own, reading, world.t) for reading in readings)
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert (
         VB.default_user(world.update_shape, other)
-        > VB.default_user(world.update_shape, public) + 0.9
+        > VB.default_user(world.update_shape, broadcast) + 0.9
     )[:K].all()
 
 
@@ -724,7 +717,7 @@ def test_who_has_rated_nothing_is_not_in_the_mean_user():
               if len(own.items)]  # fmt: skip
     assert len(others) == N_USERS - 1
     mean = np.mean(np.array(others, float), axis=0)
-    default_user = VB.default_user(world.update_shape, world.server.public())
+    default_user = VB.default_user(world.update_shape, world.server.broadcast())
     np.testing.assert_allclose(default_user, mean, rtol=1e-5, atol=1e-6)
 
 
@@ -787,7 +780,7 @@ def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
     world, looks = World(variant, rounds=0), []
     for t in range(1, VB.default_rounds + 1):
         place = world.update_shape.blocks["parameters"].place("look")
-        switch = world.server.public().parameters[place]
+        switch = world.server.broadcast().parameters[place]
         assert len(switch) == (variant in LOOKING)
         assert world.reading().is_membership_round == (switch.tolist() == [1.0])
         looks += [t] if world.reading().is_membership_round else []
@@ -868,7 +861,7 @@ def test_a_third_look_is_refused(variant):
         assert np.array_equal(half.user_factors, state["value"])
         half.update(own, world.reading(), 5)  # others go on
         assert int(half.state()["looks"]) == 2
-        half.settle(own, look)  # sends nothing
+        half.solve_user(own, look)  # sends nothing
         again = VbParty(world.update_shape)
         again.restore(state)
         with pytest.raises(WireError, match="2 rounds at most may look"):
@@ -878,11 +871,11 @@ def test_a_third_look_is_refused(variant):
 @pytest.mark.parametrize("value", [0.5, 2.0, -1.0, 1e-9])
 def test_a_round_looks_or_does_not(value):
     world = World("items", rounds=2)
-    public = world.server.public()
+    broadcast = world.server.broadcast()
     for told in (0.0, 1.0, value):
-        numbers = public.parameters.copy()
+        numbers = broadcast.parameters.copy()
         numbers[world.update_shape.blocks["parameters"].place("look")] = told
-        changed = Broadcast(K, numbers, public.item_rows)
+        changed = Broadcast(K, numbers, broadcast.item_rows)
         if told != value:
             VB.check(world.update_shape, changed)
             continue
@@ -911,7 +904,7 @@ def test_who_rated_an_item_says_what_it_is(generator):
         halves = [VbParty(update_shape) for _ in own]
         n_raters = np.bincount(np.concatenate([one.items for one in own]), minlength=n_items)
         for t in range(1, 15):
-            reading, sums, totals = VB.reading(update_shape, server.public(), nothing), 0, 0
+            reading, sums, totals = VB.reading(update_shape, server.broadcast(), nothing), 0, 0
             sums = np.zeros((n_items, 2))
             for half, one in zip(halves, own, strict=True):
                 rows, more = half.update(one, reading, t)
@@ -975,7 +968,7 @@ def test_rounded_totals_of_many_equal_users_still_give_positive_matrices(name):
     small = world.server.state() | {"tau": np.asarray(1e-3)}
     world.server.restore(small)
     world.server.advance(ItemSums(sums.rows, sums.n_raters, totals), world.t)
-    world.server.check(world.server.public())
+    world.server.check(world.server.broadcast())
 
 
 def test_item_factors_start_smaller_where_unrated_items_outweigh_rated_ones_by_far():
@@ -1063,7 +1056,7 @@ def test_the_prior_mean_learns_from_item_features(generator):
         server = VB.server(settings, update_shape, context)
         n_raters = np.where(np.arange(n_items) > 0, n_users, 0)
         for t in range(1, 25):
-            reading = VB.reading(update_shape, server.public(), nothing)
+            reading = VB.reading(update_shape, server.broadcast(), nothing)
             sums, totals = np.zeros((n_items, update_shape.width)), 0
             for u in range(n_users):
                 own = UserData(known, ratings[u, known], np.zeros(0), np.zeros(0))
@@ -1071,7 +1064,7 @@ def test_the_prior_mean_learns_from_item_features(generator):
                 sums[known] += rows
                 totals = totals + more
             server.advance(ItemSums(sums, n_raters, totals), t)
-        found[item_prior] = server.public().item_factors[0, 0]
+        found[item_prior] = server.broadcast().item_factors[0, 0]
         unknown[item_prior] = server.unknown(np.array([[2.0]]))[0, 0]
     for what in (found, unknown):
         assert what[True] == pytest.approx(2.0, abs=0.15)
@@ -1138,21 +1131,21 @@ def test_training_ends_where_full_moments_end(generator):
     indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users))))
     lists = RatedItems(indptr, items.astype(np.int32))
     empty = np.zeros((n_users, 0))
-    crowd = ENGINES["numba"].crowd(
-        CrowdInput("vb", update_shape, nothing, lists, noisy[users, items], empty, empty)
+    crowd = ENGINES["numba"].halves(
+        TrainingInput("vb", update_shape, nothing, lists, noisy[users, items], empty, empty)
     )
     stream = np.random.default_rng(2)
     context = SolverContext(n_items, 4.0, 1.0, 0.0, len(users) / n_users, nothing, nothing, stream)
     server = VB.server(settings, update_shape, context)
     for t in range(1, 61):
-        update = crowd.update(server.public(), t)
+        update = crowd.update(server.broadcast(), t)
         server.advance(ItemSums(update.rows[0], lists.counts(n_items), update.totals[0]), t)
     q, p = full_moments(train, n_users, n_items, 60, seed=2)
 
     def error(q, p):
         return float(np.sqrt(np.mean((noisy - p @ q.T)[is_test] ** 2)))
 
-    found, expected = error(server.public().item_factors, crowd.user_factors), error(q, p)
+    found, expected = error(server.broadcast().item_factors, crowd.user_factors), error(q, p)
     assert expected < 1.35 * noise  # the oracle has learned something
     assert found == pytest.approx(expected, rel=0.02)
     assert float(server.state()["tau"]) == pytest.approx(noise**2, rel=0.3)
@@ -1181,14 +1174,14 @@ def changes():
                          ids=[c[0] for c in changes()])  # fmt: skip
 def test_parameters_out_of_range_are_refused(name, value, reason):
     world = World("all of it", rounds=2)
-    public = world.server.public()
-    numbers = public.parameters.copy()
+    broadcast = world.server.broadcast()
+    numbers = broadcast.parameters.copy()
     place = world.update_shape.blocks["parameters"].place(name)
     if name.endswith("precision"):  # one of them is enough
         place = slice(place.stop - 1, place.stop)
     numbers[place] = value
-    told = Broadcast(K, numbers, public.item_rows)
-    VB.check(world.update_shape, public)
+    told = Broadcast(K, numbers, broadcast.item_rows)
+    VB.check(world.update_shape, broadcast)
     with pytest.raises(WireError, match=f"the server's numbers are out of range: .*{reason}"):
         VB.check(world.update_shape, told)
     with pytest.raises(WireError, match="the server's numbers are out of range"):
@@ -1197,21 +1190,21 @@ def test_parameters_out_of_range_are_refused(name, value, reason):
 
 def test_a_curvature_may_be_zero_and_a_value_may_be_anything():
     world = World("ranking", rounds=2)
-    public = world.server.public()
-    numbers = public.parameters.copy()
+    broadcast = world.server.broadcast()
+    numbers = broadcast.parameters.copy()
     numbers[world.update_shape.blocks["parameters"].place("curvature")] = 0.0
     numbers[world.update_shape.blocks["parameters"].place("unrated")] = (0.5, -100.0)
-    VB.check(world.update_shape, Broadcast(K, numbers, public.item_rows))
+    VB.check(world.update_shape, Broadcast(K, numbers, broadcast.item_rows))
 
 
 @pytest.mark.parametrize("value", [-1.0, -0.001, np.nan])
 def test_numbers_of_raters_are_not_negative(value):
     world = World("both", rounds=2)
-    public = world.server.public()
-    rows = public.item_rows.copy()
+    broadcast = world.server.broadcast()
+    rows = broadcast.item_rows.copy()
     rows[2, world.update_shape.blocks["published"].place("n_raters")] = value
     with pytest.raises(WireError, match="numbers of raters are not negative"):
-        VB.check(world.update_shape, Broadcast(K, public.parameters, rows))
+        VB.check(world.update_shape, Broadcast(K, broadcast.parameters, rows))
 
 
 # Unrated items
@@ -1237,7 +1230,7 @@ def test_unrated_items_together_weigh_about_seven_times_as_much_as_rated_ones(
 
 def test_a_server_publishes_what_unrated_items_count_as():
     world = World("ranking", rounds=0)
-    numbers = world.update_shape.blocks["parameters"].split(world.server.public().parameters)
+    numbers = world.update_shape.blocks["parameters"].split(world.server.broadcast().parameters)
     assert numbers["unrated"].tolist() == [WEIGHT, VALUE]
     assert World("none", rounds=0).reading().unrated is None
 
@@ -1263,10 +1256,10 @@ def test_bounds_leave_room_for_long_lists():
     """A user with thousands of ratings reaches neither bound."""
     update_shape = VbShape.of(K, write_variant("both", 0, 0, 0))
     generator, n = np.random.default_rng(0), 5000
-    public = published(update_shape, n, mean=generator.standard_normal((n, K)))
+    broadcast = published(update_shape, n, mean=generator.standard_normal((n, K)))
     own = UserData(np.arange(n), 2 * generator.standard_normal(n), np.zeros(0), np.zeros(0))
     rows, totals = VbParty(update_shape).update(
-        own, VB.reading(update_shape, public, np.zeros((n, 0))), 1
+        own, VB.reading(update_shape, broadcast, np.zeros((n, 0))), 1
     )
     bounds = VB.bounds(4.0)
     assert np.abs(rows).max() < bounds.row
@@ -1286,4 +1279,4 @@ def test_a_bad_partys_totals_lead_joint_masks_no_further_than_bounds(total, valu
     now = world.server.state()
     assert np.abs(now["joint_mean"]).max() <= 8 * 4.0
     assert ((now["joint_precision"] > 1e-4) & (now["joint_precision"] < 1e6)).all()
-    world.server.check(world.server.public())
+    world.server.check(world.server.broadcast())

@@ -143,7 +143,7 @@ def test_there_is_one_place_where_files_are_moved_and_synced():
 
     A log is added to, not replaced.
     """
-    known = {"storage/atomic.py", "data/download.py", "federation/store.py"}
+    known = {"storage/atomic.py", "data/sources.py", "federation/store.py"}
     words = ("os.fsync", "os.replace", "os.rename", '".part"')
     found = {
         str(path.relative_to(ROOT))

@@ -14,7 +14,7 @@ from fedmmf import wire
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError, WireError
 from fedmmf.wire import frames
-from fedmmf.wire.frames import (
+from fedmmf.wire.codec import (
     BLOB,
     BYTE,
     COUNTS,

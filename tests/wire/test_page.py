@@ -1,4 +1,4 @@
-"""docs/wire.md says what the code does: kinds, fields, encodings, inner messages."""
+"""spec/ says what the code does: kinds, fields, types, inner messages."""
 
 import re
 from pathlib import Path
@@ -15,17 +15,18 @@ from fedmmf.solvers.sgd import N_PLAN
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, FAR
 from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS, SETTLING
 from fedmmf.solvers.vb.server import MEMBERSHIP_ROUNDS
-from fedmmf.solvers.vb.shapes import IMPLICIT, MAX_COLUMNS, write_variant
-from fedmmf.wire import frames
+from fedmmf.solvers.vb.shapes import IMPLICIT, MAX_VB_COLUMNS, write_variant
+from fedmmf.wire import codec, frames
 from fedmmf.wire.messages import MAX_FACTORS, MAX_WORDS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
+SPEC = Path(__file__).parents[2] / "spec"
+PAGE = "".join(path.read_text() for path in sorted(SPEC.glob("*.md")))
 
 
 def section(title, text=PAGE):
     """What is between a heading and the next."""
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", text, re.DOTALL | re.MULTILINE)
-    assert found, f"docs/wire.md has no section {title!r}"
+    assert found, f"spec/ has no section {title!r}"
     return found[1]
 
 
@@ -42,19 +43,19 @@ def rows(text, *columns):
 @pytest.mark.parametrize("cls", **by_class)
 def test_the_fields_of_every_message_are_on_the_page(cls):
     text = section(cls.__name__)
-    shown = [(name, encoding) for name, encoding, _ in rows(text, "field", "encoding", "meaning")]
-    assert shown == [(name, field.words) for name, field in cls.fields().items()]
+    shown = [(name, type_) for name, type_, _ in rows(text, "field", "type", "meaning")]
+    assert shown == [(name, field.type) for name, field in cls.fields().items()]
     assert ("No fields." in text) == (not shown)
 
 
 def test_the_page_has_no_message_that_does_not_exist():
-    chapter = PAGE[PAGE.index("\n## Messages\n") : PAGE.index("\n## The catalogue\n")]
-    assert re.findall(r"^### (\w+)$", chapter, re.MULTILINE) == [cls.__name__ for cls in MESSAGES]
+    chapter = (SPEC / "messages.md").read_text()
+    assert re.findall(r"^## (\w+)$", chapter, re.MULTILINE) == [cls.__name__ for cls in MESSAGES]
 
 
 def test_a_field_that_is_not_on_the_page_would_be_noticed():
     text = section("Joined")
-    assert len(rows(text, "field", "encoding", "meaning")) == 2
+    assert len(rows(text, "field", "type", "meaning")) == 2
     with pytest.raises(AssertionError, match="no section 'Foo'"):
         section("Foo")
 
@@ -70,14 +71,14 @@ def test_kinds_are_on_the_page():
 
 def test_publications_are_on_the_page():
     table = rows(section("Kinds"), "number", "kind", "message", "goes")
-    published = {row[2] for row in table if row[3].startswith("published")}
-    assert published == {cls.__name__ for cls in wire.PUBLICATIONS} | {"Sealed"}
+    published = {row[2] for row in table if row[3].startswith("broadcast")}
+    assert published == {cls.__name__ for cls in wire.BROADCASTS} | {"Sealed"}
 
 
-def test_every_encoding_is_on_the_page():
-    shown = {row[0].replace("*", "") for row in rows(section("Frames"), "encoding", "bytes")}
-    used = {field.words for cls in MESSAGES for field in cls.fields().values()}
-    assert shown == {re.sub(r"^\d+ bytes$", "n bytes", words) for words in used}
+def test_every_type_is_on_the_page():
+    shown = {row[0] for row in rows(section("Frames"), "type", "bytes")}
+    used = {field.type for cls in MESSAGES for field in cls.fields().values()}
+    assert shown == {re.sub(r"\[\d+\]$", "[n]", name) for name in used}
 
 
 def test_inner_messages_are_on_the_page():
@@ -90,8 +91,9 @@ def test_inner_messages_are_on_the_page():
     ("words", "number"),
     [
         ("| 1 | version: {} |", frames.VERSION),
-        ("uint32 length up to {}, then UTF-8", frames.MAX_TEXT),
-        ("no columns, or more than {:,} |", frames.MAX_COLUMNS),
+        ("uint32 length up to {}, then UTF-8", codec.MAX_TEXT),
+        ("no columns, or more than {:,} |", codec.MAX_ROW_WIDTH),
+        ("uint32 count up to {}, then 32 bytes each", codec.MAX_KEYS),
         ("k, 1 to {} |", MAX_FACTORS),
         ("at most {} code points", MAX_WORDS),
         ("1 to {:,}; parties are numbered", LARGEST_COHORT),
@@ -102,18 +104,18 @@ def test_inner_messages_are_on_the_page():
         ("and then {} times with r", SETTLING),
         ("cut to -{0:g} .. {0:g}", FAR),
         ("A party takes part in {} of them in a run", MAX_MEMBERSHIP_ROUNDS),
-        ("Our server looks in rounds {} and", MEMBERSHIP_ROUNDS[0] + 1),
+        ("Our server has them in rounds {} and", MEMBERSHIP_ROUNDS[0] + 1),
         ("and {}.\n", MEMBERSHIP_ROUNDS[1] + 1),
         ("| numbers of `parameters` | {} + 2 k |", N_PLAN),
-        ("if that is below 128; 1 to {} |", population.MAX_COLUMNS),
+        ("if that is below 128; 1 to {} |", population.MAX_LINE_COLUMNS),
         ("features of an item, each cut to [-{0:g}, {0:g}];", population.LARGEST_FEATURE),
         ("item features, each cut to [-{0:g}, {0:g}]:", population.LARGEST_FEATURE),
         ("`(max - min) (X^T C X + {:g} R D)^-1 g`", population.LINE_RIDGE),
-        ("its pull is `{:g} (w / n) /", population.PULLS),
+        ("`{:g} (w / s) / max(", population.PULLS),
         ("cut to [{:g}, ", population.MIN_PULL),
         (", {:g}]; 1 if fewer than two", population.MAX_PULL),
         ("{:g} if fewer than two users", population.ASSUMED_PULL),
-        ("towards it, {:g} to", population.MIN_PULL),
+        ("level towards the line, in ratings, {:g} to", population.MIN_PULL),
         ("to {:g} |\n", population.MAX_PULL),
         ("for a survey they are 1 and {:g}.", population.TOTAL_BOUND),
     ],
@@ -141,7 +143,7 @@ def declared(name):
 @pytest.mark.parametrize("name", ["sgd", "vb"])
 def test_what_solvers_declare_is_on_the_page(name):
     solver, shown = SOLVERS[name], declared(name)
-    assert shown["ring of secure sums"] == solver.ring
+    assert shown["ring of secure aggregation"] == solver.ring
     for span in (0.5, 1.0, 4.0, 10.0):
         bounds = solver.bounds(span)
         for row, bound in (("row bound", bounds.row), ("total bound", bounds.total)):
@@ -238,7 +240,7 @@ def test_every_parameter_of_vb_is_on_the_page_in_its_order(m, j):
     ]
     names = {"tau": "tau", "a": "user_precision", "c": "item_precision",
              "mean of all p_u": "mean_user", "A": "curvature", "B": "base", "V": "user_weights",
-             "mean profile": "profile_mean", "look": "look",
+             "mean profile": "profile_mean", "membership": "look",
              "w": "unrated", "r0": "unrated", "cut points": "cuts",
              "mean mask": "joint_mean", "precision of masks": "joint_precision"}  # fmt: skip
     parts = update_shape.blocks["parameters"].split(np.zeros(update_shape.n_parameters))
@@ -253,4 +255,4 @@ def test_texts_of_variants_are_on_the_page():
     assert f"`{write_variant('I', 'd', 'm', 'L', 'j')}`" in text
     for implicit in IMPLICIT:
         assert f"`{implicit}`" in text
-    assert f"up to {MAX_COLUMNS}" in text
+    assert f"up to {MAX_VB_COLUMNS}" in text

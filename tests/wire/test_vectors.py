@@ -14,23 +14,22 @@ from wire_party import Digits, PageParty, catalogue_digest, graph_of, neighbours
 from wire_samples import MESSAGES, from_json, to_json
 
 from fedmmf import wire
-from fedmmf.aggregation.homomorphic.channel import unseal
-from fedmmf.aggregation.homomorphic.messages import HomomorphicKey, Sealed
-from fedmmf.aggregation.secure import agreed
+from fedmmf.aggregation.homomorphic.messages import HomomorphicKey, Sealed, unseal
+from fedmmf.aggregation.secure import messages as secure
 from fedmmf.aggregation.secure.server import SecureServer
 from fedmmf.aggregation.vector import Limbs
 from fedmmf.secagg import RING32, graph
 from fedmmf.server.roster import Roster
 from fedmmf.transports.in_process import InProcess
 
-HERE = Path(__file__).parent / "vectors"
-VECTORS = json.loads((HERE / "vectors.json").read_text())
+HERE = Path(__file__).parents[2] / "spec" / "vectors"
+VECTORS = json.loads((HERE / "wire.json").read_text())
 BY_NAME = {cls.__name__: cls for cls in MESSAGES}
 
 
 def load_generator():
-    """By its path: the other vectors have a generator of the same name."""
-    spec = importlib.util.spec_from_file_location("wire_vectors", HERE / "generate.py")
+    """By its path: spec/ is no package."""
+    spec = importlib.util.spec_from_file_location("wire_vectors", HERE / "generate_wire.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -41,9 +40,12 @@ generator = load_generator()
 
 def test_the_generator_gives_the_file():
     done = subprocess.run(
-        [sys.executable, HERE / "generate.py"], capture_output=True, check=True, encoding="utf-8"
+        [sys.executable, HERE / "generate_wire.py"],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
     )
-    assert done.stdout == (HERE / "vectors.json").read_text(encoding="utf-8")
+    assert done.stdout == (HERE / "wire.json").read_text(encoding="utf-8")
 
 
 # Messages
@@ -208,7 +210,7 @@ def test_the_graph_of_the_page_is_that_of_the_code(n, degree):
 @pytest.mark.parametrize("batch", [1, 3])
 def test_degree_and_threshold_of_the_page_are_those_of_the_code(batch, signs):
     for n in (*range(4, 60), 100, 200, 500, 943):
-        expected = agreed.graph_of(n, active=signs, batch=batch)
+        expected = secure.graph_of(n, active=signs, batch=batch)
         assert graph_of(n, batch, signs) == expected
 
 

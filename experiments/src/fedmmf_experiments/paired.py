@@ -1,9 +1,17 @@
-"""Differences of two models on the same splits: what they share of a split's luck cancels out."""
+"""Paired differences: what two methods share of their luck cancels out.
+
+Of two models on the same splits, and of an attack beside public knowledge, user by user.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from fedmmf import rng
+from fedmmf.arrays import Array
+
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,52 @@ def paired_difference(
     mean, n = float(differences.mean()), len(differences)
     if n < 2:
         return PairedDifference(round(mean, 5), None, None)
+    reach = _reach(differences, 1.0 / n + test / (1.0 - test))
+    return PairedDifference(round(mean, 5), round(mean - reach, 5), round(mean + reach, 5))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Mean of attack minus public knowledge, user by user, and its 95 % interval."""
+
+    mean: float  # over all users
+    low: float  # end of the interval, and so high
+    high: float
+    # what it would be on other draws of: cohorts, whose users share their luck, or, where there is
+    # one cohort alone, users
+    over: str
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} ({self.low:+.4f} to {self.high:+.4f})"
+
+
+def paired_gain(differences: Sequence[Array], seed: int = 0) -> Gain:
+    """By Student's t over the means of cohorts; where there is but one, by bootstrap over users.
+
+    Args:
+        differences: of each cohort, each user's attack minus baseline; NaN where there is neither.
+        seed: of the resampling.
+    """
+    kept = [values[~np.isnan(values)] for values in differences]
+    kept = [values for values in kept if len(values)]
+    if len(kept) > 1:
+        return _over_cohorts(np.array([values.mean() for values in kept]))
+    return _over_users(np.concatenate(kept), seed)
+
+
+def _over_cohorts(means: Array) -> Gain:
+    mean, reach = float(means.mean()), _reach(means, 1.0 / len(means))
+    return Gain(mean, mean - reach, mean + reach, "cohorts")
+
+
+def _reach(values: Array, share: float) -> float:
+    """Half of a 95 % interval by Student's t, where the mean has that share of the variance."""
     from scipy.special import stdtrit  # here: who compares nothing does not wait for it
 
-    spread = float(differences.std(ddof=1)) * np.sqrt(1.0 / n + test / (1.0 - test))
-    reach = float(stdtrit(n - 1, 0.975)) * spread
-    return PairedDifference(round(mean, 5), round(mean - reach, 5), round(mean + reach, 5))
+    return float(stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) * np.sqrt(share))
+
+
+def _over_users(values: Array, seed: int) -> Gain:
+    draws = rng.stream(seed, "gains").integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), (0.025, 0.975))
+    return Gain(float(values.mean()), float(low), float(high), "users")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedmmf.aggregation.secure import cost
+from fedmmf.aggregation.secure.simulated import party_features, server_features
 from fedmmf.cli.app import app
 from fedmmf.secagg import RING32, RING64, SessionSize, session_bytes
 from fedmmf_experiments.bench import costs
@@ -45,7 +45,10 @@ def test_the_fit_finds_the_coefficients_that_made_the_figures():
         (
             size,
             SessionCost(
-                party @ cost.party_features(size), server @ cost.server_features(size), 0.0, 0.0
+                party @ party_features(size),
+                server @ server_features(size),
+                0.0,
+                0.0,
             ),
         )
         for size in sizes

@@ -15,8 +15,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-t
 from fedmmf.engines import ENGINES  # noqa: E402
 from fedmmf.solvers.vb.party import starting_user  # noqa: E402
 from fedmmf_experiments.bench import engine_cases as cases  # noqa: E402
-from fedmmf_experiments.bench.engine_beside import case_of, trained_beside  # noqa: E402
-from fedmmf_experiments.bench.engine_host import host_round_seconds  # noqa: E402
+from fedmmf_experiments.bench.engine_beside import (  # noqa: E402
+    case_of,
+    host_round_seconds,
+    trained_beside,
+)
 
 CPU = torch.device("cpu")
 SHAPE = cases.RatingsShape(40, 70, 2_000)
@@ -62,7 +65,7 @@ def test_a_packed_case_trains_as_the_run_does(small, tmp_path, chosen):
     for case in (written, read):
         mean, p = trained(case)
         np.testing.assert_allclose(p, member.user_factors, rtol=1e-3, atol=1e-4)
-        wanted = member.public.item_factors[found.layout.items]
+        wanted = member.broadcast.item_factors[found.layout.items]
         np.testing.assert_allclose(mean, wanted, rtol=1e-3, atol=1e-4)
     assert np.array_equal(read.tested.users, written.tested.users)
     assert len(read.tested.ratings) > 50

@@ -26,4 +26,4 @@ def test_times_are_without_the_interpreter_and_beside_numpy(monkeypatch):
 
 @pytest.mark.parametrize("what", imports.TRIED)
 def test_what_is_timed_runs(what):
-    imports._run(imports.TRIED[what])
+    imports.run(imports.TRIED[what])

@@ -14,9 +14,9 @@ from fedmmf_experiments.bench import ranking
 from fedmmf_experiments.bench.rankers import (
     RANKERS,
     Ranker,
-    _half_step,
     chosen_matrix,
     ease,
+    half_step,
     ials,
     item_knn,
     popularity,
@@ -68,7 +68,7 @@ def test_a_half_step_of_ials_is_the_minimum_of_its_objective(small, chosen):
     """All entries are zeros with a weight; what was chosen counts on top of that."""
     x = chosen_matrix(small, chosen, LEAST)
     q = np.random.default_rng(0).standard_normal((small.n_items, 3))
-    found = _half_step(x, q, weight=0.1, penalty=0.02)
+    found = half_step(x, q, weight=0.1, penalty=0.02)
 
     def loss(user, p):
         mine = q[x[user].indices]

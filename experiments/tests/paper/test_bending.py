@@ -5,7 +5,7 @@ import pytest
 
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf_experiments.paper.bending import bent_shares
+from fedmmf_experiments.paper.strengths import bent_shares
 
 
 @pytest.mark.parametrize("mask", ["fm", "nn"])

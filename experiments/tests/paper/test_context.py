@@ -3,8 +3,8 @@ import polars as pl
 import pytest
 
 from fedmmf import rng
-from fedmmf.simulation.features import content_features
-from fedmmf_experiments.paper.context import Context, ContextPlan, crowd_gradient, train_context
+from fedmmf.data.features import content_features
+from fedmmf_experiments.paper.context import Context, ContextPlan, summed_gradient, train_context
 from fedmmf_experiments.paper.models import ROWS, row_called, run_row
 
 PLANS = [ContextPlan("lr"), ContextPlan("fm", rank=1), ContextPlan("fm"), ContextPlan("nn")]
@@ -57,7 +57,7 @@ def test_the_crowds_gradient_is_the_sum_of_the_parties(told, plan, with_profiles
     model, context = plan.model, Context.of(told, plan)
     theta = away_from_zero(plan, context.width)
     total = sum(party_gradient(model, context, told, user, theta) for user in range(told.n_users))
-    crowd = crowd_gradient(model, context, told)
+    crowd = summed_gradient(model, context, told)
     np.testing.assert_allclose(crowd(theta), total, rtol=1e-6, atol=1e-8)
 
 

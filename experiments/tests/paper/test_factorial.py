@@ -13,7 +13,7 @@ from fedmmf.cli.app import app
 from fedmmf.errors import SettingsError
 from fedmmf.settings import Settings
 from fedmmf_experiments.cli import reproduce
-from fedmmf_experiments.cli.reproduce_tables import _EVERYTHING, _WITHOUT_FOLDER
+from fedmmf_experiments.cli.reproduce_tables import EVERYTHING, WITHOUT_FOLDER
 from fedmmf_experiments.paired import paired_difference
 from fedmmf_experiments.paper import factorial
 from fedmmf_experiments.paper.factorial import MASKS, Cell, Factorial, cells, factorial_markdown
@@ -102,11 +102,11 @@ def test_the_command(small, tmp_path, monkeypatch):
         CliRunner().invoke(app, [*options, "--mask", "ridge"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("line", [line for pair in _EVERYTHING for line in pair if line])
+@pytest.mark.parametrize("line", [line for pair in EVERYTHING for line in pair if line])
 def test_the_commands_of_all_are_commands(line):
     name, *options = [*line.split(), "--seed", "3"]
     command = get_command(reproduce.app).commands[name]
-    more = ["--out", "folder"] if name not in _WITHOUT_FOLDER else []
+    more = ["--out", "folder"] if name not in WITHOUT_FOLDER else []
     command.make_context(name, [*options, *more])
 
 
@@ -114,7 +114,7 @@ def test_all_runs_each_command_in_its_small_version(small, tmp_path, monkeypatch
     ran = []
     tables = "fedmmf_experiments.cli.reproduce_tables"
     pairs = (("factorial --data x", "factorial --data y"), ("factorial --data z", ""))
-    monkeypatch.setattr(f"{tables}._EVERYTHING", pairs)
+    monkeypatch.setattr(f"{tables}.EVERYTHING", pairs)
     monkeypatch.setattr(f"{tables}.load", lambda name: ran.append(name) or small)
     monkeypatch.setattr(f"{tables}.Factorial.rows", lambda *_: iter(()))
     for options, expected in ((["--quick"], ["y"]), ([], ["x", "z"])):

@@ -8,8 +8,8 @@ import pytest
 from fedmmf import rng
 from fedmmf.attacks import AttackResult
 from fedmmf.settings import Settings
+from fedmmf_experiments.paired import paired_gain
 from fedmmf_experiments.paper import many_rounds, strict_sums, vb_rounds
-from fedmmf_experiments.paper.gains import paired_gain
 
 
 def test_users_who_share_their_luck_make_an_interval_wider():

@@ -12,8 +12,8 @@ from fedmmf.errors import DataError
 from fedmmf.masks import FAMILIES
 from fedmmf.solvers import SOLVERS
 from fedmmf_experiments.cli import reproduce
+from fedmmf_experiments.paired import paired_gain
 from fedmmf_experiments.paper import newcomers
-from fedmmf_experiments.paper.gains import paired_gain
 from fedmmf_experiments.paper.newcomers import (
     GIVEN,
     KNOWN,

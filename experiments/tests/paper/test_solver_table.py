@@ -13,20 +13,19 @@ from fedmmf_experiments.paper.solver_table import PROBLEMS, SolverProblem, run_r
 from fedmmf_experiments.paper.splitting import Splitting
 
 ROWS = {"few rounds": {"mask": "mean", "rounds": 2, "factors": 2}}
-PROBLEM = SolverProblem("synthetic", Splitting(count=2), ROWS)
 
 
 @pytest.fixture
 def quick(small, monkeypatch):
-    monkeypatch.setattr(solver_table, "load", lambda name: small)
-    monkeypatch.setitem(PROBLEMS, "tiny", PROBLEM)
+    problem = SolverProblem("tiny", lambda: small, Splitting(count=2), ROWS)
+    monkeypatch.setitem(PROBLEMS, "tiny", problem)
     monkeypatch.setattr(solver_table, "MEMBERS", 3)
     return small
 
 
 def test_a_row_has_the_errors_of_one_run_and_of_several_averaged(quick):
     told: list[int] = []
-    row = run_row("tiny", "few rounds", 2, 5, told.append)
+    row = run_row(PROBLEMS["tiny"], "few rounds", 2, 5, told.append)
     assert told == [1, 2]
     for number, (single, averaged) in enumerate(zip(row.single, row.averaged, strict=True)):
         train, test = quick.split(0.2, seed=5 + number)
@@ -53,7 +52,7 @@ def test_the_command_prints_and_refuses(quick):
 
 
 def test_rows_differ_in_what_their_names_say():
-    """Whoever compares two rows compares one thing: all else is the default."""
+    """Whoever compares two rows compares one thing: all else is alike."""
     for problem in PROBLEMS.values():
         for name, settings in problem.rows.items():
             FedMMF(solver="vb", **settings).get_params()

@@ -69,13 +69,13 @@ def test_the_verdict_is_in_the_audits_words(fm, monkeypatch):
     users = np.arange(10)
     shares = np.array([0.9, *[0.5] * 9])
     monkeypatch.setattr(strengths, "best_shares", lambda view, truth: (shares, "made up"))
-    one = strengths._attacked(fm, users)
+    one = strengths.attacked(fm, users)
     assert (one["recovered"], one["verdict"], one["attack"]) == (0.1, EXPOSED, "made up")
     assert one["sentence"] == "Some attack finds at least 90% of the ratings of 1 of 10 users."
     assert one["interval"] == list(AttackResult("best attack", *"   ", users, shares, 0).interval)
     assert one["interval"][0] < 0.54 < one["interval"][1]
     shares[0] = 0.89
-    assert strengths._attacked(fm, users)["verdict"] == NOT_SHOWN
+    assert strengths.attacked(fm, users)["verdict"] == NOT_SHOWN
 
 
 def test_the_attack_that_finds_most_is_named(fm, small):
@@ -96,9 +96,9 @@ def test_bent_is_what_least_squares_leave_of_the_masks(small, fm, report):
     """Over the catalogue, of the median user; a line leaves nothing."""
     items = np.arange(small.n_items)
     theta = fm.masks.theta
-    private = theta[:, :1] + theta[:, 1:] @ fm.features[items].T  # (n_users, n_items)
-    common = fm.masks.population.base(fm.features, small.scale)  # (n_items,)
-    lines = np.column_stack((np.ones(len(items)), fm.content))
+    private = theta[:, :1] + theta[:, 1:] @ fm.features.seen[items].T  # (n_users, n_items)
+    common = fm.masks.population.base(fm.features.seen, small.scale)  # (n_items,)
+    lines = np.column_stack((np.ones(len(items)), fm.features.content))
     row = report.rows[0]
     for curves, share in ((common + 4 * private, row.bent), (private, row.bent_private)):
         rest = curves.T - lines @ np.linalg.lstsq(lines, curves.T)[0]
@@ -112,8 +112,8 @@ def test_errors_are_those_of_the_mask_alone_and_of_the_federated_model(small, re
     model = FedMMF(mask="fm", mask_strength=4.0, solver="sgd").fit(train)
     assert report.rows[0].rmse_federated == pytest.approx(model.evaluate(test)["rmse"])
     run = prepare(train, Settings(mask="fm", mask_strength=4.0, held_out=0.0))
-    theta, x = run.masks.theta[test.user_codes], run.features[test.item_codes]
-    base = run.masks.population.base(run.features, train.scale)[test.item_codes]
+    theta, x = run.masks.theta[test.user_codes], run.features.seen[test.item_codes]
+    base = run.masks.population.base(run.features.seen, train.scale)[test.item_codes]
     alone = base + 4 * (theta[:, 0] + np.sum(theta[:, 1:] * x, axis=1))
     wrong = np.clip(alone, 1, 5) - test.values
     assert report.rows[0].rmse_local == pytest.approx(np.sqrt(np.mean(wrong**2)))

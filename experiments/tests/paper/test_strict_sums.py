@@ -10,7 +10,7 @@ from fedmmf.attacks.unmixing import UNMIXING, unmix
 from fedmmf.audit.cohorts import FirstRound
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf_experiments.paper.gains import paired_gain
+from fedmmf_experiments.paired import paired_gain
 from fedmmf_experiments.paper.strict_sums import draw_cohorts
 
 

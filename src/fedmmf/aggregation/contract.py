@@ -2,22 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
-from fedmmf.masks.population import MAX_COLUMNS, TOTAL_BOUND, Population, n_totals
+from fedmmf.masks.population import MAX_LINE_COLUMNS, TOTAL_BOUND, Population, n_totals
 from fedmmf.solvers.contract import Bounds, Solver, UpdateShape
 from fedmmf.wire import Catalogue, Layout, Round, Survey
 from fedmmf.wire.messages import Expected
 
 if TYPE_CHECKING:
-    from fedmmf.aggregation.costs import Cost, CostInput
     from fedmmf.aggregation.party_side import PartyContext, PartySide
     from fedmmf.aggregation.server_side import ServerContext, ServerSide
-    from fedmmf.aggregation.simulated import Group, Simulated
+    from fedmmf.aggregation.simulated import Cost, CostInput, Group, Simulated
 
 CORRUPT, DROPOUT = 0.05, 0.05  # shares of the parties that may be corrupt, or drop out
 _SPARE = 100  # rounds beyond twice the requested number, for repeating rounds that failed
@@ -46,7 +45,7 @@ def last_number(settings: Any) -> int:
     With a privacy budget there are no spare rounds: each attempt costs as much as a round.
     """
     wanted = int(settings.max_rounds)
-    return wanted if settings.aggregation == "dp" else 2 * wanted + _SPARE
+    return wanted if settings.scheme.has_budget else 2 * wanted + _SPARE
 
 
 def lost_share(batch: int) -> float:
@@ -61,8 +60,8 @@ def columns_of(settings: Any, n_features: int) -> int:
     would reveal ratings. It is a constant also where masks decide what leaves, and the middle of
     the scale where there is no survey.
     """
-    is_told = settings.sharing == "strict" and settings.aggregation != "dp"
-    return 1 + n_features if is_told and n_features < MAX_COLUMNS else 1
+    is_told = settings.is_strict and not settings.scheme.has_budget
+    return 1 + n_features if is_told and n_features < MAX_LINE_COLUMNS else 1
 
 
 def survey_sizes(n_catalogue: int, n_rows: int, n_columns: int = 0) -> Expected:
@@ -136,26 +135,40 @@ class Contribution:
     totals: Array  # (n_totals,) float64, or int64 steps of fixed point
 
 
+def _never(settings: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class AggregationScheme:
     """One aggregation scheme.
 
-    Attributes:
-        name: what the settings call it.
-        hides: whether a party that sends updates only in sums may take part.
-        party: a `PartySide` for a `PartyContext`.
-        server: a `ServerSide` for a `ServerContext`.
-        simulate: the `Group`s of a `Simulated` user group; their sums are added.
-        cost: the `Cost` of a `CostInput`.
-        words: for settings, sentences for people: what is hidden from whom.
-        spent: for settings and rounds used, a `PrivacySpent`; None: there is no budget.
+    Its settings and their rules are a group of their own, registered in `fedmmf.settings`.
     """
 
-    name: str
-    hides: bool
-    party: Callable[["PartyContext"], "PartySide"]
-    server: Callable[["ServerContext"], "ServerSide"]
+    name: str  # what the settings call it
+    hides: bool  # whether a party that sends updates only in sums may take part
+    party: Callable[["PartyContext"], "PartySide"]  # a `PartySide` for a `PartyContext`
+    server: Callable[["ServerContext"], "ServerSide"]  # a `ServerSide` for a `ServerContext`
+    # the `Group`s of a `Simulated` user group; their sums are added
     simulate: Callable[["Simulated"], "list[Group]"]
-    cost: Callable[["CostInput"], "Cost"]
-    words: Callable[[Any], tuple[str, ...]]
+    cost: Callable[["CostInput"], "Cost"]  # the `Cost` of a `CostInput`
+    # for settings, sentences for people: what is hidden from whom
+    disclosure: Callable[[Any], tuple[str, ...]]
+    # for settings and rounds used, a `PrivacySpent`; None: there is no budget
     spent: Callable[[Any, int], dict[str, Any]] | None = None
+    # for settings and the number of corrupt parties, the noise that a party adds and counts; None:
+    # there is none
+    guarantee: Callable[[Any, int], Any] | None = None
+    default_rounds: int | None = None  # rounds where nobody asks for a number; None: the solver's
+    # whose updates leave outside sums: nobody's, those of users whom the rule of the scheme picks,
+    # or everybody's
+    in_clear: Literal["nobody", "some", "everybody"] = "nobody"
+    # for settings, whether sums are made by `secagg`, so that parties can sign and be in batches
+    is_secagg: Callable[[Any], bool] = _never
+    across_machines: bool = True  # whether it needs no channel that the server cannot read
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether each round costs privacy: then nothing is surveyed, held out or repeated."""
+        return self.spent is not None

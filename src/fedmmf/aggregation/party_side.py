@@ -1,59 +1,14 @@
 """A party's side of an aggregation scheme, and the context that the party lends to it."""
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fedmmf.aggregation.contract import Contribution, Work
+from fedmmf.aggregation.vector import SumCodec
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
-from fedmmf.secagg.codec import FixedPoint
-from fedmmf.solvers.contract import Bounds, Solver, UpdateShape
+from fedmmf.solvers.contract import Solver, UpdateShape
 from fedmmf.wire import Catalogue, Invitation, Layout, Message
 from fedmmf.wire.messages import Expected
-
-
-class Rounding(Protocol):
-    """Bounds and rounding of each user's numbers before they are added."""
-
-    @property
-    def totals(self) -> FixedPoint:
-        """Fixed point of the totals, in steps per unit."""
-
-    def cohort(self, left_out: Array | None) -> Cohort:
-        """The same bounds and rounding, as an engine takes them."""
-
-
-class Grid(Protocol):
-    """Grid on which users' rows become integers, with a party's noise."""
-
-    @property
-    def cohort(self) -> Cohort:
-        """Bounds and rounding of each user's rows, as an engine takes them."""
-
-    def add(self, steps: Array) -> Array:
-        """Add one party's noise to rows over the whole catalogue, in steps."""
-
-
-class Noise(Protocol):
-    """The privacy that a party demands of every update that leaves it: bounded length and noise."""
-
-    @property
-    def rounds(self) -> int:
-        """Number of updates that the noise allows."""
-
-    @property
-    def own_scale(self) -> float:
-        """Steps per unit where updates are not summed in a ring."""
-
-    def grid(self, scale: float, n_parties: int, n_entries: int) -> Grid:
-        """Make the grid of one party among so many; raise `WireError` if steps are too large."""
-
-    def check_sum(self, n_parties: int, minimum: int) -> None:
-        """Raise `WireError` where a sum could have less noise than is required."""
-
-    def bounds(self, n_parties: int) -> Bounds:
-        """Bounds of one user's numbers, with room for the noise."""
 
 
 class Permissions(Protocol):
@@ -97,7 +52,7 @@ class Permissions(Protocol):
 
     @property
     def noise(self) -> Any:
-        """The differential privacy that every update must have, a `Noise`; None: no noise."""
+        """The `dp.guarantee.Guarantee` that every update must have; None: no noise."""
 
 
 class RunTerms(Protocol):
@@ -114,10 +69,14 @@ class PartyContext(Protocol):
     invitation: Invitation
     solver: Solver
     update_shape: UpdateShape
-    layout: Layout | None  # what is summed, once it is adopted
     n_users: int
     mates: tuple[bytes, ...]  # identities of its batch, in this run and in all before
     surveyed: set[tuple[str, frozenset[bytes]]]  # what was asked, among whom; in all runs
+    side_state: Any  # what its side keeps: one immutable object, which is replaced
+
+    @property
+    def layout(self) -> Layout | None:
+        """Layout that says what is summed, once it is adopted."""
 
     @property
     def in_clear(self) -> bool:
@@ -141,7 +100,7 @@ class PartyContext(Protocol):
         """Sizes of the answer to a broadcast."""
 
     def contribute(
-        self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
+        self, work: Work, rounding: SumCodec | None, left_out: Array | None, n_parties: int
     ) -> Contribution:
         """Take part in a round; p_u moves, and moves back if the answer fails.
 
@@ -157,7 +116,10 @@ class PartyContext(Protocol):
 
 
 class PartySide:
-    """A party's side of an aggregation scheme, for one run."""
+    """A party's side of an aggregation scheme, for one run.
+
+    What changes with an answer it keeps in `context.side_state`: a refusal puts that back.
+    """
 
     answers: tuple[type[Message], ...] = ()
 
@@ -165,7 +127,7 @@ class PartySide:
         self.context = context
 
     def answer(self, message: Any) -> Message:
-        """Answer one of `answers`; on a `FedMMFError` the state stays as it was."""
+        """Answer one of `answers`, or raise a `FedMMFError`."""
         raise WireError(f"nothing answers a {type(message).__name__}")
 
     def read(self, frame: bytes) -> Work | Layout:
@@ -175,12 +137,3 @@ class PartySide:
     def hold(self, secret: bytes) -> None:
         """Take the key that the keeper gives every party over a channel without the server."""
         raise WireError("this aggregation scheme has no secret that somebody else could know")
-
-    def state(self) -> dict[str, Any]:
-        """Return a copy for `restore`; attributes are replaced, never changed in place."""
-        return dict(vars(self))
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Set all attributes back to those of a `state`."""
-        vars(self).clear()
-        vars(self).update(state)

@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedmmf.aggregation.contract import lost_share
+from fedmmf.aggregation.server_side import ServerSide
 from fedmmf.arrays import Array
+from fedmmf.solvers.contract import ItemSums
+from fedmmf.wire import Round
 
 MAX_OFTEN = 0.01  # largest share, over items and rounds, in which too few raters may stay
 
@@ -51,3 +54,21 @@ def summed_items(n_raters: Array, settings: Any) -> Array:
     """Codes of the items that are not rare. (n,) int32."""
     is_rare = are_rare(n_raters, settings.min_raters, settings.batch)
     return np.flatnonzero(~is_rare).astype(np.int32)
+
+
+class HidingServer(ServerSide):
+    """Counts raters once, in a survey; later rounds leave out items with too few of them.
+
+    Counts of every round would reveal who took part in it, and what that party rated. Counts of
+    rare items reveal that somebody rated them (errata 34); their ratings stay private.
+    """
+
+    def summed_items(self, n_raters: Array) -> Array:
+        """Codes of the items that enough users have rated. (n,) int32."""
+        return summed_items(n_raters, self.context.settings)
+
+    def sums(self, round_: Round) -> ItemSums:
+        """Run one round, after the survey if there was none yet."""
+        if self.layout is None:
+            self.prepare()
+        return super().sums(round_)

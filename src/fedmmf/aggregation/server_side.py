@@ -9,6 +9,7 @@ import numpy as np
 from fedmmf.aggregation.contract import Census, Shapes, Work, asked_by
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, WireError
+from fedmmf.masks.feature_maps import FeatureViews
 from fedmmf.masks.population import CommonItems, Population
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import ItemSums, Solver, UpdateShape
@@ -77,7 +78,7 @@ class ServerContext:
     catalogue: Catalogue
     invitation: Invitation
     settings: Any
-    seen: Array  # features that masks see of the items; public (n_items, d)
+    features: FeatureViews
     site_of: Callable[[str], str] = its_own_site  # who answers for a party: one owner, one voice
     corrupt: int = 0  # parties of corrupt sites, where sites bring many
 
@@ -153,7 +154,7 @@ class ServerSide:
         if len(items) == 0:
             return Census(n_raters, Population.unknown(self.context.catalogue.scale))
         totals = self.survey(Survey(with_ratings=False, items=items)).totals
-        features = self.context.seen[:, : self.context.invitation.columns - 1]
+        features = self.context.features.expanded[:, : self.context.invitation.columns - 1]
         common = CommonItems.of(items, features, self.context.settings.min_raters)
         about = (n_raters[common.items], common.features, self.context.catalogue.scale)
         return Census(n_raters, Population.of_totals(totals, *about))

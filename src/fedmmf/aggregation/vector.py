@@ -15,7 +15,7 @@ from fedmmf.aggregation.contract import Contribution
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import DataError, SettingsError
-from fedmmf.secagg.codec import FixedPoint
+from fedmmf.secagg.fixed_point import FixedPoint
 from fedmmf.secagg.ring import RING64, Ring, ring_named
 from fedmmf.solvers.contract import Bounds, ItemSums
 from fedmmf.wire.messages import Expected
@@ -69,19 +69,12 @@ class Limbs:
 
 @dataclass(frozen=True, eq=False)
 class SumCodec:
-    """Encodes contributions as vectors of integers, and decodes sums of such vectors.
+    """Encodes contributions as vectors of integers, and decodes sums of such vectors."""
 
-    Args:
-        sizes: of an update.
-        bounds: of one user's numbers.
-        n_users: in the sum at most.
-        ring: where it is made.
-    """
-
-    sizes: Expected
-    bounds: Bounds
-    n_users: int
-    ring: Ring
+    sizes: Expected  # of an update
+    bounds: Bounds  # of one user's numbers
+    n_users: int  # in the sum at most
+    ring: Ring  # where it is made
 
     @cached_property
     def rows(self) -> FixedPoint:

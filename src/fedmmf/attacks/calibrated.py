@@ -34,16 +34,12 @@ SHIFTS = np.linspace(-3.0, 3.0, 21)  # of a user's mask, in standard deviations
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WeighedView(View):
-    """Knowledge of a server about a cohort besides its sums, for attacks that weigh them.
+    """Knowledge of a server about a cohort besides its sums, for attacks that weigh them."""
 
-    Attributes:
-        masks: what the server knows of masks: the published line, their family, the features.
-        weights: how far each user's part of the sum is trusted; see `calibrate`. (n_users,)
-        beliefs: results of reading the sums, by the name of the function that read them.
-    """
-
+    # what the server knows of masks: the published line, their family, the features
     masks: KnownMasks
-    weights: Array
+    weights: Array  # how far each user's part of the sum is trusted; see `calibrate`. (n_users,)
+    # results of reading the sums, by the name of the function that read them
     beliefs: dict[str, "Belief"] = field(default_factory=dict, repr=False)
 
     def believed(self, believe: Callable[[Any], "Belief"]) -> "Belief":
@@ -60,17 +56,11 @@ class WeighedView(View):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SummedView(WeighedView):
-    """The sum of round 1 over a cohort, all members of which are attacked, and who rated what.
+    """The sum of round 1 over a cohort, all members of which are attacked, and who rated what."""
 
-    Attributes:
-        plan: the run's public plan.
-        item_factors: q of round 1. (n_items, k)
-        rows: summed over each item's raters; zero where an item is left out. (n_items, k)
-    """
-
-    plan: SgdPlan
-    item_factors: Array
-    rows: Array
+    plan: SgdPlan  # the run's public plan
+    item_factors: Array  # q of round 1. (n_items, k)
+    rows: Array  # summed over each item's raters; zero where an item is left out. (n_items, k)
 
     @cached_property
     def n_raters(self) -> Array:
@@ -100,18 +90,13 @@ Weighed = TypeVar("Weighed", bound=WeighedView)
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """Belief about each residual, beside its public expectation.
+    """Belief about each residual, beside its public expectation."""
 
-    Attributes:
-        deviation: from the expected, and its variance after the sum. (n,) each
-        spread: variance before the sum.
-        is_of_masked: whether residuals are masked ratings up to public numbers. After many rounds
-            they are not: they also lack what the user's factors explain.
-    """
-
-    deviation: Array
+    deviation: Array  # from the expected, and its variance after the sum. (n,) each
     variance: Array
-    spread: float
+    spread: float  # variance before the sum
+    # whether residuals are masked ratings up to public numbers. After many rounds they are not:
+    # they also lack what the user's factors explain
     is_of_masked: bool = True
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.attacks.view import View, nearest_level, per_user_mean
+from fedmmf.masks import FAMILIES
 
 RESAMPLES = 1000
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -136,35 +137,26 @@ class AttackResult:
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack, in words and as functions.
+    """One attack, in words and as functions."""
 
-    Attributes:
-        name: what people call it.
-        knows: what the attacker has, in a sentence.
-        outputs: what it claims to find, in a sentence.
-        measure: how success is counted, in a sentence.
-        guess: from a view to guesses, one per rating of the view unless the attack says otherwise.
-        score: from (view, guesses, truth) to each user's success.
-        baseline: from (view, truth) to what the score would be without the attack.
-        target: what it attacks.
-        finds: what a guess is; attacks that find ratings are the ones that a party tries on itself.
-        masks: names of the families that it applies to; None: every one.
-    """
-
-    name: str
-    knows: str
-    outputs: str
-    measure: str
+    name: str  # what people call it
+    knows: str  # what the attacker has, in a sentence
+    outputs: str  # what it claims to find, in a sentence
+    measure: str  # how success is counted, in a sentence
+    # from a view to guesses, one per rating of the view unless the attack says otherwise
     guess: Callable[[Any], Array] = field(repr=False)
+    # from (view, guesses, truth) to each user's success
     score: Score = field(default=exact_share, repr=False)
+    # from (view, truth) to what the score would be without the attack
     baseline: Callable[[Any, Array], Array] = field(default=prior_share, repr=False)
-    target: Target = "masked ratings"
+    target: Target = "masked ratings"  # what it attacks
+    # what a guess is; attacks that find ratings are the ones that a party tries on itself
     finds: Literal["ratings", "masked ratings", "items", "order"] = "ratings"
-    masks: tuple[str, ...] | None = None
+    linear_only: bool = False  # whether it applies to masks alone that are linear in what they see
 
     def applies_to(self, mask: str) -> bool:
         """Whether the attack applies to masks of a family."""
-        return self.masks is None or mask in self.masks
+        return not self.linear_only or FAMILIES[mask].is_linear
 
     def success(self, view: Attacked, truth: Array) -> Array:
         """Guess, and compare with the truth. (n_users,)."""

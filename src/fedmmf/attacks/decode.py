@@ -12,7 +12,7 @@ s = 1 / lambda. In `nn` each hidden unit's weights are proportional to g while t
 linear, and the same holds with an s of training's making. So two numbers hide a whole list of
 ratings, and a scan over s finds the one that puts them on whole steps.
 
-*The public.* What is left is the level, and `levels.place` decides it.
+*The public.* What is left is the level, and `grouping.place` decides it.
 
 What the scan found is then tested: the attacker trains the family itself on the guessed ratings and
 looks whether the same masked ratings come out (`refine`). Where they do not, it alternates between
@@ -23,10 +23,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
-from fedmmf.attacks.levels import place
+from fedmmf.attacks.grouping import place
 from fedmmf.attacks.view import Exposed, levels_of, per_user_mean
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.masks.fitting import MaskInput, MaskPlan, fit_masks
@@ -115,49 +114,47 @@ def _placed(view: Exposed, rows: slice, unmasked: Array) -> Array:
     return place(cells, view.prior[rows], mean_mask if is_stationary else None)
 
 
-def refine(view: Exposed, level: Array, seed: int = 0) -> Array:
+def refine(view: Exposed, level: Array) -> Array:
     """Train the family on guessed ratings, compare with what was seen, and correct. (n,) int64."""
-    level, misfit = _try_neighbours(view, level, seed)
+    level, misfit = _try_neighbours(view, level)
     is_lost = misfit > LOST_STEPS
     if is_lost.any():
         rows = view.rows_of(is_lost)
-        level[rows] = _start_over(view.only(is_lost), level[rows], misfit[is_lost], seed)
+        level[rows] = _start_over(view.only(is_lost), level[rows], misfit[is_lost])
     return level
 
 
-def _try_neighbours(view: Exposed, level: Array, seed: int) -> tuple[Array, Array]:
+def _try_neighbours(view: Exposed, level: Array) -> tuple[Array, Array]:
     """Move whole lists by a step where that reproduces the masked ratings decisively better.
 
-    A misfit no larger than what the random start of the training makes of it says nothing.
+    A misfit no larger than what float32 makes of it says nothing.
 
     Returns:
         The levels (n,) and the misfit of each user (n_users,).
     """
-    misfit, fitted = _refit(view, _ratings(view, level), seed)
-    _, fitted_again = _refit(view, _ratings(view, level), seed + 1)
-    floor = _rms(fitted - fitted_again, view.lists) + FLOOR_STEPS
+    misfit, _ = _refit(view, _ratings(view, level))
     best = level
     for shift in (-1, 1):
         proposal = np.clip(level + shift, 0, view.prior.shape[1] - 1)
-        new_misfit, _ = _refit(view, _ratings(view, proposal), seed)
-        is_better = (new_misfit < DECISIVE * misfit) & (misfit > FLOORS * floor)
+        new_misfit, _ = _refit(view, _ratings(view, proposal))
+        is_better = (new_misfit < DECISIVE * misfit) & (misfit > FLOORS * FLOOR_STEPS)
         best = np.where(view.rows_of(is_better), proposal, best)
         misfit = np.where(is_better, new_misfit, misfit)
     return best, misfit
 
 
-def _start_over(view: Exposed, level: Array, misfit: Array, seed: int) -> Array:
+def _start_over(view: Exposed, level: Array, misfit: Array) -> Array:
     """Alternate between f and ratings, from two starts, for users whose list does not fit."""
     best = level
     for start in (_ratings(view, level), view.prior @ levels_of(view.scale)):
-        proposal = _alternate(view, start, seed)
-        new_misfit, _ = _refit(view, _ratings(view, proposal), seed)
+        proposal = _alternate(view, start)
+        new_misfit, _ = _refit(view, _ratings(view, proposal))
         best = np.where(view.rows_of(new_misfit < misfit), proposal, best)
         misfit = np.minimum(new_misfit, misfit)
     return best
 
 
-def _alternate(view: Exposed, ratings: Array, seed: int) -> Array:
+def _alternate(view: Exposed, ratings: Array) -> Array:
     """Fit f to expected ratings, then expect ratings from f and the prior; trust f more and more.
 
     Returns:
@@ -165,8 +162,8 @@ def _alternate(view: Exposed, ratings: Array, seed: int) -> Array:
     """
     n_levels = view.prior.shape[1]
     posterior = view.prior
-    for attempt, width in enumerate(WIDTHS):
-        _, fitted = _refit(view, ratings, seed + attempt)
+    for width in WIDTHS:
+        _, fitted = _refit(view, ratings)
         unmasked = _in_steps(view) + fitted + _base_in_steps(view)
         distance = (unmasked[:, np.newaxis] - np.arange(n_levels)) / width
         nearness = -0.5 * distance**2
@@ -177,17 +174,14 @@ def _alternate(view: Exposed, ratings: Array, seed: int) -> Array:
     return np.asarray(posterior.argmax(axis=1))
 
 
-def _refit(view: Exposed, ratings: Array, seed: int) -> tuple[Array, Array]:
+def _refit(view: Exposed, ratings: Array) -> tuple[Array, Array]:
     """Train the family on guessed ratings.
 
     Returns:
         Root mean square of (guess - f) - masked, in steps (n_users,), and f in steps (n,).
     """
-    plan, streams = _known_plan(view), []
-    if plan.starts_at_random:
-        streams = [rng.stream(seed, "attacker", int(user)) for user in view.users]
-    given = MaskInput(view.lists, ratings, view.scale, view.features, streams, view.population)
-    masks = fit_masks(plan, given, view.engine.mask_runner())
+    given = MaskInput(view.lists, ratings, view.scale, view.features, view.population)
+    masks = fit_masks(_known_plan(view), given, view.engine.mask_runner())
     guessed = masks.masked_ratings.astype(np.float64)
     error = (guessed - view.masked) / view.scale.step
     fitted = (ratings - view.base - guessed) / view.scale.step

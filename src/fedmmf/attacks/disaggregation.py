@@ -27,21 +27,13 @@ SETTLING = 10.0  # rounds
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """The sums of many rounds, as a server has them.
+    """The sums of many rounds, as a server has them."""
 
-    Attributes:
-        level: the level column of the sums, round by round. (rounds, n_items)
-        present: who took part. (rounds, n_users) bool
-        counts: raters of each item, once and for all, from the survey. (n_items,)
-        popularity: share of other people who rated each item. (n_users, n_items)
-        spread: variance of an update's level; public, from other people.
-    """
-
-    level: Array
-    present: Array
-    counts: Array
-    popularity: Array
-    spread: float
+    level: Array  # the level column of the sums, round by round. (rounds, n_items)
+    present: Array  # who took part. (rounds, n_users) bool
+    counts: Array  # raters of each item, once and for all, from the survey. (n_items,)
+    popularity: Array  # share of other people who rated each item. (n_users, n_items)
+    spread: float  # variance of an update's level; public, from other people
 
     @cached_property
     def changes(self) -> Array:
@@ -115,13 +107,7 @@ def item_scores(sums: RoundSums) -> Array:
 
 
 def residuals_of_raters(sums: RoundSums, users: Array, items: Array) -> Belief:
-    """Residual of each rater, where it is known who rated what.
-
-    Args:
-        sums: of all rounds.
-        users: of each rating. (n,)
-        items: of each rating. (n,)
-    """
+    """Residual of each rater, where it is known who rated what."""
     noise, moves, changes = drift(sums), sums.moves, sums.changes
     deviation, variance = np.zeros(len(items)), np.full(len(items), sums.spread)
     order = np.argsort(items, kind="stable")

@@ -28,17 +28,11 @@ TOLERANCE = 0.01  # of a step
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Uploads(View):
-    """Updates that the server received in the clear in rounds 1 and 2, with its broadcasts.
+    """Updates that the server received in the clear in rounds 1 and 2, with its broadcasts."""
 
-    Attributes:
-        plan: the run's public plan.
-        item_factors: q of the two rounds. (n_items, k) each
-        updates: eta of the two rounds, in the order of the items. (n, k) each
-    """
-
-    plan: SgdPlan
-    item_factors: tuple[Array, Array]
-    updates: tuple[Array, Array]
+    plan: SgdPlan  # the run's public plan
+    item_factors: tuple[Array, Array]  # q of the two rounds. (n_items, k) each
+    updates: tuple[Array, Array]  # eta of the two rounds, in the order of the items. (n, k) each
 
     def __post_init__(self) -> None:
         if not all(np.isfinite(update).all() for update in self.updates):

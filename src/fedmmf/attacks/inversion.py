@@ -20,7 +20,6 @@ from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.view import Exposed, levels_of
 from fedmmf.masks.fitting import MaskPlan
 
-LINEAR = ("none", "mean", "lr", "fm", "nn")  # in what they see
 WITNESSES = 3  # items that propose values of an unknown lambda
 
 
@@ -47,12 +46,7 @@ def misfit(y: Array, unit_levels: Array) -> float:
 
 
 def unmask(problem: Problem, strength: float) -> Array:
-    """Undo a ridge mask: y = m + A D^-1 A^T m; a free intercept is the scale's. (n,).
-
-    Args:
-        problem: of one user.
-        strength: lambda.
-    """
+    """Undo a ridge mask: y = m + A D^-1 A^T m; a free intercept is the scale's. (n,)."""
     m, x = problem.masked, problem.x
     y = m + x @ (x.T @ m) / strength
     if problem.pull:
@@ -124,7 +118,7 @@ def _features_used(view: Exposed, rows: slice) -> Array:
 
 def _invert_one(problem: Problem, view: Exposed) -> Array:
     plan = view.plan
-    if plan.kind == "none":
+    if plan.family.is_empty:
         return problem.masked
     if not view.knows_strength and plan.family.needs_features and not plan.cross_fit:
         return unmask_any_strength(problem)
@@ -136,7 +130,7 @@ def _invert_one(problem: Problem, view: Exposed) -> Array:
 
 
 def _undo(problem: Problem, strength: float, plan: MaskPlan) -> Array:
-    if plan.kind == "mean":  # an intercept alone, whose penalty is the strength
+    if not plan.family.needs_features:  # an intercept alone, whose penalty is the strength
         problem = replace(problem, pull=strength)
     if plan.cross_fit:
         return unmask_cross_fitted(problem, strength, plan.folds)
@@ -155,7 +149,7 @@ INVERSION = Attack(
     outputs="A rating for each masked rating.",
     measure="Share of a user's ratings that are exact after rounding to the scale's step.",
     guess=invert,
-    masks=LINEAR,
+    linear_only=True,
 )
 BLIND_INVERSION = replace(
     INVERSION, name="inversion, strength unknown", knows=f"{_KNOWS}.", guess=invert_blindly

@@ -34,24 +34,17 @@ class Shifts:
 
 @dataclass(frozen=True, eq=False)
 class KnownMasks:
-    """Public knowledge about all masks.
+    """Public knowledge about all masks."""
 
-    Attributes:
-        plan: family and strength.
-        population: the published line, and the shrinkage of a user's level towards it.
-        features: of the items, as masks see them. (n_items, d)
-        scale: of the ratings.
-    """
-
-    plan: MaskPlan
-    population: Population
-    features: Array
-    scale: RatingScale
+    plan: MaskPlan  # family and strength
+    population: Population  # the published line, and the shrinkage of a user's level towards it
+    features: Array  # of the items, as masks see them. (n_items, d)
+    scale: RatingScale  # of the ratings
 
     @property
     def is_private(self) -> bool:
         """Whether masks have private weights; else they are the line, or nothing."""
-        return self.plan.kind != "none" and not self.plan.is_joint(self.features.shape[1])
+        return not self.plan.family.is_empty and not self.plan.is_joint(self.features.shape[1])
 
     @cached_property
     def line(self) -> Array:

@@ -22,18 +22,14 @@ from fedmmf.data.rated_items import RatedItems
 
 @dataclass(frozen=True, eq=False)
 class CohortView:
-    """Knowledge of a server about a cohort and its items.
+    """Knowledge of a server about a cohort and its items."""
 
-    Attributes:
-        users: codes of the attacked users, all of the cohort. (n_users,)
-        popularity: share of other people who rated each item; public. (n_items,), or (n_users,
-            n_items) where these are all people but the attacked one
-        scores: what the server received about each user and item: 0 where nothing. (n_users,
-            n_items), or (1, n_items) where it is the same for everybody, as in a sum
-    """
-
-    users: Array
+    users: Array  # codes of the attacked users, all of the cohort. (n_users,)
+    # share of other people who rated each item; public. (n_items,), or (n_users, n_items) where
+    # these are all people but the attacked one
     popularity: Array
+    # what the server received about each user and item: 0 where nothing. (n_users, n_items), or (1,
+    # n_items) where it is the same for everybody, as in a sum
     scores: Array
 
 

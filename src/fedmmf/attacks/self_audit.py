@@ -10,7 +10,7 @@ a server may still do better than this audit says.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,19 +44,20 @@ class OwnRatings(Protocol):
 
 @dataclass(frozen=True)
 class AttackAudit:
-    """A party's own audit; `party.policy.SelfAudit`.
+    """A party's own audit; `party.policy.SelfAudit`."""
 
-    Attributes:
-        limit: share of a user's ratings that the best attack may find; it has to stay below.
-        engine: what refits masks; `numpy` where nothing else is installed.
-    """
+    limit: float  # share of a user's ratings that the best attack may find; it has to stay below
+    engine: str = "numba"  # what refits masks; `numpy` where nothing else is installed
 
-    limit: float
-    engine: str = "numba"
+    @classmethod
+    def of(cls, settings: Any) -> "AttackAudit | None":
+        """Return the audit that the settings of a run ask for; None: J decides, or nothing does."""
+        is_asked = settings.scheme.in_clear == "some" and settings.grouping == "audit"
+        return cls(settings.audit_limit, settings.engine) if is_asked else None
 
-    def passes(self, private: OwnRatings) -> bool:
-        """Whether every user's ratings are safe enough from every attack."""
-        return bool(np.all(self.shares_found(private) < self.limit))
+    def safe_users(self, private: OwnRatings) -> Array:
+        """Users whose ratings are safe enough from every attack. (n_users,) bool."""
+        return np.asarray(self.shares_found(private) < self.limit)
 
     def shares_found(self, private: OwnRatings) -> Array:
         """Share of each user's ratings that the best attack finds exactly. (n_users,).
@@ -64,12 +65,12 @@ class AttackAudit:
         The same for a user alone and among others. NaN for a user without ratings, who is below no
         limit.
         """
-        view = self._view(private)
+        view = self.view(private)
         attacks = rating_attacks(private.masks.plan.kind)
         found = [attack.success(view, private.ratings) for attack in attacks]
         return np.asarray(np.max(found, axis=0))
 
-    def _view(self, private: OwnRatings) -> Exposed:
+    def view(self, private: OwnRatings) -> Exposed:
         """Make the view of a server to which these users' masked ratings leaked."""
         masks, scale = private.masks, private.masks.scale
         return Exposed(

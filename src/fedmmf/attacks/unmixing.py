@@ -35,33 +35,19 @@ START = 0.3  # how far the first guess of P is trusted
 
 @dataclass
 class Mixture:
-    """The two unknown matrices, between two turns.
+    """The two unknown matrices, between two turns."""
 
-    Attributes:
-        sums: T of the shown items; the level first, the others in units of P. (n_shown, k)
-        raters: of each shown item. (c,) each
-        expected: what the public expects of E; 0 where nobody rated. (n_shown, n_users)
-        spread: variance of E around the expected.
-        level_noise: variance of the level column, since p_u0 is only near 1. (n_shown,)
-        residuals: E. (n_shown, n_users)
-        doubt: covariances of E's rows, summed. (n_users, n_users)
-        variance: of E's entries. (n_shown, n_users)
-        factors: P without its level, in the units of `sums`. (n_users, k - 1)
-        factor_variance: of its entries. (n_users, k - 1)
-        noise: that is allowed.
-    """
-
-    sums: Array
-    raters: list[Array]
-    expected: Array
-    spread: float
-    level_noise: Array
-    residuals: Array
-    doubt: Array
-    variance: Array
-    factors: Array
-    factor_variance: Array
-    noise: float
+    sums: Array  # T of the shown items; the level first, the others in units of P. (n_shown, k)
+    raters: list[Array]  # of each shown item. (c,) each
+    expected: Array  # what the public expects of E; 0 where nobody rated. (n_shown, n_users)
+    spread: float  # variance of E around the expected
+    level_noise: Array  # variance of the level column, since p_u0 is only near 1. (n_shown,)
+    residuals: Array  # E. (n_shown, n_users)
+    doubt: Array  # covariances of E's rows, summed. (n_users, n_users)
+    variance: Array  # of E's entries. (n_shown, n_users)
+    factors: Array  # P without its level, in the units of `sums`. (n_users, k - 1)
+    factor_variance: Array  # of its entries. (n_users, k - 1)
+    noise: float  # that is allowed
 
 
 def unmix(view: SummedView) -> Belief:

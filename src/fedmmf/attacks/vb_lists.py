@@ -23,19 +23,12 @@ MIN_VALUE = 1e-6  # of a direction of the span, beside the largest
 
 @dataclass(frozen=True, eq=False)
 class ListsView:
-    """Sums of a training, and lists of people who may have been in them.
+    """Sums of a training, and lists of people who may have been in them."""
 
-    Attributes:
-        users: codes of these people. (n_users,)
-        lists: which of the summed items each of them rated. (n_users, n_summed) bool
-        popularity: share of the cohort that rated each item, from the survey. (n_summed,)
-        columns: all sums of rows, side by side. (n_summed, n_columns)
-    """
-
-    users: Array
-    lists: Array
-    popularity: Array
-    columns: Array
+    users: Array  # codes of these people. (n_users,)
+    lists: Array  # which of the summed items each of them rated. (n_users, n_summed) bool
+    popularity: Array  # share of the cohort that rated each item, from the survey. (n_summed,)
+    columns: Array  # all sums of rows, side by side. (n_summed, n_columns)
 
 
 def nearness(view: ListsView) -> Array:
@@ -63,8 +56,8 @@ def in_counts(view: ListsView) -> Array:
 def _set_aside(values: Array, popularity: Array) -> Array:
     """Entries that popularity does not explain, in standard deviations."""
     length = max(float(popularity @ popularity), 1e-12)
-    explain_errors = np.outer(values @ popularity / length, popularity)
-    return np.asarray((values - explain_errors) / np.sqrt(popularity * (1 - popularity) + 1e-3))
+    explained = np.outer(values @ popularity / length, popularity)
+    return np.asarray((values - explained) / np.sqrt(popularity * (1 - popularity) + 1e-3))
 
 
 def told_apart(view: ListsView, scores: Array, took_part: Array) -> Array:

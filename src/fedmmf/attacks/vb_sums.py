@@ -26,7 +26,7 @@ from fedmmf.arrays import Array
 from fedmmf.attacks.calibrated import Belief, WeighedView, most_probable, posterior, trusting
 from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.known_masks import LEVEL_SPREAD
-from fedmmf.attacks.ranking import hit_ratio, prior_hit_ratio
+from fedmmf.attacks.paper import hit_ratio, prior_hit_ratio
 from fedmmf.attacks.view import levels_of
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.solvers.vb.reading import VbReading
@@ -40,30 +40,19 @@ WEIGHT = 0.5  # of what sums say; fixed beforehand, and so tuned on nobody
 
 @dataclass(frozen=True, eq=False)
 class VbRound:
-    """One round as the server sees it.
+    """One round as the server sees it."""
 
-    Attributes:
-        reading: the broadcast, as parties read it, of the items that are summed.
-        rows: summed. (n_summed, k)
-        user_sum: the sum of all p_u, of the totals. (k,)
-    """
-
-    reading: VbReading
-    rows: Array
-    user_sum: Array
+    reading: VbReading  # the broadcast, as parties read it, of the items that are summed
+    rows: Array  # summed. (n_summed, k)
+    user_sum: Array  # the sum of all p_u, of the totals. (k,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class VbSummedView(WeighedView):
-    """Sums of some rounds of `vb` over a cohort, all members of which are attacked.
+    """Sums of some rounds of `vb` over a cohort, all members of which are attacked."""
 
-    Attributes:
-        summed: codes of the items that are summed, increasing. (n_summed,)
-        rounds: in the order of training.
-    """
-
-    summed: Array
-    rounds: tuple[VbRound, ...]
+    summed: Array  # codes of the items that are summed, increasing. (n_summed,)
+    rounds: tuple[VbRound, ...]  # in the order of training
 
     @cached_property
     def _within(self) -> tuple[RatedItems, Array]:
@@ -240,10 +229,8 @@ def _one_turn(
             continue
         mine, doubt = p[users[rows]], unsure[users[rows]]  # (c, k T) each
         size = np.repeat(squares[rows] + now.variance[rows, np.newaxis], k, axis=1)
-        explain_errors = np.repeat(scores[rows], k, axis=1)  # (c, k T)
-        left = targets[item] + np.sum(
-            (explain_errors - before.mean[rows, np.newaxis]) * mine, axis=0
-        )
+        explained = np.repeat(scores[rows], k, axis=1)  # (c, k T)
+        left = targets[item] + np.sum((explained - before.mean[rows, np.newaxis]) * mine, axis=0)
         variance = noise + np.sum(size * doubt, axis=0)
         moved, after = _regression(mine, left, variance, before.variance[rows])
         found.mean[rows], found.variance[rows] = before.mean[rows] + moved, after

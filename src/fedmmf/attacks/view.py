@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,20 +21,18 @@ MAX_SPANS = 1e6  # masked ratings are at most so many spans of the scale; real o
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
-    """The attacked users' rated items, and public knowledge about these items.
+    """The attacked users' rated items, and public knowledge about these items."""
 
-    Attributes:
-        users: codes of the attacked users; they name the attacker's random streams. (n_users,)
-        lists: the items that each of them rated.
-        scale: of the ratings; public.
-        prior: probability of each level of the scale, from other users' ratings or uniform.
-            (n, n_levels)
-    """
-
-    users: Array
-    lists: RatedItems
-    scale: RatingScale
+    users: Array  # codes of the attacked users; they name the attacker's random streams. (n_users,)
+    lists: RatedItems  # the items that each of them rated
+    scale: RatingScale  # of the ratings; public
+    # probability of each level of the scale, from other users' ratings or uniform. (n, n_levels)
     prior: Array
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Fields that every kind of view has, to make one of another kind."""
+        return {name: getattr(self, name) for name in ("users", "lists", "scale", "prior")}
 
     @property
     def ranges(self) -> Iterator[slice]:
@@ -53,25 +51,16 @@ class View:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Exposed(View):
-    """View of a server that has the masked ratings of parties that share in the clear.
+    """View of a server that has the masked ratings of parties that share in the clear."""
 
-    Attributes:
-        masked: r - f_u(i); finite. (n,)
-        features: public item features. (n_items, d)
-        population: which masks shrink towards.
-        plan: how the masks were made, as the federation's settings say.
-        engine: what the attacker trains the masks' family with.
-        knows_strength: whether the attacker knows the plan's strength.
-        extremes: each user's smallest and largest rating, which the paper's recovery attack is
-            given and no other uses; None: unknown. (n_users, 2)
-    """
-
-    masked: Array
-    features: Array
-    population: Population
-    plan: MaskPlan
-    engine: Engine
-    knows_strength: bool = True
+    masked: Array  # r - f_u(i); finite. (n,)
+    features: Array  # public item features. (n_items, d)
+    population: Population  # which masks shrink towards
+    plan: MaskPlan  # how the masks were made, as the federation's settings say
+    engine: Engine  # what the attacker trains the masks' family with
+    knows_strength: bool = True  # whether the attacker knows the plan's strength
+    # each user's smallest and largest rating, which the paper's recovery attack is given and no
+    # other uses; None: unknown. (n_users, 2)
     extremes: Array | None = None
 
     def __post_init__(self) -> None:

@@ -23,12 +23,9 @@ from fedmmf.attacks.calibrated import SummedView, calibrate, trusting
 from fedmmf.attacks.known_masks import KnownMasks
 from fedmmf.attacks.view import levels_of
 from fedmmf.audit.exposure import prior_parts, public_prior
-from fedmmf.data import Ratings
 from fedmmf.data.rated_items import RatedItems
-from fedmmf.masks import FittedMasks
 from fedmmf.secagg import FixedPoint, ring_named
 from fedmmf.simulation import Prepared
-from fedmmf.simulation.prepared import fit_all_masks
 from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
 
 REHEARSALS = 200  # users at least on whom a weight is chosen, where there are so many
@@ -36,19 +33,12 @@ REHEARSALS = 200  # users at least on whom a weight is chosen, where there are s
 
 @dataclass(frozen=True, eq=False)
 class FirstRound:
-    """Updates of all users in round 1, with the broadcast and the plan.
+    """Updates of all users in round 1, with the broadcast and the plan."""
 
-    Attributes:
-        run: masks and ratings of everybody.
-        plan: the public plan.
-        item_factors: q of round 1. (n_items, k)
-        updates: eta of every rating of the run's training part. (n, k)
-    """
-
-    run: Prepared
-    plan: SgdPlan
-    item_factors: Array
-    updates: Array
+    run: Prepared  # masks and ratings of everybody
+    plan: SgdPlan  # the public plan
+    item_factors: Array  # q of round 1. (n_items, k)
+    updates: Array  # eta of every rating of the run's training part. (n, k)
 
     @classmethod
     def of(cls, run: Prepared, *, is_control: bool = False) -> "FirstRound":
@@ -60,9 +50,9 @@ class FirstRound:
                 which stay the truth; see `with_drawn_ratings`.
         """
         run = as_solved_by("sgd", run).over_everything()
-        public = run.coordinator().result
-        plan, q = SgdPlan.of(public), public.item_factors
-        start = start_user_factors(1, public.rank)[0]
+        broadcast = run.coordinator().result
+        plan, q = SgdPlan.of(broadcast), broadcast.item_factors
+        start = start_user_factors(1, broadcast.rank)[0]
         made = with_drawn_ratings(run) if is_control else run
         masked = made.masks.masked_ratings
         updates = [
@@ -137,11 +127,13 @@ class FirstRound:
 
 def as_solved_by(solver: str, run: Prepared) -> Prepared:
     """Return the run with another solver and secure sums; masks are refitted if they differ."""
-    settings = run.settings.changed(solver=solver, aggregation="secure", objective="rating")
-    made = replace(run, settings=settings)
+    no_budget = {"dp_epsilon": type(run.settings).model_fields["dp_epsilon"].default}
+    settings = run.settings.changed(
+        solver=solver, aggregation="secure", objective="rating", **no_budget
+    )
     if settings.has_joint_mask == run.settings.has_joint_mask:
-        return made
-    return replace(made, masks=_masks(made, run.training))
+        return replace(run, settings=settings)
+    return run.refitted(settings)
 
 
 def with_drawn_ratings(run: Prepared, prior: Array | None = None) -> Prepared:
@@ -160,18 +152,13 @@ def with_drawn_ratings(run: Prepared, prior: Array | None = None) -> Prepared:
     draw = rng.stream(seed, "drawn ratings").random(training.n_ratings)
     level = (draw[:, np.newaxis] > chances[:, :-1]).sum(axis=1)  # (n,)
     values = levels_of(training.scale)[level].astype(training.values.dtype)
-    drawn = replace(training, values=values)
-    return replace(run, training=drawn, masks=_masks(run, drawn))
-
-
-def _masks(run: Prepared, training: Ratings) -> FittedMasks:
-    return fit_all_masks(training, run.features, run.settings, run.masks.population)
+    return run.refitted(run.settings, replace(training, values=values))
 
 
 def known_masks(run: Prepared) -> KnownMasks:
     """Knowledge of a server about a run's masks."""
     masks = run.masks
-    return KnownMasks(masks.plan, masks.population, run.features, run.training.scale)
+    return KnownMasks(masks.plan, masks.population, run.features.seen, run.training.scale)
 
 
 def members_lists(lists: RatedItems, users: Array) -> tuple[RatedItems, Array]:

@@ -16,7 +16,7 @@ from fedmmf.data.rated_items import RatedItems
 from fedmmf.secagg import MINIMUM_COHORT
 from fedmmf.simulation import Prepared
 from fedmmf.solvers.contract import ItemSums
-from fedmmf.solvers.sgd import AllUsers, Factors, SgdPlan, descend, start_user_factors
+from fedmmf.solvers.sgd import AllUsers, Factors, SgdPlan, party_update, start_user_factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class DropOuts:
         return cls(np.asarray(lost[:, batch_of] == 0))
 
 
-class PresentCrowd:
+class PresentHalves:
     """The parties of `sgd` as one group, of whom only some take part in a round.
 
     Args:
@@ -48,28 +48,17 @@ class PresentCrowd:
 
     def __init__(self, lists: RatedItems, masked: Array, rank: int) -> None:
         self._lists, self._masked = lists, masked
-        self._has_rated = np.flatnonzero(lists.lengths)
         self.factors = Factors.starting_at(start_user_factors(lists.n_users, rank))
 
     def updates(self, q: Array, plan: SgdPlan, t: int, present: Array) -> Array:
-        """Run `solvers.sgd.party_update` for all present users; others keep their p. (n, k)."""
-        mine, users = q[self._lists.items], self._lists.users  # (n, k)
-        p, counts = self.factors, self._lists.lengths[:, np.newaxis]
-        error = self._masked - np.einsum("ij,ij->i", mine, p.value[users])
-        pull = np.zeros_like(p.value)
-        starts = self._lists.indptr[self._has_rated]
-        pull[self._has_rated] = np.add.reduceat(error[:, np.newaxis] * mine, starts)
-        gradient = np.float32(plan.regularization) * counts * (p.value - plan.prior(q.shape[1]))
-        gradient = np.asarray(gradient - pull, np.float32)
-        if plan.biases:
-            gradient[:, 0] = 0.0
-        moved = Factors.from_state(p.state())
-        descend(moved, gradient, counts, plan, t)
-        for name, value in vars(moved).items():
-            getattr(p, name)[present] = value[present]
-        error = self._masked - np.einsum("ij,ij->i", mine, p.value[users])
-        penalty = np.float32(plan.regularization) * mine
-        return np.asarray(penalty - error[:, np.newaxis] * p.value[users])
+        """Rows of the present users; others keep their p, and have rows of zeros. (n, k)."""
+        rows = np.zeros((len(self._masked), q.shape[1]), np.float32)
+        for user in np.flatnonzero(present & (self._lists.lengths > 0)):
+            mine = slice(*self._lists.indptr[user : user + 2])
+            p = Factors(*(values[user] for values in vars(self.factors).values()))  # views
+            known = q[self._lists.items[mine]]
+            rows[mine] = party_update(self._masked[mine], known, p, plan, t)
+        return rows
 
     def totals(self, present: Array) -> Array:
         """Totals: nothing held out, then those of the present users with ratings."""
@@ -92,7 +81,7 @@ def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array,
     n_items, least = run.training.n_items, MINIMUM_COHORT
     settings = run.settings.changed(solver="sgd", objective="rating")
     coordinator = replace(run, settings=settings).over_everything().coordinator()
-    crowd = PresentCrowd(lists, run.masks.masked_ratings[rows], coordinator.result.rank)
+    parties = PresentHalves(lists, run.masks.masked_ratings[rows], coordinator.result.rank)
     counts = lists.counts(n_items)
     kept = ~are_rare(counts, run.settings.min_raters)  # (n_items,)
     levels, present = [], []
@@ -100,12 +89,12 @@ def sums_of_rounds(run: Prepared, users: Array, drops: DropOuts) -> tuple[Array,
         if here.sum() < least:
             continue
         round_ = coordinator.next_round()
-        plan, q = SgdPlan.of(round_.public), round_.public.item_factors
-        updates = crowd.updates(q, plan, round_.round, here)
-        summed = here[lists.users] & kept[lists.items]  # (n,)
-        total = _by_item(np.where(summed[:, np.newaxis], updates, 0.0), lists.items, n_items)
+        plan, q = SgdPlan.of(round_.broadcast), round_.broadcast.item_factors
+        updates = parties.updates(q, plan, round_.round, here)
+        updates[~kept[lists.items]] = 0.0
+        total = _by_item(updates, lists.items, n_items)
         shown = np.where(kept, counts, 0)
-        coordinator.advance(round_, ItemSums(total, shown, crowd.totals(here)))
+        coordinator.advance(round_, ItemSums(total, shown, parties.totals(here)))
         levels.append(total[:, 0])
         present.append(here)
     return np.array(levels).reshape(-1, n_items), np.array(present).reshape(-1, len(users))

@@ -23,7 +23,7 @@ def expose(run: Prepared) -> Exposed:
         scale=training.scale,
         prior=public_prior(training, run.settings.seed),
         masked=run.masks.masked_ratings,
-        features=run.features,
+        features=run.features.seen,
         population=run.masks.population,
         plan=run.masks.plan,
         engine=run.engine,

@@ -18,19 +18,19 @@ from fedmmf.attacks.contract import Attacked
 from fedmmf.attacks.gradients import Uploads, to_exposed
 from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
 from fedmmf.attacks.view import Exposed
-from fedmmf.audit import readings
+from fedmmf.audit import recording
 from fedmmf.audit.cohorts import FirstRound, weighed
 from fedmmf.audit.exposure import restrict
 from fedmmf.audit.recording import ROUNDS, Tell, Transcript, record_plain, record_strict
 from fedmmf.audit.vb_rounds import MAX_ROUNDS, VbCohort
 from fedmmf.data import Ratings
+from fedmmf.federation.local import make_parties, server_plan
 from fedmmf.party import Party
 from fedmmf.server import ServerPlan
 from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared
-from fedmmf.simulation.features import census_of
-from fedmmf.simulation.federation import make_parties, server_plan
 from fedmmf.simulation.prepared import fit_all_masks
+from fedmmf.simulation.surveys import census_of
 
 COHORT = 1000  # real parties at most whose messages are attacked
 PLAIN, TAKING_PART = "plain updates", "sums with and without the user"
@@ -43,9 +43,9 @@ def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Resul
     clear = AttackedCohort.of(run, view, tell, sharing="plain", signed=False, batch=1)
     strict = AttackedCohort.of(run, view, tell, sharing="strict")
     uploads, seen = clear.uploads, strict.transcript
-    vectors = readings.vectors_as_updates(seen, strict.view)
-    named = readings.vectors_as_members(seen, strict.view, strict.popularity)
-    on_sums = strict.attack_vb_sums if run.settings.solver == "vb" else strict.attack_sums
+    vectors = recording.vectors_as_updates(seen, strict.view)
+    named = recording.vectors_as_members(seen, strict.view, strict.popularity)
+    on_sums = strict.attack_vb_sums if has_vb_sums(run.settings) else strict.attack_sums
     return {
         PLAIN: clear.attack_plain(uploads),
         STRICT[0]: strict.attack_strict(vectors, named),
@@ -63,9 +63,15 @@ def n_steps(settings: Settings, n_users: int) -> int:
     uploads, masked, cohort = n_on("uploads"), n_on("masked ratings"), n_on("cohort")
     recorded = 2 * (2 + ROUNDS)  # parties made, sums prepared, rounds
     on_sums = uploads + masked + cohort + n_on("sums")
-    if settings.solver == "vb":
+    if has_vb_sums(settings):
         on_sums = cohort + n_on(*vb_targets(settings, n_users))
     return recorded + (uploads + 1 + cohort) + (uploads + masked + cohort) + on_sums + 2
+
+
+def has_vb_sums(settings: Settings) -> bool:
+    """Whether the solver's sums are those of posteriors, which have attacks of their own."""
+    target: Target = "vb sums"
+    return bool(settings.chosen_solver.sums_as == target)
 
 
 def vb_targets(settings: Settings, n_users: int) -> tuple[Target, ...]:
@@ -103,15 +109,15 @@ class AttackedCohort:
             **sharing,
         )
         some = restrict(ratings, users)
-        common = census_of(some, run.content, settings).population  # theirs
-        masked = fit_all_masks(some, run.features, settings, common).masked_ratings
+        common = census_of(some, run.features.content, settings).population  # theirs
+        masked = fit_all_masks(some, run.features.seen, settings, common).masked_ratings
         return cls(
             ratings=some,
             settings=settings,
             view=replace(mine, population=common, masked=masked),
             rated=rated,
             popularity=(counts - rated) / max(ratings.n_users - 1, 1),
-            statistics=run.statistics,
+            statistics=run.features.statistics,
             tell=tell,
         )
 
@@ -152,7 +158,7 @@ class AttackedCohort:
 
     def attack_sums(self, run: Prepared) -> Results:
         """Run every attack on sums of `sgd`: two rounds read as updates, and one weighed."""
-        summed = readings.sums_as_updates(self.transcript, self.view)
+        summed = recording.sums_as_updates(self.transcript, self.view)
         return (*self.attack_strict(summed, self._counted), *self.attack_weighed(run))
 
     def attack_vb_sums(self, run: Prepared) -> Results:
@@ -167,12 +173,12 @@ class AttackedCohort:
 
     @property
     def _counted(self) -> CohortView:
-        return readings.sums_as_members(self.transcript, self.view, self.popularity)
+        return recording.sums_as_members(self.transcript, self.view, self.popularity)
 
     def attack_weighed(self, run: Prepared) -> Results:
         """Weigh the sum of round 1 against the prior, with a weight chosen on other people."""
         first = FirstRound.of(run)
-        seen = readings.sums_as_they_are(self.transcript, self.view)
+        seen = recording.sums_as_they_are(self.transcript, self.view)
         attacks = attacks_on("sums", self.settings.mask)
         views = [weighed(first, attack, seen) for attack in attacks]
         pairs = zip(attacks, views, strict=True)
@@ -184,7 +190,7 @@ class AttackedCohort:
         return replace(with_own, name="taking part", baseline=without.success)
 
     def _rank(self, uploads: Uploads, *, with_own: bool) -> AttackResult:
-        summed = readings.twin_sums(uploads, with_own=with_own)
+        summed = recording.twin_sums(uploads, with_own=with_own)
         return self._tried(ATTACKS["ranking"], *self._exposed(summed))
 
     def _on_uploads(self, uploads: Uploads) -> Results:

@@ -1,25 +1,36 @@
-"""Two rounds among real parties, in the clear and with secure sums, as the server records them."""
+"""Two rounds among real parties, in the clear and in secure sums, as a server records them.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+Readings of a transcript of secure sums let the other attacks be tried on it. They try what they
+can: each party's masked vector as if it were an update, in the same fixed point; and the sum over
+all parties as if it were one party's update. They even know which items each party rated, except
+where that is attacked.
+
+Masked vectors are noise. A sum is not: it gives item means, and in a small cohort each user is a
+good part of them. `twin_sums` measures that part; only a larger cohort makes it smaller.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedmmf.aggregation.contract import round_sizes
-from fedmmf.aggregation.secure.agreed import agreed_setup
-from fedmmf.aggregation.secure.messages import SecureSetup, SecureTrip
+from fedmmf.aggregation.secure.messages import SecureSetup, SecureTrip, agreed_setup
 from fedmmf.aggregation.vector import SumCodec, codec_of
 from fedmmf.arrays import Array
+from fedmmf.attacks.calibrated import SummedView
 from fedmmf.attacks.gradients import Uploads
-from fedmmf.attacks.view import View
+from fedmmf.attacks.known_masks import KnownMasks
+from fedmmf.attacks.membership import CohortView
+from fedmmf.attacks.view import Exposed, View
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.errors import WireError
+from fedmmf.federation.local import LocalFederation
 from fedmmf.party import Party
 from fedmmf.secagg.messages import Masked
 from fedmmf.secagg.session import Trip, setup_of
 from fedmmf.secagg.setup import Setup
 from fedmmf.server import ServerPlan
-from fedmmf.simulation import LocalFederation
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Broadcast, ItemSums
 from fedmmf.solvers.sgd import SgdPlan
@@ -33,13 +44,7 @@ Tell = Callable[[str], None]
 
 
 class Listening:
-    """A federation whose server records its messages, one round at a time.
-
-    Args:
-        plan: what the server knows.
-        parties: by name, in the order of their users.
-        tell: called before each step.
-    """
+    """A federation whose server records its messages; parties are in the order of their users."""
 
     def __init__(self, plan: ServerPlan, parties: Mapping[str, Party], tell: Tell) -> None:
         self.plan, self._names, self._tell = plan, sorted(parties), tell
@@ -60,25 +65,25 @@ class Listening:
         self._transport.seen.clear()  # vectors of a thousand parties are hundreds of megabytes
         coordinator, side = self._federation.server.coordinator, self._federation.server.side
         round_ = coordinator.next_round()
-        public = Round.decode(round_.encode()).public  # the server goes on to change its own
+        broadcast = Round.decode(round_.encode()).broadcast  # the server goes on to change its own
         sums = side.sums(round_)
         coordinator.advance(round_, sums)
-        public, sums = self._of_all_items(public, sums)
+        broadcast, sums = self._of_all_items(broadcast, sums)
         for exchange in self._transport.seen:
             if exchange.stage == "set-up":
                 self.setups = {name: _setup(exchange.sent[name]) for name in exchange.sent}
-        return public, sums
+        return broadcast, sums
 
     @property
     def layout(self) -> Layout:
         """Layout of the run: the items that are summed."""
         return self._federation.server.side.require_layout()
 
-    def _of_all_items(self, public: Broadcast, sums: ItemSums) -> tuple[Broadcast, ItemSums]:
+    def _of_all_items(self, broadcast: Broadcast, sums: ItemSums) -> tuple[Broadcast, ItemSums]:
         """Expand to the whole catalogue, with zeros where nothing is summed."""
-        rows, summed = (self.spread(array) for array in (public.item_rows, sums.rows))
+        rows, summed = (self.spread(array) for array in (broadcast.item_rows, sums.rows))
         counts = self.spread(np.asarray(sums.n_raters))
-        whole = Broadcast(public.rank, public.parameters, rows)
+        whole = Broadcast(broadcast.rank, broadcast.parameters, rows)
         return whole, ItemSums(summed, counts, sums.totals)
 
     def spread(self, values: Array) -> Array:
@@ -114,10 +119,7 @@ def record_plain(
     items = np.concatenate([update.items for update in updates[0]])
     first, second = (np.concatenate([update.rows for update in sent]) for sent in updates)
     return Uploads(
-        users=known.users,
-        lists=RatedItems(np.concatenate(([0], np.cumsum(lengths))), items),
-        scale=known.scale,
-        prior=known.prior,
+        **known.facts | {"lists": RatedItems(np.concatenate(([0], np.cumsum(lengths))), items)},
         plan=SgdPlan.of(published[0]),
         item_factors=(published[0].item_factors, published[1].item_factors),
         updates=(first, second),
@@ -126,21 +128,14 @@ def record_plain(
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """The server's record of two secure rounds.
+    """The server's record of two secure rounds."""
 
-    Attributes:
-        plan: the run's public plan.
-        item_factors: q of the two rounds. (n_items, k) each
-        rows: each party's masked vector read as an update of the items that it rated. (n, k) each
-        counts: the same of round 1, for who rated each item. (n_users, n_items)
-        sums: what the protocol gives the server.
-    """
-
-    plan: SgdPlan
-    item_factors: tuple[Array, Array]
+    plan: SgdPlan  # the run's public plan
+    item_factors: tuple[Array, Array]  # q of the two rounds. (n_items, k) each
+    # each party's masked vector read as an update of the items that it rated. (n, k) each
     rows: tuple[Array, Array]
-    counts: Array
-    sums: tuple[ItemSums, ItemSums]
+    counts: Array  # the same of round 1, for who rated each item. (n_users, n_items)
+    sums: tuple[ItemSums, ItemSums]  # what the protocol gives the server
 
 
 def record_strict(
@@ -150,9 +145,9 @@ def record_strict(
     listening = Listening(plan, parties, tell)
     published, sums, rows, counts = [], [], [], []
     for _ in range(ROUNDS):
-        public, total = listening.one_round()
+        broadcast, total = listening.one_round()
         read_rows, read_counts = _read_vectors(listening, known)
-        published.append(public)
+        published.append(broadcast)
         sums.append(total)
         rows.append(read_rows)
         counts.append(read_counts)
@@ -194,3 +189,59 @@ def _masked_vector(session: Setup, number: int, trip: bytes) -> Array:
     part = Trip.decode(session, number, SecureTrip.decode(trip).data)
     masked = Masked.decode(setup_of(session, part.number), number, part.current)
     return session.ring.lift(masked.vector)
+
+
+def vectors_as_updates(transcript: Transcript, known: View) -> Uploads:
+    """Read masked vectors as updates; `known` says who rated what."""
+    return _uploads(transcript, known, transcript.rows)
+
+
+def sums_as_updates(transcript: Transcript, known: View) -> Uploads:
+    """Read the sum over all parties as each party's update."""
+    return _uploads(transcript, known, [sums.rows[known.lists.items] for sums in transcript.sums])
+
+
+def sums_as_they_are(transcript: Transcript, known: Exposed) -> SummedView:
+    """Return the sum of round 1 for attacks that weigh it, before weights are chosen."""
+    return SummedView(
+        **known.facts,
+        plan=transcript.plan,
+        item_factors=transcript.item_factors[0],
+        rows=transcript.sums[0].rows,
+        masks=KnownMasks(known.plan, known.population, known.features, known.scale),
+        weights=np.ones(len(known.users)),
+    )
+
+
+def twin_sums(uploads: Uploads, *, with_own: bool) -> Uploads:
+    """Sum a cohort's plain updates, with or without the update of the attacked user.
+
+    No server has the second. The difference between the two is what a user's taking part adds to
+    what the sum says about everybody.
+    """
+    summed, items = [], uploads.lists.items
+    for update, factors in zip(uploads.updates, uploads.item_factors, strict=True):
+        total = np.zeros((len(factors), update.shape[1]))  # (n_items, k)
+        np.add.at(total, items, update)
+        own = 0.0 if with_own else update
+        summed.append(np.asarray(total[items] - own, np.float32))
+    return replace(uploads, updates=(summed[0], summed[1]))
+
+
+def vectors_as_members(transcript: Transcript, known: View, popularity: Array) -> CohortView:
+    """Read masked counts as the items that a party rated."""
+    return CohortView(known.users, popularity, transcript.counts)
+
+
+def sums_as_members(transcript: Transcript, known: View, popularity: Array) -> CohortView:
+    """Read the sum's counts, which are the same for all users."""
+    return CohortView(known.users, popularity, transcript.sums[0].n_raters[np.newaxis] + 0.0)
+
+
+def _uploads(transcript: Transcript, known: View, updates: Sequence[Array]) -> Uploads:
+    return Uploads(
+        **known.facts,
+        plan=transcript.plan,
+        item_factors=transcript.item_factors,
+        updates=(updates[0], updates[1]),
+    )

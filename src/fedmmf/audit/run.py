@@ -15,13 +15,13 @@ from fedmmf.audit.messages import attack_messages, n_steps
 from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
 from fedmmf.data import Ratings
 from fedmmf.errors import DataError
+from fedmmf.masks.fitting import resolve_mask
 from fedmmf.masks.indicator import histogram
 from fedmmf.party.policy import Private
 from fedmmf.reports.results import AuditResult, versions
 from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.simulation.costs import tradeoff
-from fedmmf.simulation.features import settled
 
 Told = Callable[[str, int, int], None]
 """Called with what begins, how many steps are done, and how many there are."""
@@ -47,15 +47,15 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
 
     Scales with many levels are attacked in coarser steps, which the first sentence then says.
     """
-    settings = settled(settings, ratings)
+    settings = resolve_mask(settings, has_features=ratings.has_features)
     attacked, note = coarser(ratings)
     found, run = investigate(attacked, settings, progress)
     return AuditResult(
         data=ratings.name,
         synthetic=ratings.synthetic,
         simulated=True,
-        settings=settings.model_dump(),
-        protection=AGGREGATIONS[settings.sums].words(settings),
+        settings=settings.to_dict(),
+        protection=AGGREGATIONS[settings.sums].disclosure(settings),
         version=__version__,
         versions=versions(),
         recovered_share=RECOVERED,
@@ -96,8 +96,8 @@ def investigate(
     ratings: Ratings, settings: Settings, progress: Told = _silent
 ) -> tuple[AuditFindings, Prepared]:
     """Run all attacks; return their findings with the run that they were tried on."""
-    settings = settled(settings, ratings)
-    _require_crowd(ratings.n_users, settings)
+    settings = resolve_mask(settings, has_features=ratings.has_features)
+    _require_enough(ratings.n_users, settings)
     attacks = attacks_on("masked ratings", settings.mask)
     steps = Steps(1 + len(attacks) + 1 + n_steps(settings, ratings.n_users), progress)
     steps.tell("masks")
@@ -131,14 +131,14 @@ def _passes_audit(run: Prepared, exposed: Array) -> Array:
     settings = run.settings
     if settings.grouping != "audit":
         return np.asarray(exposed < settings.audit_limit)
-    if settings.sharing == "adaptive":
+    if settings.scheme.in_clear == "some":
         return run.in_clear
-    private = Private(run.lists, run.training.values, run.masks, run.features)
+    private = Private(run.lists, run.training.values, run.masks, run.features.seen)
     own = AttackAudit(settings.audit_limit, settings.engine).shares_found(private)
     return np.asarray(own < settings.audit_limit)
 
 
-def _require_crowd(n_users: int, settings: Settings) -> None:
+def _require_enough(n_users: int, settings: Settings) -> None:
     least = settings.smallest_cohort
     if n_users < least:
         raise DataError(

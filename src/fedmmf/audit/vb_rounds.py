@@ -30,19 +30,12 @@ _FOR_LISTS = {"mask_fit": "auto", "likelihood": "gaussian"}  # settings that are
 
 @dataclass(frozen=True, eq=False)
 class VbCohort:
-    """Some users of a run who train with `vb`.
+    """Some users of a run who train with `vb`."""
 
-    Attributes:
-        run: of everybody.
-        users: codes of the cohort, increasing. (n_users,)
-        is_control: ratings are drawn anew; see `audit.cohorts.with_drawn_ratings`.
-        objective: of the training.
-    """
-
-    run: Prepared
-    users: Array
-    is_control: bool = False
-    objective: str = "rating"
+    run: Prepared  # of everybody
+    users: Array  # codes of the cohort, increasing. (n_users,)
+    is_control: bool = False  # ratings are drawn anew; see `audit.cohorts.with_drawn_ratings`
+    objective: str = "rating"  # of the training
 
     @cached_property
     def _prior(self) -> Array:
@@ -76,15 +69,15 @@ class VbCohort:
 
     def rounds(self) -> Iterator[VbRound]:
         """Train; yield each round as the server sees it."""
-        run, crowd = self.prepared, self.prepared.crowd()
-        coordinator, given = run.coordinator(), run.crowd_input
+        run, parties = self.prepared, self.prepared.parties()
+        coordinator, given = run.coordinator(), run.training_input
         update_shape = given.update_shape
         if not isinstance(update_shape, VbShape):
             raise TypeError(f"sums of vb have forms of vb; got {type(update_shape).__name__}")
         while not coordinator.is_finished:
             round_ = coordinator.next_round()
-            sums = crowd.sums(round_)
-            reading = VbReading.of(update_shape, round_.public, given.design)
+            sums = parties.sums(round_)
+            reading = VbReading.of(update_shape, round_.broadcast, given.design)
             totals = update_shape.blocks["totals"].split(sums.totals[HELD_OUT_TOTALS:])
             yield VbRound(reading, np.array(sums.rows, np.float64), totals["user_sum"].copy())
             coordinator.advance(round_, sums)

@@ -12,11 +12,17 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.attacks import AttackResult, rating_attacks
-from fedmmf.audit.messages import STRICT
+from fedmmf.audit.messages import STRICT, has_vb_sums
 from fedmmf.audit.vb_rounds import MAX_ROUNDS
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
-from fedmmf.reports.headline import CLEAR, SUMMED
-from fedmmf.reports.results import AttackOutcome, GroupingCounts, PrivacyGroups, TradeoffPoint
+from fedmmf.reports.results import (
+    CLEAR,
+    SUMMED,
+    AttackOutcome,
+    GroupingCounts,
+    PrivacyGroups,
+    TradeoffPoint,
+)
 from fedmmf.settings import Settings
 
 RECOVERED = 0.9  # share of a user's ratings exact that counts as recovered
@@ -27,29 +33,22 @@ _HAD = "had they shared in the clear as adaptive lets them"
 
 @dataclass(frozen=True, eq=False)
 class AuditFindings:
-    """Findings of all attacks on a run.
+    """Findings of all attacks on a run."""
 
-    Attributes:
-        settings: of the run.
-        j: privacy indicator of every user. (n_users,)
-        exposed: success of the best attack on each user's ratings, which a server cannot know to
-            be the best; the side of caution. (n_users,)
-        passes_audit: whom their own audit would let share. (n_users,) bool
-        results: of the attacks on masked ratings, for all users.
-        messages: of the attacks on messages of some real parties, by what they attack.
-    """
-
-    settings: Settings
-    j: Array
+    settings: Settings  # of the run
+    j: Array  # privacy indicator of every user. (n_users,)
+    # success of the best attack on each user's ratings, which a server cannot know to be the best;
+    # the side of caution. (n_users,)
     exposed: Array
-    passes_audit: Array
-    results: Sequence[AttackResult]
+    passes_audit: Array  # whom their own audit would let share. (n_users,) bool
+    results: Sequence[AttackResult]  # of the attacks on masked ratings, for all users
+    # of the attacks on messages of some real parties, by what they attack
     messages: Mapping[str, Sequence[AttackResult]]
 
     @property
     def in_clear(self) -> Array:
         """Whether a user would share in the clear by the settings' rule. (n_users,) bool."""
-        if self.settings.sharing == "plain":
+        if self.settings.scheme.in_clear == "everybody":
             return np.ones(len(self.j), bool)
         if self.settings.grouping == "audit":
             return self.passes_audit
@@ -102,7 +101,7 @@ class AuditFindings:
 
     @property
     def _is_strict(self) -> bool:
-        return self.settings.sharing == "strict"
+        return self.settings.is_strict
 
     def verdicts(self) -> dict[str, str]:
         """Write the conclusion for either group."""
@@ -121,8 +120,8 @@ class AuditFindings:
         """
         tried = self.messages[STRICT[1]]
         n_users = max((int(np.isfinite(result.success).sum()) for result in tried), default=0)
-        is_vb = self.settings.solver == "vb"
-        what = f"the sums of {MAX_ROUNDS} rounds" if is_vb else "the sum of round 1"
+        is_long = has_vb_sums(self.settings)
+        what = f"the sums of {MAX_ROUNDS} rounds" if is_long else "the sum of round 1"
         vectors, sums = (_gains(self.messages[name]) for name in STRICT)
         noise = (
             f"Masked vectors, which should be noise, seem to help {vectors}. All attacks together "
@@ -135,7 +134,7 @@ class AuditFindings:
             "together. More rounds say more."
         )
         something = (
-            f"T{what[1:]} over these {n_users} users say{'' if is_vb else 's'} more than the "
+            f"T{what[1:]} over these {n_users} users say{'' if is_long else 's'} more than the "
             "public knows. Gain over public knowledge, user by user, with intervals at 95 % "
             f"for all {len(tried)} attacks together: {sums}."
         )

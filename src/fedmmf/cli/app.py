@@ -11,8 +11,7 @@ import typer
 from fedmmf import __version__
 from fedmmf.cli import help_pages, interrupts
 from fedmmf.cli.lazy import LazyGroup
-from fedmmf.cli.output import errors
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import errors, plain
 from fedmmf.errors import FedMMFError
 
 _FEDERATION = "Run a real federation across machines: init, server, site, run, status."

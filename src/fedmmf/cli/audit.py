@@ -9,13 +9,11 @@ import typer
 from fedmmf.cli.choices import DataChoice, JsonOption
 from fedmmf.cli.files import confirm_folder, require_folder, require_outputs, written
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import lead, print_json, results, stamped, steps_bar, table
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import lead, plain, print_json, results, stamped, steps_bar, table
+from fedmmf.masks.settings import MaskSettings
 from fedmmf.reports import write_report
-from fedmmf.reports.headline import CLEAR, SUMMED
-from fedmmf.reports.results import AttackOutcome, AuditResult
+from fedmmf.reports.results import CLEAR, SUMMED, AttackOutcome, AuditResult
 from fedmmf.settings import Settings
-from fedmmf.settings.groups import MaskSettings
 from fedmmf.storage.atomic import OWNER_ONLY
 
 EXAMPLE = (

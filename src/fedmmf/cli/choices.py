@@ -10,7 +10,7 @@ import typer
 from fedmmf.cli.output import reading_of
 from fedmmf.data import Ratings, load, read_split, split_as_published
 from fedmmf.data.frames import Duplicates
-from fedmmf.data.lastfm import EDGES
+from fedmmf.data.published import EDGES
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
 from fedmmf.model.accuracy import DEFAULT_TOP, relevant_rating

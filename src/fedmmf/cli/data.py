@@ -8,8 +8,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColu
 
 from fedmmf.cli.choices import JsonOption, Reading, UnusedSeedOption
 from fedmmf.cli.options import expanded
-from fedmmf.cli.output import errors, print_json, results, table
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import errors, plain, print_json, results, table
 from fedmmf.data import DatasetInfo, Ratings, datasets
 from fedmmf.data import get as download
 

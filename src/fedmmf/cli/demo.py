@@ -9,9 +9,8 @@ import typer
 
 from fedmmf.cli.choices import JsonOption, SeedOption
 from fedmmf.cli.files import require_outputs, written
-from fedmmf.cli.output import print_json, progress_bar, results, shown, stamped, table
+from fedmmf.cli.output import plain, print_json, progress_bar, results, shown, stamped, table
 from fedmmf.cli.recommend import show
-from fedmmf.cli.tables import plain
 from fedmmf.data import Ratings, load
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF
@@ -73,7 +72,7 @@ def _together(runs: list[TrainResult], user: Any, model: str, items: pl.DataFram
 def _name(run: TrainResult) -> str:
     order = FAMILIES[run.mask].order.capitalize()
     name = _NAMES.get(run.mask, f"{order} FedMMF")
-    return f"{name}, vb" if run.solver == "vb" else name
+    return name if run.solver == Settings().solver else f"{name}, {run.solver}"
 
 
 def _table(ratings: Ratings, runs: list[TrainResult]) -> Any:

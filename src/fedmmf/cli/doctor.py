@@ -11,8 +11,7 @@ import typer
 
 from fedmmf import __version__
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption
-from fedmmf.cli.output import print_json, results, table
-from fedmmf.cli.tables import size
+from fedmmf.cli.output import print_json, results, size, table
 
 EXAMPLE = "Example: fedmmf doctor"
 _FOR = {

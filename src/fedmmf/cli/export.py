@@ -7,8 +7,7 @@ import typer
 
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption
 from fedmmf.cli.files import PRIVATE, require_outputs
-from fedmmf.cli.output import print_json, results
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import plain, print_json, results
 from fedmmf.model import FedMMF
 
 EXAMPLE = "Example: fedmmf export --model model.fedmmf --out factors.npz"

@@ -17,9 +17,8 @@ import typer
 from fedmmf.cli import interrupts
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption, parse_scale
 from fedmmf.cli.options import Only, expanded
-from fedmmf.cli.output import errors, print_json, results, shown, table
+from fedmmf.cli.output import duration, errors, plain, print_json, results, shown, size, table
 from fedmmf.cli.printable import printable
-from fedmmf.cli.tables import duration, plain, size
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter, Network
@@ -255,12 +254,12 @@ def _show(found: FederationStatus) -> None:
             str(site.drop_outs),
             size(site.up_bytes),
             size(site.down_bytes),
-            site.reason,
+            site.trouble,
         ]
         for site in found.sites
     ]
     titles = ["site", "is", "users", "rounds", "dropped", "up", "down", "last trouble"]
-    results.print(f"[bold]{plain(found.federation)}[/]: {found.state}. {plain(found.detail)}")
+    results.print(f"[bold]{plain(found.federation)}[/]: {found.state}. {plain(found.sentence)}")
     results.print(table(f"round {found.round} of {found.rounds}", titles, rows))
     held_out = [value for value in found.held_out if value is not None]
     if held_out:
@@ -378,10 +377,10 @@ class PrintableFormatter(logging.Formatter):
 
 def _log_to(path: Path) -> None:
     """Write the log to a file and to standard error; of NVFlare's, what went wrong alone."""
-    update_shape = PrintableFormatter("%(asctime)s %(levelname)s %(message)s")
+    formatter = PrintableFormatter("%(asctime)s %(levelname)s %(message)s")
     handlers: list[logging.Handler] = [logging.StreamHandler(), logging.FileHandler(path)]
     for handler in handlers:
-        handler.setFormatter(update_shape)
+        handler.setFormatter(formatter)
     logging.basicConfig(level=logging.WARNING, handlers=handlers, force=True)
     logging.getLogger("fedmmf").setLevel(logging.INFO)
 

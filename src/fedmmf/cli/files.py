@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedmmf.cli.output import errors
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import errors, plain
 from fedmmf.errors import DataError, FedMMFError
 from fedmmf.storage.atomic import OWNER_ONLY, SHARED, create, unguessable, writing
 

@@ -90,12 +90,7 @@ def again(*more: str) -> str:
 
 @contextmanager
 def keeping(kept: "Checkpoint", beside: Path | None) -> Iterator[None]:
-    """Keep a training if it is interrupted, or if what follows its rounds fails.
-
-    Args:
-        kept: what the training fills.
-        beside: the file that the model is to go to, if any.
-    """
+    """Keep a training, beside its model, if it is interrupted or if what follows it fails."""
     training = UnderWay(kept, beside)
     _under_way.append(training)
     try:

@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from fedmmf.settings import Settings
-from fedmmf.settings.groups import REGISTERED, RunSettings, choices_for
+from fedmmf.settings.groups import REGISTERED, Unset, choices_for
+from fedmmf.settings.run import RunSettings
 
 Values = dict[str, Any]  # what the user chose, by the name of the option
 Spread = tuple[list[inspect.Parameter], Callable[[Values], Any]]
@@ -25,9 +26,9 @@ Spread = tuple[list[inspect.Parameter], Callable[[Values], Any]]
 _PANELS: dict[str, str | None] = {
     name: title for title, names in Settings.groups().items() for name in names
 }
-_PANELS |= dict.fromkeys(RunSettings.model_fields)  # beside --json, where every command has --seed
+# Beside --json, where every command has --seed.
+_PANELS |= dict.fromkeys(Settings.groups()[RunSettings.heading()])
 _GIVEN: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
-_UNSET = {"mask_strength": "the mask's own"}  # what None means
 
 
 class Only:
@@ -90,10 +91,7 @@ def for_implicit(settings: Settings) -> Settings:
     There is nothing to mask, and what somebody chose says all about them already.
     """
     meant = {"objective": "ranking", "mask": "none", "implicit_prior": "items"}
-    said = {"solver": settings.solver} if was_given("solver") else {}
-    return settings.changed(
-        **{name: value for name, value in meant.items() if not was_given(name)}, **said
-    )
+    return settings.changed(**{name: value for name, value in meant.items() if not was_given(name)})
 
 
 def _spread_group(kind: Any, start: Any) -> Spread:
@@ -119,6 +117,8 @@ def setting_option(name: str, default: Any) -> inspect.Parameter:
     """
     field = Settings.model_fields[name]
     kind, more = _shown_as(name, field.annotation)
+    unset = [mark.words for mark in field.metadata if isinstance(mark, Unset)]
+    more |= {"show_default": unset[0]} if unset else {}
     flag = name.replace("_", "-")
     switch = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
     text, panel = str(field.description), _PANELS[name]
@@ -136,8 +136,7 @@ def _shown_as(name: str, kind: Any) -> tuple[Any, dict[str, Any]]:
         return kind, {}
     numbers = [(get_args(part) or (part,))[0] for part in get_args(kind)]
     parser = _or_auto(int, "a whole number") if int in numbers else _or_auto(float, "a number")
-    more = {"show_default": _UNSET[name]} if name in _UNSET else {}
-    return Any, {"metavar": "NUMBER|auto", "parser": parser, **more}
+    return Any, {"metavar": "NUMBER|auto", "parser": parser}
 
 
 def _or_auto(number: type[int] | type[float], name: str) -> Callable[[str], float | str]:

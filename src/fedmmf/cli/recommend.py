@@ -12,8 +12,7 @@ import typer
 from fedmmf.cli.choices import JsonOption, Reading, Writing
 from fedmmf.cli.files import Files, require_outputs, written
 from fedmmf.cli.options import Only, expanded, for_implicit
-from fedmmf.cli.output import print_json, progress_bar, results, table
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import plain, print_json, progress_bar, results, table
 from fedmmf.data import read_own_ratings
 from fedmmf.data.files import read_bytes, read_table
 from fedmmf.data.ids import as_ids

@@ -7,8 +7,7 @@ import typer
 
 from fedmmf.cli.choices import JsonOption, UnusedSeedOption
 from fedmmf.cli.files import require_outputs, written
-from fedmmf.cli.output import print_json, results
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import plain, print_json, results
 from fedmmf.reports import read_run, write_report
 from fedmmf.reports.reading import files_of
 

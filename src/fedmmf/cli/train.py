@@ -7,19 +7,31 @@ from typing import Annotated, Any
 
 import typer
 
+from fedmmf.aggregation.settings import SumSettings
 from fedmmf.cli import interrupts
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
 from fedmmf.cli.files import Files, confirm, require_outputs, written
 from fedmmf.cli.options import expanded, for_implicit, was_given
-from fedmmf.cli.output import errors, lead, print_json, progress_bar, results, shown, stamped, table
+from fedmmf.cli.output import (
+    duration,
+    errors,
+    lead,
+    plain,
+    print_json,
+    progress_bar,
+    results,
+    shown,
+    size,
+    stamped,
+    table,
+)
 from fedmmf.cli.recommend import say_what_ranks
-from fedmmf.cli.tables import duration, plain, size
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
-from fedmmf.reports.results import PrivacySpent, RankingScores, TrainResult, metric_title
+from fedmmf.reports.list_scores import RankingScores, metric_title
+from fedmmf.reports.results import PrivacySpent, TrainResult
 from fedmmf.settings import Settings
-from fedmmf.settings.groups import SumSettings
 from fedmmf.storage.checkpoints import Checkpoint
 
 EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
@@ -38,7 +50,7 @@ class Running:
         typer.Option(
             "--real",
             help="Run every party and every message of the protocols, not the simulation.",
-            rich_help_panel=SumSettings.title,
+            rich_help_panel=SumSettings.heading(),
         ),
     ] = False
     checkpoint: Annotated[
@@ -92,7 +104,7 @@ def train(
                 progress=progress,
             )
         found = _timed(stamped(found), time.perf_counter() - began)
-        _warn_of_means(found)
+        warn_of_means(found)
         outputs.write(model, found)
         _tell(found, settings, outputs)
     kept.remove()
@@ -124,7 +136,7 @@ def _for_data(training: Ratings, settings: Settings) -> Settings:
     return chosen
 
 
-def _warn_of_means(found: TrainResult) -> None:
+def warn_of_means(found: TrainResult) -> None:
     """Warn where a model predicts worse than the mean of each user's own ratings."""
     means = [one.rmse for one in found.baselines if one.name == "user mean"]
     if found.rmse is not None and means and found.rmse > means[0]:

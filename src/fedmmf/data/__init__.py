@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from fedmmf.registry import lazy_names
 
 if TYPE_CHECKING:
-    from fedmmf.data.features import ItemFeatures
+    from fedmmf.data.adapters import read_own_ratings
+    from fedmmf.data.features import ItemFeatures, UserProfiles
     from fedmmf.data.indexing import ItemIndex
-    from fedmmf.data.own import read_own_ratings
-    from fedmmf.data.profiles import UserProfiles
     from fedmmf.data.ratings import Ratings
     from fedmmf.data.registry import DATASETS, Dataset, DatasetInfo, datasets, get, load
     from fedmmf.data.scales import RatingScale
@@ -38,18 +37,12 @@ __all__ = [
 ]
 __getattr__ = lazy_names(
     {
-        "fedmmf.data.features": ["ItemFeatures"],
+        "fedmmf.data.adapters": ["read_own_ratings"],
+        "fedmmf.data.features": ["ItemFeatures", "UserProfiles"],
         "fedmmf.data.indexing": ["ItemIndex"],
-        "fedmmf.data.own": ["read_own_ratings"],
-        "fedmmf.data.profiles": ["UserProfiles"],
         "fedmmf.data.ratings": ["Ratings"],
         "fedmmf.data.registry": ["DATASETS", "Dataset", "DatasetInfo", "datasets", "get", "load"],
         "fedmmf.data.scales": ["RatingScale"],
-        "fedmmf.data.splits": [
-            "load_split",
-            "read_split",
-            "split_as_published",
-            "split_newcomers",
-        ],
+        "fedmmf.data.splits": ["load_split", "read_split", "split_as_published", "split_newcomers"],
     }
 )

@@ -3,17 +3,21 @@
 Other libraries are known by what their objects can do, so that none of them is needed or loaded.
 """
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 
 from fedmmf.arrays import Array
-from fedmmf.data.frames import to_polars
+from fedmmf.data.files import WrittenOptions, read_table
+from fedmmf.data.frames import IMPLICIT_SCALE, Table, checked, counts_as_implicit, encode, to_polars
 from fedmmf.data.ids import as_ids
 from fedmmf.data.names import ID_COLUMNS
 from fedmmf.data.ratings import Ratings
-from fedmmf.data.scales import ScaleLike
+from fedmmf.data.scales import RatingScale, ScaleLike
+from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError
 
 ACCEPTED = (
@@ -128,3 +132,50 @@ def _rated_pairs(given: Any, y: Any) -> pl.DataFrame:
     if values.dtype.kind not in "iuf":
         raise DataError(f"y must be numbers, the ratings; got {values.dtype}. Convert it")
     return pl.DataFrame({"user_id": users, "item_id": items, "rating": values})
+
+
+def read_own_ratings(
+    path: str | Path,
+    scale: RatingScale | None = None,
+    *,
+    asked: bool = False,
+    **written: Unpack[WrittenOptions],
+) -> dict[int | str, float]:
+    """Read a file with the columns item_id and rating; return the rating by item.
+
+    Args:
+        path: Of the file; without ratings it is implicit feedback, if the scale is that of it.
+        scale: That the ratings have to be on; None: any.
+        asked: Whether ratings are to be left aside: what is in the file was chosen, no more.
+        **written: `columns`, `separator` and `encoding`, where they are not found.
+    """
+    table = read_table(path, **written)
+    if not asked and scale not in (None, IMPLICIT_SCALE):
+        table = _with_ratings(table)
+    table = with_numbers(table)
+    if "user_id" not in table.frame.columns:
+        table = replace(table, frame=table.frame.with_columns(user_id=pl.lit("me")))
+    implicit = counts_as_implicit(table, scale, asked=asked)
+    frame = checked(table, scale, implicit=implicit)
+    people = frame["user_id"].unique().sort()
+    if len(people) > 1:
+        raise DataError(
+            f"{table.label} must hold the ratings of one person; it has those of {len(people):,}, "
+            f"such as {people[0]!r} and {people[1]!r}. Keep the rows of one."
+        )
+    twice = frame.filter(frame["item_id"].is_duplicated())["item_id"]
+    if len(twice) and not implicit:
+        raise DataError(
+            f"{table.label} must rate an item once; {twice[0]!r} is there more often. Keep one row."
+        )
+    columns = encode(frame, "last" if implicit else "refuse")
+    return dict(zip(columns.item_ids.tolist(), columns.values.tolist(), strict=True))
+
+
+def _with_ratings(table: Table) -> Table:
+    """Two columns without a header are item and rating, where there have to be ratings."""
+    if table.has_header or table.frame.columns != list(ID_COLUMNS):
+        return table
+    frame = table.frame.rename({"user_id": "item_id", "item_id": "rating"})
+    note = "no header, so columns are item_id, rating"
+    return replace(table, frame=frame, notes=(*table.notes[:-1], note))

@@ -19,9 +19,8 @@ import platformdirs
 import polars as pl
 
 from fedmmf.data.attributes import Attributes
-from fedmmf.data.features import ItemFeatures
+from fedmmf.data.features import ItemFeatures, UserProfiles
 from fedmmf.data.forks import require_threads
-from fedmmf.data.profiles import UserProfiles
 from fedmmf.data.ratings import Ratings
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError, FedMMFError

@@ -10,7 +10,7 @@ from fedmmf.errors import DataError, SettingsError
 
 UNIT_SEPARATOR = "\x1f"  # in no text; stands in for '::', since polars splits at single bytes only
 _PIECE = 1 << 16  # bytes that are examined
-_MAX_COLUMNS = 10_000
+_MAX_FILE_COLUMNS = 10_000
 _SEPARATORS = ("::", "\t", ";", ",", "|")  # of equally good ones the first; else spaces
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
 _USUAL = ("::", "\t", ",")  # usual separators, which need no note
@@ -71,11 +71,11 @@ def found_text(content: bytes, label: str, said: Said) -> Text:
 
 def _require_few_columns(body: bytes, label: str, separator: str) -> None:
     n_columns = 1 + body.partition(b"\n")[0].count(separator.encode())
-    if n_columns > _MAX_COLUMNS:
+    if n_columns > _MAX_FILE_COLUMNS:
         raise DataError(
             f"{label}, first line: {n_columns:,} columns separated by {separator!r}; at most "
-            f"{_MAX_COLUMNS:,} can be read. Keep those of users, items and ratings, a rating a "
-            "line, or say what is between fields: separator=.",
+            f"{_MAX_FILE_COLUMNS:,} can be read. Keep those of users, items and ratings, a rating "
+            "a line, or say what is between fields: separator=.",
             flags="--separator",
         )
 

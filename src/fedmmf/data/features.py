@@ -1,17 +1,28 @@
-"""Public item attributes as numbers: one row per item code."""
+"""Item features and user profiles as numbers: one row per item code, or per user code.
+
+Features are public. A profile, such as age, gender and occupation, is private: in a federation it
+stays with its user, as the ratings do. Inside one party it is a constant, so no mask uses it;
+models that all users share may.
+"""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from fedmmf import rng
+from fedmmf.arrays import Array
 from fedmmf.data.attributes import Attributes, centred, frame_of
+
+if TYPE_CHECKING:
+    from fedmmf.data.ratings import Ratings
 
 # scipy is imported where it is used: that takes a while, and cached sets do not need it.
 
+ROW_ENERGY = 1.6  # MovieLens genres and years have it as they are
+MIN_HOLDERS = 5  # of a value of a profile
 _TAG_COMPONENTS = 20
 _YEAR_KNOTS = 4
 _YEAR_DEGREE = 2
@@ -162,3 +173,51 @@ def _titles(frame: pl.DataFrame, item_ids: npt.NDArray[Any]) -> npt.NDArray[np.s
         return None
     titles = ItemFeatures.aligned(frame, item_ids)[column].cast(pl.String)
     return titles.fill_null(pl.Series(item_ids.astype(str))).to_numpy().astype(str)
+
+
+class UserProfiles(Attributes):
+    """Named columns of the users, finite and read-only.
+
+    Attributes:
+        names: One distinct name per column.
+        values: (n_users, n_columns) float32; row u belongs to user code u.
+    """
+
+    kind: ClassVar[str] = "user"
+    title: ClassVar[str] = "Profiles"
+    labels: ClassVar[tuple[str, ...]] = ("name",)
+
+
+def content_features(ratings: "Ratings") -> Array:
+    """Item features as masks and priors take them; no columns where there are none. (n_items, d).
+
+    See `scaled_features`.
+    """
+    if ratings.features is None:
+        return np.zeros((ratings.n_items, 0))
+    return scaled_features(ratings.features.values)
+
+
+def scaled_features(features: Array) -> Array:
+    """Features of a catalogue, all scaled by one number. (n_items, d).
+
+    A strength of regularisation then means the same for a few genres and for twenty components of
+    tags: the mean squared length of a row becomes `ROW_ENERGY`.
+    """
+    values = np.asarray(features, np.float64)
+    energy = np.square(values).sum(axis=1).mean()
+    return np.ascontiguousarray(values * np.sqrt(ROW_ENERGY / max(energy, 1e-12)))
+
+
+def profile_values(ratings: "Ratings") -> Array:
+    """Profile values of each user; no columns where nothing is known. (n_users, d).
+
+    Without columns in which fewer than `MIN_HOLDERS` differ from the others: sums over users
+    would be about them alone.
+    """
+    if ratings.profiles is None:
+        return np.zeros((ratings.n_users, 0))
+    values = np.asarray(ratings.profiles.values, np.float64)
+    usual = [np.unique(column, return_counts=True)[1].max() for column in values.T]
+    differ = len(values) - np.array(usual, np.int64)
+    return np.ascontiguousarray(values[:, differ >= MIN_HOLDERS])

@@ -76,7 +76,7 @@ def _streamed(opened: Callable[[io.BytesIO], Any]) -> Callable[[bytes, str], byt
 
 
 def _zstd(content: bytes, label: str) -> bytes:
-    _refuse_bomb(_most_of_zstd(content), len(content), label)
+    _refuse_bomb(most_of_zstd(content), len(content), label)
     # polars has the only decompressor that is here: lines are read as a column, and joined.
     lines = pl.read_csv(
         content,
@@ -88,7 +88,7 @@ def _zstd(content: bytes, label: str) -> bytes:
     return str(lines.fill_null("").str.join("\n").item()).encode()
 
 
-def _most_of_zstd(content: bytes) -> int:
+def most_of_zstd(content: bytes) -> int:
     """The most bytes that may come out, by the headers of frames (RFC 8878, section 3.1)."""
     place = most = 0
     while place < len(content):

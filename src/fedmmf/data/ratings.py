@@ -12,7 +12,7 @@ import polars as pl
 
 from fedmmf import rng
 from fedmmf.data.attributes import frame_of
-from fedmmf.data.features import ItemFeatures, read_features
+from fedmmf.data.features import ItemFeatures, UserProfiles, read_features
 from fedmmf.data.files import WrittenOptions, read_table
 from fedmmf.data.frames import (
     IMPLICIT_SCALE,
@@ -28,7 +28,7 @@ from fedmmf.data.frames import (
     warn_of_ids,
 )
 from fedmmf.data.indexing import ItemIndex, bounds, code_of
-from fedmmf.data.profiles import UserProfiles
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale, ScaleLike
 from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError
@@ -259,6 +259,16 @@ class Ratings:
     def by_user(self) -> npt.NDArray[np.int64]:
         """Bounds of each user's ratings: user u has the columns' rows `[u]:[u + 1]` of this."""
         return bounds(self.user_codes, self.n_users)
+
+    @property
+    def rated_items(self) -> RatedItems:
+        """The rated items of each user."""
+        return RatedItems(self.by_user, self.item_codes)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether anything is known of the items."""
+        return self.features is not None and len(self.features.names) > 0
 
     @cached_property
     def by_item(self) -> ItemIndex:

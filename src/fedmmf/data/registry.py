@@ -10,14 +10,14 @@ from typing import Any, Protocol, Unpack
 import numpy as np
 import polars as pl
 
-from fedmmf.data import cache, lastfm, movielens, sources
-from fedmmf.data.download import Progress, fetch
+from fedmmf.data import cache, published, sources
 from fedmmf.data.files import WrittenOptions
 from fedmmf.data.frames import Duplicates, require_implicit_scale
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.scales import RatingScale, ScaleLike
+from fedmmf.data.sources import Progress, fetch
 from fedmmf.errors import DataError, FedMMFError, SettingsError, UnknownNameError
-from fedmmf.registry import Registry
+from fedmmf.registry import Registry, lazy
 
 _GROUPLENS = "https://files.grouplens.org/datasets"
 _MOVIELENS_TERMS = "GroupLens terms: research use, no redistribution, no commercial use"
@@ -127,12 +127,12 @@ ML_100K = PublishedSet(
         n_ratings=100_000,
         n_users=943,
         n_items=1_682,
-        scale=movielens.WHOLE_STARS,
+        scale=published.WHOLE_STARS,
         licence=_MOVIELENS_TERMS,
     ),
     folder="ml-100k",
     markers=("u.data", "u.item"),
-    parse=movielens.load_100k,
+    parse=published.load_100k,
     splits=("u1", "u2", "u3", "u4", "u5", "ua", "ub"),
 )
 ML_1M = PublishedSet(
@@ -144,12 +144,12 @@ ML_1M = PublishedSet(
         n_ratings=1_000_209,
         n_users=6_040,
         n_items=3_706,
-        scale=movielens.WHOLE_STARS,
+        scale=published.WHOLE_STARS,
         licence=_MOVIELENS_TERMS,
     ),
     folder="ml-1m",
     markers=("ratings.dat", "users.dat"),
-    parse=movielens.load_1m,
+    parse=published.load_1m,
 )
 ML_10M = PublishedSet(
     DatasetInfo(
@@ -160,12 +160,12 @@ ML_10M = PublishedSet(
         n_ratings=10_000_054,
         n_users=69_878,
         n_items=10_677,
-        scale=movielens.HALF_STARS,
+        scale=published.HALF_STARS,
         licence=_MOVIELENS_TERMS,
     ),
     folder="ml-10M100K",
     markers=("ratings.dat", "tags.dat"),
-    parse=movielens.load_10m,
+    parse=published.load_10m,
 )
 LASTFM = PublishedSet(
     DatasetInfo(
@@ -176,23 +176,18 @@ LASTFM = PublishedSet(
         n_ratings=92_834,
         n_users=1_892,
         n_items=17_632,
-        scale=movielens.WHOLE_STARS,
+        scale=published.WHOLE_STARS,
         licence="Last.fm and GroupLens terms: non-commercial use only",
     ),
     folder="hetrec2011-lastfm-2k",
     markers=("user_artists.dat",),
-    parse=lastfm.load_lastfm,
+    parse=published.load_lastfm,
     options=("edges",),
 )
 
 
-def _make(name: str) -> Ratings:
-    # Imported here, because its compiled kernel is slow to import and few sessions need it.
-    from fedmmf.data.synthetic import make
-
-    return make(name)
-
-
+# Loaded at first use: its compiled kernel is slow to import, and few sessions need it.
+_make = lazy("fedmmf.data.synthetic:make")
 SYNTHETIC = MadeSet(
     DatasetInfo(
         "synthetic",
@@ -202,7 +197,7 @@ SYNTHETIC = MadeSet(
         n_ratings=60_000,
         n_users=600,
         n_items=800,
-        scale=movielens.WHOLE_STARS,
+        scale=published.WHOLE_STARS,
         licence="Apache-2.0",
         synthetic=True,
     ),
@@ -217,7 +212,7 @@ SYNTHETIC_ML_10M = MadeSet(
         n_ratings=10_000_054,
         n_users=69_878,
         n_items=10_677,
-        scale=movielens.HALF_STARS,
+        scale=published.HALF_STARS,
         licence="Apache-2.0",
         synthetic=True,
     ),
@@ -266,7 +261,7 @@ def load(
     scale: ScaleLike | None = None,
     duplicates: Duplicates = "refuse",
     features: FeaturesLike | None = None,
-    edges: Sequence[float] = lastfm.EDGES,
+    edges: Sequence[float] = published.EDGES,
     implicit: bool = False,
     **written: Unpack[WrittenOptions],
 ) -> Ratings:

@@ -99,7 +99,7 @@ def require_finite(*arrays: Array) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class CrowdUpdate:
+class CohortSums:
     """The sums of each cohort in one round."""
 
     rows: Sequence[Array]  # (n_items, width) float32, or int64 steps if it is fixed
@@ -107,7 +107,7 @@ class CrowdUpdate:
     n_overflowed: int = 0  # users who added nothing; known to a simulation only, never sent
 
 
-class Crowd(Protocol):
+class UserHalves(Protocol):
     """The user group: the party's half of every user.
 
     A user whose rows, totals or factors would be larger than `solvers.contract` allows or not
@@ -118,7 +118,7 @@ class Crowd(Protocol):
 
     user_factors: Array  # (n_users, k)
 
-    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
+    def update(self, broadcast: Broadcast, t: int) -> CohortSums:
         """Take part in round t.
 
         Raises:
@@ -126,7 +126,7 @@ class Crowd(Protocol):
             numpy.linalg.LinAlgError: a matrix of the broadcast has no inverse.
         """
 
-    def settle(self, public: Broadcast, users: Array) -> None:
+    def solve_users(self, broadcast: Broadcast, users: Array) -> None:
         """Compute p_u of some users (codes) for fixed item factors, without a round.
 
         Raises as `update`.
@@ -140,7 +140,7 @@ class Crowd(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class CrowdInput:
+class TrainingInput:
     """Training data of a user group.
 
     Attributes:
@@ -200,7 +200,7 @@ class Engine(Protocol):
 
     name: str
 
-    def crowd(self, given: CrowdInput) -> Crowd:
+    def halves(self, given: TrainingInput) -> UserHalves:
         """Make the user group before its first round."""
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> "Runner":
@@ -218,7 +218,7 @@ class DeviceEngine(Engine, Protocol):
         """Return the same engine on a device that holds `n_pieces` pieces of users in turn."""
 
     def rounds(
-        self, given: CrowdInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
+        self, given: TrainingInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
     ) -> Rounds | None:
         """Return rounds from this state on; None where they have to be run one by one.
 

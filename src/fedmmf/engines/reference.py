@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
+from fedmmf.engines.contract import Cohort, CohortSums, TrainingInput
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Broadcast, UserData, part_of
 
 
-class ReferenceCrowd:
+class ReferenceHalves:
     """The user group with one object per user."""
 
-    def __init__(self, given: CrowdInput) -> None:
+    def __init__(self, given: TrainingInput) -> None:
         self._solver, self._given = SOLVERS[given.solver], given
         self._halves = [self._solver.party(given.update_shape) for _ in range(given.lists.n_users)]
         self._own = [_own(given, user) for user in range(given.lists.n_users)]
@@ -34,13 +34,13 @@ class ReferenceCrowd:
         for half, row in zip(self._halves, value, strict=True):
             half.user_factors = row
 
-    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
+    def update(self, broadcast: Broadcast, t: int) -> CohortSums:
         """Add up every user's own update; users who overflow add nothing."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
-            return self._updated(public, t)
+            return self._updated(broadcast, t)
 
-    def _updated(self, public: Broadcast, t: int) -> CrowdUpdate:
-        given, reading, n_overflowed = self._given, self._reading(public), 0
+    def _updated(self, broadcast: Broadcast, t: int) -> CohortSums:
+        given, reading, n_overflowed = self._given, self._reading(broadcast), 0
         shape = (given.n_items, given.update_shape.width)
         sums = [_empty(cohort, shape) for cohort in given.cohorts]
         totals = [np.zeros(given.update_shape.n_totals) for _ in given.cohorts]
@@ -54,18 +54,18 @@ class ReferenceCrowd:
                 if cohort.members is None or cohort.members[user]:
                     _add(total, cohort, own.items, rows)
                     all_totals += cohort.totals_in_steps(mine.copy(), given.update_shape.matrices)
-        return CrowdUpdate(sums, totals, n_overflowed)
+        return CohortSums(sums, totals, n_overflowed)
 
-    def settle(self, public: Broadcast, users: Array) -> None:
+    def solve_users(self, broadcast: Broadcast, users: Array) -> None:
         """Compute p_u of some users for fixed item factors; users who overflow keep theirs."""
         with np.errstate(all="ignore"):
-            reading = self._reading(public)
+            reading = self._reading(broadcast)
             for user in users:
                 with suppress(OverflowError):
-                    self._halves[user].settle(self._own[user], reading)
+                    self._halves[user].solve_user(self._own[user], reading)
 
-    def _reading(self, public: Broadcast) -> Any:
-        return self._solver.reading(self._given.update_shape, public, self._given.design)
+    def _reading(self, broadcast: Broadcast) -> Any:
+        return self._solver.reading(self._given.update_shape, broadcast, self._given.design)
 
     def state(self) -> dict[str, Array]:
         """Return each user's state under its number."""
@@ -81,7 +81,7 @@ class ReferenceCrowd:
             half.restore(part_of(state, f"{user}/"))
 
 
-def _own(given: CrowdInput, user: int) -> UserData:
+def _own(given: TrainingInput, user: int) -> UserData:
     """Return one user's data as its half takes them."""
     mine = given.lists.of(user)
     items, masked = given.lists.items[mine], given.masked_ratings[mine]
@@ -108,9 +108,9 @@ class ReferenceEngine:
 
     name = "numpy"
 
-    def crowd(self, given: CrowdInput) -> ReferenceCrowd:
+    def halves(self, given: TrainingInput) -> ReferenceHalves:
         """Make the user group before its first round."""
-        return ReferenceCrowd(given)
+        return ReferenceHalves(given)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> OneByOne:
         """Return a runner in numpy, which reports no progress."""

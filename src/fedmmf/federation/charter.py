@@ -10,22 +10,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from fedmmf.aggregation.contract import CORRUPT
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import FedMMFError, SettingsError
 from fedmmf.settings import Settings
-from fedmmf.settings.groups import AUTO
+from fedmmf.settings.explaining import rule_of
+from fedmmf.settings.groups import AUTO, Scope, marked, registry_of
 
 MIN_SITES = 3
 _MAX_PARTIES = 1000  # of one site where each user is a party
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")  # fits a certificate, a folder and NVFlare
 _RESERVED = ("server",)
-_WAYS = ("secure", "adaptive", "plain", "dp")  # others need a channel that the server cannot read
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400)]
-# What is of no use, or not done yet, where machines are real
-UNUSED = {"engine", "device", "pieces", "ensemble", "item_statistics", "collect_masked"}
 
 
 class _Part(BaseModel):
@@ -111,10 +110,19 @@ class Charter(_Part):
                 f"smallest_cohort is at most the number of sites, {len(self.sites)}; got "
                 f"{self.training.smallest_cohort}"
             )
-        if self.training.sums not in _WAYS:
-            yield f"sums across machines are {', '.join(_WAYS)}; got {self.training.sums}"
+        if not self.training.scheme.across_machines:
+            known = registry_of("aggregation")
+            able = [name for name in known.names() if known[name].across_machines]
+            yield f"sums across machines are {', '.join(able)}; got {self.training.sums}"
+        yield from self._scale_misfits()
         yield from self._parties_misfits()
         yield from self._unused()
+
+    def _scale_misfits(self) -> Iterator[str]:
+        try:
+            RatingScale(*self.scale)
+        except SettingsError as error:
+            yield f"scale: {error}"
 
     def _parties_misfits(self) -> Iterator[str]:
         most = self.max_parties_per_site
@@ -130,8 +138,8 @@ class Charter(_Part):
     @property
     def _hides_in_sums(self) -> bool:
         """Whether every update leaves in a secure sum alone."""
-        is_local = self.training.sums == "dp" and self.training.dp_noise == "local"
-        return self.training.sums in ("secure", "dp") and not is_local
+        scheme = self.training.scheme
+        return bool(scheme.in_clear == "nobody" and scheme.is_secagg(self.training))
 
     def _unused(self) -> Iterator[str]:
         """Yield an error for equal ports, and for each setting without effect in a federation."""
@@ -139,7 +147,7 @@ class Charter(_Part):
         if network.host == network.page_host and network.port == network.page_port:
             yield f"network.port and network.page_port differ; both are {network.port}"
         defaults = Settings()
-        for name in sorted(UNUSED):
+        for name in sorted(unused_settings()):
             if getattr(self.training, name) != getattr(defaults, name):
                 yield f"training.{name} has no meaning in a federation across machines"
 
@@ -175,6 +183,7 @@ class Charter(_Part):
     def digest(self) -> bytes:
         """A digest of 32 bytes over all that sites and server must agree on."""
         said = self.model_dump(mode="json", exclude={"network": {"page_host", "page_port"}})
+        said["training"] = self.training.to_dict()
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(b"fedmmf charter 1" + text.encode()).digest()
 
@@ -189,8 +198,7 @@ class Charter(_Part):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            rule = first["msg"].removeprefix("Value error, ")
-            raise SettingsError(f"{where}: {rule}" if where else rule) from None
+            raise SettingsError(_misfit(where, first)) from None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -222,8 +230,23 @@ class Charter(_Part):
         yield f"scale = {_toml(list(self.scale))}  # of the ratings: lowest, highest, step"
         for title, part in (("network", self.network), ("deadlines", self.deadlines)):
             yield from ("", f"[{title}]", *_fields(part, type(part).model_fields))
-        used = [name for name in Settings.model_fields if name not in UNUSED]
+        used = [name for name in self.training.to_dict() if name not in unused_settings()]
         yield from ("", "[training]", *_fields(self.training, used))
+
+
+def unused_settings() -> frozenset[str]:
+    """Names of the settings that are of no use, or not done yet, where machines are real."""
+    return marked(Scope.NOT_FEDERATED)
+
+
+def _misfit(where: str, error: ErrorDetails) -> str:
+    """Say what is wrong with one entry of a charter."""
+    if not where:
+        return rule_of(error)
+    if error["type"] == "extra_forbidden":
+        return f"there is no {where}; leave it out, or correct its name"
+    got = "" if error["type"] == "missing" else f"; got {error['input']!r}"
+    return f"{where}: {rule_of(error)}{got}"
 
 
 _HEAD = (

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedmmf.aggregation.secure.agreed import graph_of
+from fedmmf.aggregation.secure.messages import graph_of
 from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation.charter import MIN_SITES, Charter
@@ -110,8 +110,8 @@ class ErrorSession:
         self, charter: Charter, model: bytes, identities: Mapping[str, bytes], ask: Ask
     ) -> None:
         self._charter, self._model = charter, model
-        self._identities, self._ask = identities, ask
-        self._declined: dict[str, str] = {}
+        self._identities, self.ask = identities, ask
+        self.declined: dict[str, str] = {}
 
     def run(self, sites: Sequence[str]) -> SummedErrors:
         """Sum the errors of those who may answer."""
@@ -121,31 +121,31 @@ class ErrorSession:
         try:
             total = self._sum(server, agreement)
         except WireError as error:
-            why = "; ".join(f"{site}: {reason}" for site, reason in self._declined.items())
+            why = "; ".join(f"{site}: {reason}" for site, reason in self.declined.items())
             raise SettingsError(
                 f"the errors gave no sum, since too few sites stayed ({why or error}). Ask again "
                 "when all sites are here"
             ) from None
         summed = tuple(agreement.sites[number] for number in server.survivors)
-        return SummedErrors(from_ring(total), summed, self._declined)
+        return SummedErrors(from_ring(total), summed, self.declined)
 
     def _sum(self, server: RoundServer, agreement: ErrorAgreement) -> Array:
         """Run every trip of the round; return the sums. (3,)."""
         for _ in range(4 if server.setup.active else 3):
             questions = {agreement.sites[n]: data for n, data in server.next_messages().items()}
-            self._receive(server, agreement, self._answers(TRIP, questions))
+            self._receive(server, agreement, self.answers(TRIP, questions))
         return server.result()
 
     def _agree(self, sites: list[str]) -> tuple[ErrorAgreement, dict[str, bytes]]:
         """Propose a sum, without those who will not, until all agree; return their keys too."""
         while True:
             self._require_enough(sites)
-            agreement = self._proposal(sites)
+            agreement = self.proposal(sites)
             questions = {
                 site: agreement.model_copy(update={"party": number}).encode()
                 for number, site in enumerate(sites)
             }
-            keys = self._answers(AGREE, questions)
+            keys = self.answers(AGREE, questions)
             if keys.keys() == questions.keys():
                 return agreement, keys
             sites = sorted(keys)
@@ -154,7 +154,7 @@ class ErrorSession:
         fewest = fewest_sites(self._charter)
         if len(sites) >= fewest:
             return
-        why = "; ".join(f"{site}: {reason}" for site, reason in self._declined.items())
+        why = "; ".join(f"{site}: {reason}" for site, reason in self.declined.items())
         if not sites:
             raise SettingsError(f"no site has test ratings that it may speak of. {why}")
         raise SettingsError(
@@ -162,7 +162,8 @@ class ErrorSession:
             f"{len(sites)} can answer now. {why}"
         )
 
-    def _proposal(self, sites: Sequence[str]) -> ErrorAgreement:
+    def proposal(self, sites: Sequence[str]) -> ErrorAgreement:
+        """Return the public terms of a sum over these sites."""
         is_signed = self._charter.training.signed
         return ErrorAgreement(
             session=os.urandom(_SESSION_BYTES).hex(),
@@ -172,15 +173,15 @@ class ErrorSession:
             identities=tuple(self._identities[site].hex() for site in sites) if is_signed else (),
         )
 
-    def _answers(self, kind: bytes, questions: Mapping[str, bytes]) -> dict[str, bytes]:
+    def answers(self, kind: bytes, questions: Mapping[str, bytes]) -> dict[str, bytes]:
         """Collect the sites' answers; note a refusal or a missing answer with its reason."""
-        replies = self._ask({site: kind + data for site, data in questions.items()})
+        replies = self.ask({site: kind + data for site, data in questions.items()})
         for site in questions:
             said = replies.get(site)
             if said is None:
-                self._declined[site] = "it is away, or did not answer in time"
+                self.declined[site] = "it is away, or did not answer in time"
             elif said[:1] != YES:
-                self._declined[site] = shown(said[1 : 1 + MAX_BYTES])
+                self.declined[site] = shown(said[1 : 1 + MAX_BYTES])
         return {site: said[1:] for site, said in replies.items() if said[:1] == YES}
 
     def _receive(
@@ -190,4 +191,4 @@ class ErrorSession:
             try:
                 server.receive(agreement.sites.index(site), data)
             except WireError as error:
-                self._declined[site] = shown(str(error))
+                self.declined[site] = shown(str(error))

@@ -6,6 +6,7 @@ machine has a folder of its own, with its certificate and its state; nobody else
 
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ from pathlib import Path
 
 from fedmmf.errors import SettingsError
 from fedmmf.federation.charter import NAME, Charter
-from fedmmf.identity.files import read
+from fedmmf.identity.files import OWNER_ONLY, create, read
 from fedmmf.storage.atomic import make_folder
 from fedmmf.transports.contract import Credentials
 
 _PRIVATE = 0o700
 _MAX_KEY = 100_000  # bytes
+_MAX_TOKEN = 200
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,14 @@ def only_process(state: Path) -> Iterator[None]:
                 f"another process of this machine uses {state}; end it before you start one more"
             ) from None
         yield
+
+
+def token_in(state: Path) -> str:
+    """Return the token of the operator's commands; it is created if it is missing."""
+    path = state / "token"
+    if not path.exists():
+        create(path, secrets.token_urlsafe(32).encode(), OWNER_ONLY)
+    return read(path, _MAX_TOKEN, secret=True).decode()
 
 
 def private_folder(path: Path) -> None:

@@ -1,19 +1,27 @@
-"""Optional packages of a federation across machines, imported where they are used."""
+"""Packages of the extra `federation`, imported where they are used."""
 
 import importlib
 from typing import Any
 
 from fedmmf.errors import SettingsError
 
+_NAMES = {
+    "nvflare": "NVFlare",
+    "starlette": "Starlette",
+    "uvicorn": "uvicorn",
+    "prometheus_client": "prometheus_client",
+}
 
-def needs_nvflare(module: str) -> Any:
-    """Import a module that needs NVFlare; raises `SettingsError` where that is missing."""
+
+def import_extra(module: str) -> Any:
+    """Import a module that needs the extra; raises `SettingsError` where that is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if not (error.name or "").startswith("nvflare"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NAMES:
             raise
         raise SettingsError(
-            "a federation across machines needs NVFlare; install it with "
+            f"a federation across machines needs {_NAMES[missing]}; install it with "
             "pip install 'fedmmf[federation]'"
         ) from None

@@ -10,7 +10,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder, private_folder
-from fedmmf.federation.needs import needs_nvflare
+from fedmmf.federation.needs import import_extra
 from fedmmf.identity import TrustList, enrol
 from fedmmf.identity.files import OWNER_ONLY, PUBLIC, create
 from fedmmf.identity.key_files import Identity
@@ -39,7 +39,7 @@ def provision(folder: Folder, charter: Charter, items: ItemList) -> list[Handout
     except OSError as error:
         raise SettingsError(f"{folder.root} cannot be made: {error.strerror}") from None
     private_folder(folder.keeper)
-    authority = _Authority.new(folder, charter.name)
+    authority = Authority.new(folder, charter.name)
     for machine in ("server", *charter.sites):
         authority.issue(machine, charter)
     if charter.training.signed:
@@ -53,7 +53,7 @@ def add_site(folder: Folder, site: str) -> list[Handout]:
     """Let one more site take part: its certificate, its identity, and the next list."""
     old = folder.charter()
     charter = Charter.checked(**{**dict(old), "sites": (*old.sites, site)})
-    _Authority.read(folder, old.name).issue(site, charter)
+    Authority.read(folder, old.name).issue(site, charter)
     if charter.training.signed:
         issuer = Identity.read(folder.keeper / "issuer.key")
         card = enrol(folder.root / "sites" / site / "identity.key", site, site)
@@ -84,18 +84,18 @@ def _identities(folder: Folder, charter: Charter) -> None:
     TrustList.first(charter.name, cards, issuer).save(folder.trust_file)
 
 
-class _Authority:
+class Authority:
     """Signs certificates, with NVFlare's own provisioning."""
 
     def __init__(self, folder: Folder, name: str, key: Any) -> None:
         self._folder, self._key = folder, key
-        self._lighter = needs_nvflare("nvflare.lighter.utils")
+        self._lighter = import_extra("nvflare.lighter.utils")
         self._subject = self._lighter.Identity(f"{name} authority", _ORGANISATION)
 
     @classmethod
-    def new(cls, folder: Folder, name: str) -> "_Authority":
+    def new(cls, folder: Folder, name: str) -> "Authority":
         """Make a new authority, whose key stays with the keeper."""
-        lighter = needs_nvflare("nvflare.lighter.utils")
+        lighter = import_extra("nvflare.lighter.utils")
         key, public = lighter.generate_keys()
         made = cls(folder, name, key)
         certificate = lighter.generate_cert(
@@ -107,7 +107,7 @@ class _Authority:
         return made
 
     @classmethod
-    def read(cls, folder: Folder, name: str) -> "_Authority":
+    def read(cls, folder: Folder, name: str) -> "Authority":
         """Read the authority that made this federation."""
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from threading import RLock, Thread
 from typing import Protocol
@@ -20,6 +21,7 @@ _MISSED = 3  # heartbeats after which a site is away
 _HURRY = 10  # divides the time limit of a site that was silent
 _FULL_EVERY = 10  # requests after which it gets the whole time limit again
 _LOOK = 0.2  # seconds between checks that a site that is asked is still connected
+NOTICE = timedelta(seconds=3)  # after which the status says that a site is waited for
 _SECOND = "another process of this site is connected; this one waits for its end"
 log = logging.getLogger("fedmmf.server")
 
@@ -101,7 +103,7 @@ class Sites:
         self._on_refusal = on_refusal
         self._lock = RLock()
         self._seen: dict[str, _Seen] = {}
-        self._asked: set[str] = set()  # who is at work on an answer
+        self._asked: dict[str, datetime] = {}  # who is at work on an answer, and since when
         self._refused: dict[str, str] = {}  # why each was refused last
         self._silences: dict[str, int] = {}  # of each site, since it was last in a sum
         self._pictures = {name: SiteStatus(name=name) for name in admission.charter.sites}
@@ -179,7 +181,8 @@ class Sites:
             is_new = before is None or before.hello.instance != hello.instance
             comes = before is None or is_new or self._is_silent(site)
             self._seen[site] = _Seen(hello, time.monotonic())
-            self._picture(site, state="here", parties=hello.parties, users=hello.users, seen=now())
+            about = hello.model_dump(include={"parties", "users", "version"})
+            self._picture(site, state="here", seen=now(), **about)
             self.changes += comes
             if comes:  # every sign of life would make the same refusal news again
                 self._refused.pop(site, None)
@@ -196,7 +199,15 @@ class Sites:
         with self._lock:
             for site in self._pictures:
                 self._look_after(site)
+                self._picture(site, awaited=self._awaited(site))
             return tuple(self._pictures.values())
+
+    def _awaited(self, site: str) -> str:
+        """Since when a site's answer is waited for; empty where that is not long."""
+        since = self._asked.get(site)
+        if since is None or datetime.now(UTC) - since < NOTICE:
+            return ""
+        return since.isoformat(timespec="seconds")
 
     def here(self) -> list[str]:
         """Names of sites that are connected and were heard of lately."""
@@ -305,12 +316,12 @@ class Sites:
 
     def _answer_of(self, site: str, bundle: bytes, until: float) -> bytes | None:
         with self._lock:
-            self._asked.add(site)
+            self._asked[site] = datetime.now(UTC)
         try:
             return self._ask_while_connected(site, bundle, until)
         finally:
             with self._lock:
-                self._asked.discard(site)
+                self._asked.pop(site, None)
                 self._seen[site] = replace(self._seen[site], heard=time.monotonic())
 
     def _ask_while_connected(self, site: str, bundle: bytes, until: float) -> bytes | None:

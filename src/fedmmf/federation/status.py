@@ -1,10 +1,9 @@
 """The status of a federation as an operator may see it, and the board that holds the latest."""
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from threading import Condition
+from threading import Lock
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +14,14 @@ State = Literal["waiting", "surveying", "training", "finished", "failed", "stopp
 Presence = Literal["here", "away", "refused", "never seen"]
 STRANGER = "connection"  # stage of a machine that could not prove its identity
 MAX_INCIDENTS = 100  # that a status shows; the log has all
+SENTENCES: dict[State, str] = {  # where there is no detail
+    "waiting": "The server waits for its sites.",
+    "surveying": "The server asks for what must be known before training.",
+    "training": "Rounds are being made.",
+    "finished": "All rounds are done.",
+    "failed": "The run has failed.",
+    "stopped": "The server was stopped.",
+}
 log = logging.getLogger("fedmmf.server")
 
 
@@ -55,6 +62,8 @@ class SiteStatus(_Picture):
         up_bytes: received from it.
         down_bytes: sent to it.
         seen: when it was last heard of.
+        version: of fedmmf, as it says.
+        awaited: since when the server waits for its answer, if that is long; empty: it does not.
     """
 
     name: str
@@ -67,6 +76,15 @@ class SiteStatus(_Picture):
     up_bytes: int = 0
     down_bytes: int = 0
     seen: str = ""
+    version: str = ""
+    awaited: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it, in words; empty: nothing is."""
+        if self.awaited:
+            return f"no answer yet; it was asked at {_clock(self.awaited)}"
+        return self.reason
 
 
 class Evaluated(_Picture):
@@ -92,6 +110,7 @@ class FederationStatus(_Picture):
         held_out: error on held-out ratings of each attempt; None where there is none.
         sites: everybody who may take part.
         incidents: the latest, newest first.
+        n_incidents: all that there were, repetitions included.
         seconds_per_round: the median.
         seconds_left: until the last round, about; None: not known.
         smallest_cohort: parties below which no sum is made.
@@ -112,6 +131,7 @@ class FederationStatus(_Picture):
     held_out: tuple[float | None, ...] = ()
     sites: tuple[SiteStatus, ...] = ()
     incidents: tuple[IncidentLine, ...] = ()
+    n_incidents: int = 0
     seconds_per_round: float | None = None
     seconds_left: float | None = None
     smallest_cohort: int = 0
@@ -120,6 +140,21 @@ class FederationStatus(_Picture):
     evaluation: Evaluated | None = None
     started: str = ""
     updated: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What the server is doing and whom it waits for, in the same words everywhere."""
+        detail = self.detail or SENTENCES[self.state]
+        return f"{detail.rstrip('.')}; {self.waiting}" if self.waiting else detail
+
+    @property
+    def waiting(self) -> str:
+        """Whom the server waits for, and since when; empty: nobody lets it wait for long."""
+        late = [site for site in self.sites if site.awaited]
+        if not late or self.state in ("finished", "failed", "stopped"):
+            return ""
+        since = _clock(min(site.awaited for site in late))
+        return f"waiting for {', '.join(site.name for site in late)} since {since}"
 
     def but(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, stamped with the current time."""
@@ -132,11 +167,20 @@ class FederationStatus(_Picture):
         """
         latest = {line.key: line for line in news}
         others = (line for line in self.incidents if line.key not in latest)
-        return self.but(incidents=(*reversed(latest.values()), *others)[:MAX_INCIDENTS])
+        shown = (*reversed(latest.values()), *others)[:MAX_INCIDENTS]
+        return self.but(incidents=shown, n_incidents=self.n_incidents + len(news))
+
+
+def who_is_here(sites: Sequence[SiteStatus]) -> str:
+    """Say in words how many of the sites are here."""
+    n_here = sum(site.state == "here" for site in sites)
+    if 0 < n_here < len(sites):
+        return f"{n_here} of {len(sites)} sites are here"
+    return f"all {n_here} sites are here" if n_here else "no site is here"
 
 
 class Board:
-    """Holder of the latest status, which notifies listeners of a new one.
+    """Holder of the latest status.
 
     Args:
         first: what it shows until something changes.
@@ -144,36 +188,40 @@ class Board:
     """
 
     def __init__(self, first: FederationStatus, keep: Callable[[FederationStatus], None]) -> None:
-        self._status, self._keep, self._number = first, keep, 0
-        self._changed = Condition()
+        self._latest, self._keep = (0, first), keep
+        self._lock = Lock()
         self._is_kept = True  # whether the last status could be written
 
     @property
     def status(self) -> FederationStatus:
         """The latest status of the federation."""
-        return self._status
+        return self._latest[1]
+
+    @property
+    def latest(self) -> tuple[int, FederationStatus]:
+        """The number of changes so far, and the latest status."""
+        return self._latest
 
     def change(self, make: Callable[[FederationStatus], FederationStatus]) -> None:
         """Replace the status with one computed from it."""
-        with self._changed:
-            self._status = make(self._status)
-            self._number += 1
-            self._write()
-            self._changed.notify_all()
+        with self._lock:
+            number, status = self._latest
+            self._latest = number + 1, self._written(make(status))
 
-    def _write(self) -> None:
+    def _written(self, status: FederationStatus) -> FederationStatus:
         """Save the status; the first failure in a row becomes an incident of the server."""
+        was_kept, self._is_kept = self._is_kept, True
         try:
-            self._keep(self._status)
+            self._keep(status)
         except (FedMMFError, OSError) as error:
-            if self._is_kept:
-                log.error("the status was not written; all else goes on: %s", error)
-                self._status = self._status.having(_incident("server", "status", str(error)))
             self._is_kept = False
+            if was_kept:
+                log.error("the status was not written; all else goes on: %s", error)
+                return status.having(_incident("server", "status", str(error)))
         else:
-            if not self._is_kept:
+            if not was_kept:
                 log.info("the status can be written again")
-            self._is_kept = True
+        return status
 
     def tell(self, party: str, stage: str, reason: str) -> None:
         """Add an incident to the status."""
@@ -183,14 +231,10 @@ class Board:
         """Change some fields of the status."""
         self.change(lambda status: status.but(**changes))
 
-    def newer(self, number: int, timeout: float) -> tuple[int, FederationStatus]:
-        """Wait up to `timeout` s for a status newer than `number`; return number and status."""
-        until = time.monotonic() + timeout
-        with self._changed:
-            while self._number <= number and (left := until - time.monotonic()) > 0:
-                self._changed.wait(left)
-            return self._number, self._status
-
 
 def _incident(party: str, stage: str, reason: str) -> IncidentLine:
     return IncidentLine(at=now(), party=party, stage=stage, reason=reason)
+
+
+def _clock(when: str) -> str:
+    return f"{when[11:19]} UTC"

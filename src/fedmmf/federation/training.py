@@ -150,7 +150,7 @@ class Training:
     def _context(self, roster: Roster) -> ServerContext:
         invitation = self._invitation or self._plan.invitation()
         plan = self._plan
-        about = (plan.catalogue, invitation, plan.settings, plan.regressors)
+        about = (plan.catalogue, invitation, plan.settings, plan.features)
         corrupt = self._charter.corrupt_parties
         return ServerContext(roster, *about, site_of=site_of, corrupt=corrupt)
 

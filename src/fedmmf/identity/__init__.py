@@ -6,10 +6,9 @@ the files, and says against whom they protect.
 """
 
 from fedmmf.identity.cards import Card, card_beside, enrol
+from fedmmf.identity.documents import fingerprint
 from fedmmf.identity.key_files import Identity
-from fedmmf.identity.newest import Membership, read_newest, take_part
-from fedmmf.identity.signing import fingerprint
-from fedmmf.identity.trust_lists import Revocation, TrustList
+from fedmmf.identity.trust_lists import Membership, Revocation, TrustList, read_newest, take_part
 
 __all__ = [
     "Card",

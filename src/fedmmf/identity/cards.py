@@ -5,9 +5,18 @@ from pathlib import Path
 
 from fedmmf.errors import IdentityError
 from fedmmf.identity import files
-from fedmmf.identity.documents import Entry, headed, parse, render, signed_text
+from fedmmf.identity.documents import (
+    CARD_PURPOSE,
+    Entry,
+    fingerprint,
+    headed,
+    is_text_signed,
+    parse,
+    render,
+    sign_text,
+    signed_text,
+)
 from fedmmf.identity.key_files import Identity
-from fedmmf.identity.signing import CARD_PURPOSE, fingerprint, is_text_signed, sign_text
 
 CARD_FORMAT = "fedmmf-card"
 CARD_FIELDS = ("name", "site", "key", "signature")

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedmmf.errors import IdentityError, PassphraseError
 from fedmmf.identity import files
-from fedmmf.identity.signing import fingerprint
+from fedmmf.identity.documents import fingerprint
 from fedmmf.secagg.keys import public_identity
 
 PEM_START = b"-----BEGIN "
@@ -27,13 +27,9 @@ LONGEST_PASSPHRASE = 1000  # OpenSSL takes 1023 bytes
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """The secret key of a party, or of the issuer of a trust list.
+    """The secret key of a party, or of the issuer of a trust list."""
 
-    Args:
-        secret: 32 bytes; `Policy.identity` of a party.
-    """
-
-    secret: bytes = field(repr=False)
+    secret: bytes = field(repr=False)  # 32 bytes; `Policy.identity` of a party
     public: bytes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -15,9 +15,19 @@ from typing import Any
 from fedmmf.errors import IdentityError, UnknownNameError
 from fedmmf.identity import files
 from fedmmf.identity.cards import CARD_FIELDS, Card
-from fedmmf.identity.documents import Entry, headed, moment, parse, render, signed_text
+from fedmmf.identity.documents import (
+    LIST_PURPOSE,
+    Entry,
+    fingerprint,
+    headed,
+    is_text_signed,
+    moment,
+    parse,
+    render,
+    sign_text,
+    signed_text,
+)
 from fedmmf.identity.key_files import Identity
-from fedmmf.identity.signing import LIST_PURPOSE, fingerprint, is_text_signed, sign_text
 
 LIST_FORMAT = "fedmmf-trust-list"
 LIST_FIELDS = (
@@ -50,27 +60,16 @@ class Revocation:
 
 @dataclass(frozen=True)
 class TrustList:
-    """A checked list: signed by its issuer, every member proven, no rule broken.
+    """A checked list: signed by its issuer, every member proven, no rule broken."""
 
-    Attributes:
-        federation: which one it is for.
-        serial: goes up with each change.
-        issued: when, by the issuer's clock.
-        most_per_site: how many members one site may have.
-        members: those who may take part.
-        revoked: those who may not any more, for ever.
-        issuer: public key that signs the list.
-        signature: the issuer's, over all of it.
-    """
-
-    federation: str
-    serial: int
-    issued: str
-    most_per_site: int
-    members: tuple[Card, ...]
-    revoked: tuple[Revocation, ...]
-    issuer: bytes = field(repr=False)
-    signature: bytes = field(repr=False)
+    federation: str  # which one it is for
+    serial: int  # goes up with each change
+    issued: str  # when, by the issuer's clock
+    most_per_site: int  # how many members one site may have
+    members: tuple[Card, ...]  # those who may take part
+    revoked: tuple[Revocation, ...]  # those who may not any more, for ever
+    issuer: bytes = field(repr=False)  # public key that signs the list
+    signature: bytes = field(repr=False)  # the issuer's, over all of it
 
     @classmethod
     def read(
@@ -274,3 +273,59 @@ def _issued(issuer: Identity, fields: dict[str, Any]) -> TrustList:
     document = headed(LIST_FORMAT, {**fields, "issuer": issuer.public.hex()})
     signature = sign_text(issuer.secret, LIST_PURPOSE, signed_text(document)).hex()
     return TrustList.decode(render({**document, "signature": signature}), "the new list")
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a party's policy needs for signing: `Policy(identity=..., trusted=...)`."""
+
+    identity: bytes = field(repr=False)
+    trusted: frozenset[bytes] = field(repr=False)
+    trust_list: TrustList
+
+
+def read_newest(path: Path, *, issuer: bytes, kept: Path) -> TrustList:
+    """Read a list, refuse it if a newer one was read before, and keep it.
+
+    Args:
+        path: the list; whoever brought it need not be trusted.
+        issuer: public key that signs the list, known from elsewhere than the file.
+        kept: where the newest list so far is; it is made at the first reading. Whoever can write
+            there can make the reader forget.
+    """
+    with files.locked(kept):
+        if not kept.exists():
+            found = TrustList.read(path, issuer=issuer)
+            found.save(kept)
+            return found
+        old = TrustList.read(kept, issuer=issuer)
+        found = TrustList.read(path, issuer=issuer, at_least=old.serial, federation=old.federation)
+        _require_successor(path, old, found)
+        if found != old:
+            found.save(kept)
+        return found
+
+
+def take_part(identity: Identity, path: Path, *, issuer: bytes, kept: Path) -> Membership:
+    """Turn a party's identity and a list, as `read_newest` reads it, into what its policy needs."""
+    found = read_newest(path, issuer=issuer, kept=kept)
+    if identity.public not in found.trusted:
+        raise IdentityError(
+            f"{path} (serial {found.serial}) must have this party's key {identity.fingerprint}; "
+            "it has not, or has revoked it. Ask its issuer"
+        )
+    return Membership(identity.secret, found.trusted, found)
+
+
+def _require_successor(path: Path, old: TrustList, new: TrustList) -> None:
+    """Refuse what an honest issuer never signs."""
+    if new.serial == old.serial and new != old:
+        raise IdentityError(
+            f"{path} has the serial {new.serial}, as another list has that was read before: "
+            "the issuer has signed both, and should be asked why"
+        )
+    if lost := {one.key for one in old.revoked} - {one.key for one in new.revoked}:
+        raise IdentityError(
+            f"{path} must name everybody who was ever revoked; the key {fingerprint(min(lost))} "
+            "is missing, and its issuer should be asked why"
+        )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.interop.needs import needed
+from fedmmf.interop import needed
 from fedmmf.interop.vectors import Vectors, labels_of
 
 _NEIGHBOURS, _WIDTH, _SEED = 32, 400, 100  # of hnswlib's graph: more is slower and more exact

@@ -7,7 +7,7 @@ pipeline = topn_pipeline(FedMMFScorer(mask="mean", factors=20), predicts_ratings
 pipeline.train(dataset)
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from lenskit.data import Dataset, ItemList, QueryInput, RecQuery
@@ -24,7 +24,7 @@ from fedmmf.settings import Settings
 class ScorerSettings(Settings):
     """The settings of `FedMMF`; the mask is one that needs no item features."""
 
-    mask: str = Field("mean", description=str(Settings.model_fields["mask"].description))
+    mask: Annotated[str, Field(description=Settings.model_fields["mask"].description)] = "mean"
 
 
 class FedMMFScorer(Component[ItemList], Trainable):  # type: ignore[misc, unused-ignore]

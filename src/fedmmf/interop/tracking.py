@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedmmf.interop.needs import needed
+from fedmmf.interop import needed
 from fedmmf.model import FedMMF
 from fedmmf.reports.results import TrainResult
 

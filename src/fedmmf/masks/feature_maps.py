@@ -1,4 +1,6 @@
-"""Interactions of item features: public columns that the masks `fm` and `nn` see in addition.
+"""Public item features and the views that masks, solvers and the server take of them.
+
+The masks `fm` and `nn` see interactions of features in addition.
 
 A user's own ratings are too few to learn a factorization machine or a network from: at strengths
 that predict well, all that bends shrinks to nothing (errata 47). So the first layer is public and
@@ -9,6 +11,8 @@ columns that are scaled by s are penalised by the mask's strength times 1 / s^2.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
@@ -21,6 +25,53 @@ PRODUCT_SCALE = 0.25  # so that a product's weight costs 16 times what a feature
 HIDDEN_SCALE = 0.6  # likewise nearly 3 times
 HIDDEN_GAIN = 4.0  # of what goes into a hidden unit: with less, units are lines
 _SPREAD = np.sqrt(3.0)  # directions are even on both sides of 0, with a variance of 1
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureViews:
+    """Public item features, with the views that masks, solvers and the server take of them.
+
+    All parties of a process share one object, because each view is computed once.
+
+    Attributes:
+        content: features of every item. (n_items, d)
+        mask: name of the mask family.
+        sees_features: whether masks of that family depend on features.
+        statistics: further columns that masks alone see. (n_items, 2 or 0)
+    """
+
+    content: Array
+    mask: str
+    sees_features: bool
+    statistics: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @cached_property
+    def expanded(self) -> Array:
+        """Content and, if the family has any, interactions. (n_items, d')."""
+        return expand(self.mask, self.content)
+
+    @cached_property
+    def seen(self) -> Array:
+        """All that masks see: expanded content and statistics. (n_items, d'')."""
+        if self.statistics.shape[1] == 0:
+            return self.expanded
+        return np.hstack((self.expanded, self.statistics))
+
+    @cached_property
+    def design(self) -> Array:
+        """Columns in which masks are linear. (n_items, n_columns)."""
+        return design_of(self.expanded, sees_features=self.sees_features)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns in which masks are linear."""
+        return 1 + int(self.expanded.shape[1]) * self.sees_features
+
+
+def design_of(features: Array, *, sees_features: bool) -> Array:
+    """Columns in which masks are linear: 1 and, if they see features, those. (n_items, m)."""
+    ones = np.ones((len(features), 1))
+    return np.hstack((ones, features)) if sees_features else ones
 
 
 def expand(mask: str, content: Array) -> Array:

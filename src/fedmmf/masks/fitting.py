@@ -12,7 +12,7 @@ from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
 from fedmmf.masks.families import FAMILIES
-from fedmmf.masks.feature_maps import MAX_JOINT
+from fedmmf.masks.feature_maps import MAX_JOINT, FeatureViews
 from fedmmf.masks.indicator import privacy_indicator, rating_variances
 from fedmmf.masks.models import MaskFamily
 from fedmmf.masks.population import Population
@@ -38,10 +38,32 @@ class MaskPlan:
     folds: int = 5
     joint: bool = False
 
+    @classmethod
+    def of(cls, settings: Any) -> "MaskPlan":
+        """Make the plan that the settings of a run ask for."""
+        return cls(
+            settings.mask,
+            settings.mask_strength,
+            settings.cross_fit,
+            settings.folds,
+            settings.has_joint_mask,
+        )
+
     @property
     def family(self) -> MaskFamily:
         """Mask family of that name."""
         return FAMILIES[self.kind]
+
+    def views(self, content: Array, statistics: Array | None = None) -> FeatureViews:
+        """Return the views of item features that these masks take.
+
+        Args:
+            content: public item features. (n_items, d)
+            statistics: what masks see beside them; None: nothing. (n_items, d)
+        """
+        more = np.zeros((len(content), 0)) if statistics is None else statistics
+        needs = self.family.needs_features
+        return FeatureViews(np.asarray(content, np.float64), self.kind, needs, more)
 
     def strengths(self, pull: float) -> tuple[float, ...]:
         """Strengths of regularisation to choose from, given the shrinkage of a population."""
@@ -53,11 +75,6 @@ class MaskPlan:
         """Whether the solver estimates masks that see so many columns."""
         return self.joint and n_features < MAX_JOINT
 
-    @property
-    def starts_at_random(self) -> bool:
-        """Whether the family starts from random numbers."""
-        return len(self.family.start(np.random.default_rng(0), 1)) > 0
-
     def check_features(self, features: Array) -> None:
         """Refuse a family that needs features where there are none."""
         if self.family.needs_features and features.shape[1] == 0:
@@ -65,6 +82,13 @@ class MaskPlan:
                 f"the mask {self.kind!r} needs item features and the data has none; "
                 "give some, or use the mask 'mean'"
             )
+
+
+def resolve_mask(settings: Any, *, has_features: bool) -> Any:
+    """Replace the mask `auto` in the settings by one that the items' features allow."""
+    if settings.mask != "auto":
+        return settings
+    return settings.changed(mask="lr" if has_features or settings.item_statistics else "mean")
 
 
 class Runner(Protocol):
@@ -235,7 +259,6 @@ class MaskInput:
         ratings: of these items, on their own scale. (n,)
         scale: of the ratings.
         features: public item features; may have no columns for `none` and `mean`. (n_items, d)
-        streams: one random stream per user, for families that start at random; else empty.
         population: which masks shrink towards; None: nothing is known of it.
     """
 
@@ -243,15 +266,7 @@ class MaskInput:
     ratings: Array
     scale: RatingScale
     features: Array
-    streams: Sequence[np.random.Generator] = ()
     population: Population | None = None
-
-    def starts(self, family: MaskFamily) -> Array:
-        """Starting parameters of each user's training. (n_users, n_parameters or 0)."""
-        if not self.streams:
-            return np.zeros((self.lists.n_users, 0))
-        n_features = self.features.shape[1]
-        return np.stack([family.start(stream, n_features) for stream in self.streams])
 
 
 def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
@@ -271,7 +286,7 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     targets -= given.scale.min  # in place: of a hundred million ratings, copies are gigabytes
     targets /= given.scale.span
     _add(targets, -base, lists.items)
-    inputs = (lists.items, features, targets, penalties, plan.folds, given.starts(family))
+    inputs = (lists.items, features, targets, penalties, plan.folds)
     if not plan.is_joint(features.shape[1]):
         runner.train(family, lists.indptr, *inputs, theta, chosen, fitted, held_out)
     _add(fitted, base, lists.items)

@@ -21,7 +21,7 @@ import numpy as np
 from fedmmf.arrays import Array
 
 
-def fit_none(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
+def fit_none(x: Array, y: Array, strength: float, pull: float) -> Array:
     """Return no parameters: the control that masks nothing."""
     return np.zeros(0)
 
@@ -31,7 +31,7 @@ def predict_none(x: Array, theta: Array) -> Array:
     return np.zeros(len(x))
 
 
-def fit_mean(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
+def fit_mean(x: Array, y: Array, strength: float, pull: float) -> Array:
     """Fit a shrunken mean: minimise sum (y - b)^2 + strength b^2."""
     return np.full(1, y.sum() / (len(y) + strength))
 
@@ -41,7 +41,7 @@ def predict_mean(x: Array, theta: Array) -> Array:
     return np.full(len(x), theta[0])
 
 
-def fit_lr(x: Array, y: Array, strength: float, pull: float, start: Array) -> Array:
+def fit_lr(x: Array, y: Array, strength: float, pull: float) -> Array:
     """Fit a ridge regression in closed form; theta = (b, w)."""
     n, d = x.shape
     normal = np.empty((d + 1, d + 1))
@@ -61,10 +61,6 @@ def predict_lr(x: Array, theta: Array) -> Array:
     return out
 
 
-def _no_start(rng: np.random.Generator, n_features: int) -> Array:
-    return np.zeros(0)
-
-
 def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callable[..., None]:
     """Make the function that trains many parties in turn, or a single one."""
 
@@ -75,7 +71,6 @@ def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callab
         targets: Array,  # (n,) centred, unit span
         penalties: Array,  # (s, 2) strength and pull; who has a choice picks by held-out error
         n_folds: int,
-        starts: Array,  # (n_users, n_params or 0)
         theta: Array,  # out (n_users, n_params)
         chosen: Array,  # out (n_users,) row of penalties
         fitted: Array,  # out (n,) f_u on the ratings it was trained on
@@ -96,14 +91,14 @@ def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callab
                     outside = np.flatnonzero(fold_of != fold)
                     if len(outside) > 0:
                         strength, pull = penalties[s]
-                        part = fit(x[outside], y[outside], strength, pull, starts[u])
+                        part = fit(x[outside], y[outside], strength, pull)
                         predicted[inside] = predict(x[inside], part)
                 error = np.sum((y - predicted) ** 2)
                 if error < best_error:
                     best_error, chosen[u] = error, s
                     held_out[begin:end] = predicted
             strength, pull = penalties[chosen[u]]
-            theta[u] = fit(x, y, strength, pull, starts[u])
+            theta[u] = fit(x, y, strength, pull)
             fitted[begin:end] = predict(x, theta[u])
 
     return train
@@ -123,20 +118,24 @@ def _applier(predict: Callable[..., Array]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class MaskFamily:
-    """A kind of private model: how to fit, apply, start and regularise it."""
+    """A kind of private model: how to fit, apply and regularise it."""
 
     name: str
     order: str  # the paper's name for it
-    fit: Callable[[Array, Array, float, float, Array], Array]
+    fit: Callable[[Array, Array, float, float], Array]
     predict: Callable[[Array, Array], Array]
     n_parameters: Callable[[int], int]
     default_strength: float | None  # None: the pull
     strengths: tuple[float, ...]  # what `auto` chooses from
-    start: Callable[[np.random.Generator, int], Array] = _no_start
     needs_features: bool = True
     is_centred: bool = True  # predicts around the default user's rating; else around 0
     is_linear: bool = False  # theta is an intercept and weights of the features, as far as it goes
     helpers: tuple[Callable[..., Any], ...] | None = None  # to compile first; None: stays numpy
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no parameters, so that nothing is masked."""
+        return self.n_parameters(1) == 0
 
     @property
     def train(self) -> Callable[..., None]:

@@ -14,8 +14,8 @@ from fedmmf.errors import SettingsError
 from fedmmf.model.evaluation import CutOff, ListTally, cut_offs, mae, rmse, surprise
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import BestItems, ListRequest, each_list
-from fedmmf.reports.results import ListScores, RankingScores
-from fedmmf.simulation import Progress
+from fedmmf.progress import Report
+from fedmmf.reports.list_scores import ListScores, RankingScores
 
 DEFAULT_TOP = 10  # items of the lists of a model that ranks
 RELEVANT_SHARE = 0.75  # of the way up the scale: 4 and 5 of 5 stars
@@ -35,7 +35,7 @@ def evaluated(
     test: Ratings,
     top: int | None,
     relevant_from: float | None,
-    progress: Progress,
+    progress: Report,
 ) -> Accuracy:
     """Compute errors and, for `top` items, list metrics; arguments as in `FedMMF.evaluate`."""
     if top is None and learned.objective == "ranking":
@@ -93,7 +93,7 @@ def _have_rated(learned: Learned, users: Array, items: Array) -> Array:
     return np.asarray(rated[places] == wanted)
 
 
-def _ranking(learned: Learned, relevant: Relevant, top: int, progress: Progress) -> dict[str, Any]:
+def _ranking(learned: Learned, relevant: Relevant, top: int, progress: Report) -> dict[str, Any]:
     """Compute the metrics of the model's lists and of the popularity baseline's."""
     wanted = cut_offs(top)
     n, users = max(length for _, length in wanted), np.array(list(relevant), np.int64)
@@ -104,9 +104,7 @@ def _ranking(learned: Learned, relevant: Relevant, top: int, progress: Progress)
     return {**_judged(learned, ours, relevant, wanted), "popularity": beside}
 
 
-def _popular_lists(
-    learned: Learned, users: Array, n: int, progress: Progress
-) -> Iterable[BestItems]:
+def _popular_lists(learned: Learned, users: Array, n: int, progress: Report) -> Iterable[BestItems]:
     """Yield the n most rated items that each user has not rated; ties by item.
 
     Nobody's list reaches further down than n and what that user has rated, so that the rest of the

@@ -1,4 +1,7 @@
-"""Check the arrays of a model file: compiled kernels do not check sizes, and would crash."""
+"""Check what a model is given: ratings to train or test on, and the arrays of a model file.
+
+Compiled kernels do not check sizes, and would crash.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
@@ -9,12 +12,12 @@ from fedmmf.arrays import Array
 from fedmmf.engines import ENGINES
 from fedmmf.errors import FedMMFError
 from fedmmf.masks import FAMILIES
-from fedmmf.settings.groups import Objective
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.settings import Objective
 
 if TYPE_CHECKING:
+    from fedmmf.federation.local import Member
     from fedmmf.model.learned import Learned
-    from fedmmf.simulation.training import Member
 
 # What numbers and names of the wrong kind or size lead to.
 DAMAGED = (
@@ -120,18 +123,18 @@ def _require_factors(learned: "Learned") -> None:
 
 
 def _require_member(learned: "Learned", member: "Member") -> None:
-    update_shape, public = learned.update_shape, member.public
+    update_shape, broadcast = learned.update_shape, member.broadcast
     is_listed = member.history.ndim == 1 and _is_of(member.history, _NUMBERS)
     if not is_listed or not 0 <= member.best_round <= len(member.history):
         raise ValueError("its history is none")
-    if public.parameters.shape != (update_shape.n_parameters,) or public.item_rows.ndim != 2:
+    if broadcast.parameters.shape != (update_shape.n_parameters,) or broadcast.item_rows.ndim != 2:
         raise ValueError("its factors have the wrong size")
-    SOLVERS[learned.solver].check(update_shape, public)
+    SOLVERS[learned.solver].check(update_shape, broadcast)
     if member.user_factors.shape != (learned.n_users, update_shape.n_own):
         raise ValueError("it has factors of other users")
-    if len(public.item_rows) != learned.n_items:
+    if len(broadcast.item_rows) != learned.n_items:
         raise ValueError("it has factors of other items")
-    factors = (public.parameters, public.item_rows, member.user_factors)
+    factors = (broadcast.parameters, broadcast.item_rows, member.user_factors)
     if not all(_is_of(array, _NUMBERS) for array in factors):
         raise ValueError("its factors have the wrong type")
 

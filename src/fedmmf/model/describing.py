@@ -2,10 +2,23 @@
 
 import inspect
 import textwrap
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 from fedmmf.settings import Settings
 
 _WIDTH = 100
+P = ParamSpec("P")
+
+
+def with_the_parameters_of(
+    made: Callable[P, Settings],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Tell type checkers that a method takes the keywords of `made`; nothing changes at run time.
+
+    Names, types and defaults are those of the settings, so that they cannot go stale.
+    """
+    return lambda method: method
 
 
 def with_settings(about: str) -> str:

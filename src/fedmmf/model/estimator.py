@@ -9,16 +9,18 @@ import numpy as np
 import polars as pl
 
 from fedmmf import __version__
-from fedmmf.aggregation.costs import CostInput
+from fedmmf.aggregation.simulated import CostInput
 from fedmmf.arrays import Array
 from fedmmf.data.adapters import pairs_of, ratings_of
 from fedmmf.data.ids import as_ids, is_many
 from fedmmf.data.scales import ScaleLike
 from fedmmf.errors import CheckpointError, NotFittedError, SettingsError
+from fedmmf.masks import FAMILIES
+from fedmmf.masks.fitting import resolve_mask
 from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
 from fedmmf.model.accuracy import Accuracy, evaluated
 from fedmmf.model.checking import DAMAGED, require_sound
-from fedmmf.model.describing import short_signature, with_settings
+from fedmmf.model.describing import short_signature, with_settings, with_the_parameters_of
 from fedmmf.model.display import html_of
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
@@ -37,7 +39,6 @@ from fedmmf.reports.results import (
 from fedmmf.settings import Settings
 from fedmmf.simulation import train, train_real
 from fedmmf.simulation.costs import RoundSizes, cost_input, tradeoff
-from fedmmf.simulation.features import settled
 from fedmmf.storage import checkpoints
 from fedmmf.storage.checkpoints import Checkpoint
 
@@ -51,6 +52,13 @@ class FedMMF(SklearnSide):
     every simulated party's mask and factors, so treat it and its file as you would treat the
     ratings. It takes part in scikit-learn's searches and cross-validation.
 
+    Editors and type checkers know the settings below that this package brings. Settings of another
+    package's solver, mask or aggregation scheme are given by name as well. A type checker does not
+    know these: hand them over as `FedMMF(solver="theirs", **{"their_setting": 3})`.
+
+    A solver that nobody named follows from the objective: `sgd`, or `vb` for lists. One that was
+    named stays, also in `set_params`, and is refused where it does not fit.
+
     Examples:
         >>> from fedmmf import FedMMF, load
         >>> train, test = load("synthetic").split(test=0.2, seed=0)
@@ -59,6 +67,7 @@ class FedMMF(SklearnSide):
         ['mae', 'rmse']
     """
 
+    @with_the_parameters_of(Settings)
     def __init__(self, **settings: Any) -> None:
         self._asked = self._settings = Settings.checked(**settings)
         self._learned: Learned | None = None
@@ -132,8 +141,9 @@ class FedMMF(SklearnSide):
         path = Path(checkpoint) if isinstance(checkpoint, str) else checkpoint
         found = ratings_of(ratings, y, scale)
         require_ratings(found, self._asked)
-        self._settings = settled(self._asked, found)
-        if self._asked.mask != self._settings.mask == "mean":
+        self._settings = resolve_mask(self._asked, has_features=found.has_features)
+        mask = self._settings.mask
+        if mask != self._asked.mask and not FAMILIES[mask].needs_features:
             log.warning("%s has no item features: the mask is the user's mean", found.name)
         if real and path is not None:
             raise SettingsError("a real run keeps no checkpoint; leave one of the two out")
@@ -320,7 +330,7 @@ class FedMMF(SklearnSide):
         meta = {
             "kind": "model",
             "version": __version__,
-            "settings": self.settings.model_dump(),
+            "settings": self.settings.to_dict(),
             **about,
         }
         checkpoints.save(Path(path), arrays, meta)

@@ -11,21 +11,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedmmf.aggregation.costs import Cost
+from fedmmf.aggregation.simulated import Cost
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES, lasting_engine
 from fedmmf.errors import DataError, UnknownNameError
+from fedmmf.federation.local import Member
 from fedmmf.masks import FAMILIES, MaskFamily, apply_mask, apply_one_mask, mask_base
+from fedmmf.masks.feature_maps import design_of
 from fedmmf.masks.indicator import privacy_indicator, rating_variances
 from fedmmf.masks.population import Population
 from fedmmf.model.evaluation import RatingMeans
 from fedmmf.settings import Settings
-from fedmmf.simulation.training import Member, Trained, members_from_arrays, members_to_arrays
+from fedmmf.simulation.training import Trained, members_from_arrays, members_to_arrays
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Broadcast, UpdateShape, design_of, whole_factors
+from fedmmf.solvers.contract import Broadcast, UpdateShape, whole_factors
 
 _ARRAYS = [
     "user_ids",
@@ -163,17 +165,17 @@ class Learned:
         A user without ratings gets the factors of the default user too.
         """
         factors = np.hstack([member.user_factors for member in self.members])
-        default_user = np.concatenate([self._stranger(member.public) for member in self.members])
+        default_user = np.concatenate([self._stranger(member.broadcast) for member in self.members])
         has_any = np.diff(self.indptr)[:, np.newaxis] > 0
         return np.vstack((np.where(has_any, factors, default_user), default_user))
 
-    def _stranger(self, public: Broadcast) -> Array:
+    def _stranger(self, broadcast: Broadcast) -> Array:
         """Factors of the default user: the mean user; without a mask, a typical one. (n_own,)."""
-        mean = SOLVERS[self.solver].default_user(self.update_shape, public)
+        mean = SOLVERS[self.solver].default_user(self.update_shape, broadcast)
         if FAMILIES[self.mask].is_centred or self.objective == "ranking":
             return mean
         weights = self.raters / max(self.raters.sum(), 1)
-        level = float(weights @ (public.item_factors @ mean))
+        level = float(weights @ (broadcast.item_factors @ mean))
         ratio = float(self.line[0]) / level if level else 0.0
         # Around a rating of 0 there is no such scale.
         return np.asarray(mean * (ratio if 0.5 < ratio < 2.0 else 1.0), np.float32)
@@ -181,7 +183,7 @@ class Learned:
     @cached_property
     def update_shape(self) -> UpdateShape:
         """Sizes of the updates that the solver used."""
-        return SOLVERS[self.solver].update_shape(self.members[0].public.rank, self.variant)
+        return SOLVERS[self.solver].update_shape(self.members[0].broadcast.rank, self.variant)
 
     @cached_property
     def item_factors(self) -> Array:
@@ -192,7 +194,7 @@ class Learned:
         sees_features = FAMILIES[self.mask].needs_features
         design = design_of(self.features[:-1], sees_features=sees_features)
         factors = np.hstack(
-            [whole_factors(self.update_shape, member.public, design) for member in self.members]
+            [whole_factors(self.update_shape, member.broadcast, design) for member in self.members]
         )
         unknown = factors.mean(axis=0, dtype=np.float64)
         return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
@@ -265,10 +267,10 @@ class Learned:
 
     def shown(self, scores: Array) -> Array:
         """Convert scores to ratings as the solver defines it; ranking scores stay. (n,)."""
-        solver, first = SOLVERS[self.solver], self.members[0].public
-        numbers = np.mean([member.public.parameters for member in self.members], axis=0)
-        public = Broadcast(first.rank, numbers, first.item_rows)
-        return solver.ratings_of(self.update_shape, public, scores, self.scale)
+        solver, first = SOLVERS[self.solver], self.members[0].broadcast
+        numbers = np.mean([member.broadcast.parameters for member in self.members], axis=0)
+        broadcast = Broadcast(first.rank, numbers, first.item_rows)
+        return solver.ratings_of(self.update_shape, broadcast, scores, self.scale)
 
     def predict_masks(self, users: Array, items: Array) -> Array:
         """f_u(i) alone, clipped to the scale. (n,)."""

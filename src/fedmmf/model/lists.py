@@ -13,8 +13,8 @@ from fedmmf.data.ids import as_ids, whole_number
 from fedmmf.data.rated_items import top_n
 from fedmmf.errors import SettingsError
 from fedmmf.model.learned import Learned
+from fedmmf.progress import Report, quiet
 from fedmmf.settings import Settings
-from fedmmf.simulation import Progress, no_progress
 
 Id = int | str
 Ids = Iterable[Id] | Id
@@ -29,19 +29,12 @@ class BestItems(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ListRequest:
-    """The options of a list: its length, candidates and exclusions.
+    """The options of a list: its length, candidates and exclusions."""
 
-    Attributes:
-        n: items in a list at most.
-        items: codes of those that may be in it, increasing. (n_candidates,)
-        n_items: in the catalogue.
-        seen: whether what a user has rated may be in the user's list.
-    """
-
-    n: int
-    items: Array
-    n_items: int
-    seen: bool = False
+    n: int  # items in a list at most
+    items: Array  # codes of those that may be in it, increasing. (n_candidates,)
+    n_items: int  # in the catalogue
+    seen: bool = False  # whether what a user has rated may be in the user's list
 
     @classmethod
     def checked(
@@ -82,7 +75,7 @@ def each_list(
     score: Callable[[int], Array],
     users: Array,
     wanted: ListRequest,
-    progress: Progress = no_progress,
+    progress: Report = quiet,
 ) -> Iterator[BestItems]:
     """The lists of users (codes), one after the other; no more than one user's scores are kept.
 
@@ -99,16 +92,9 @@ def each_list(
 
 
 def lists_for(
-    learned: Learned, ids: Ids, wanted: ListRequest, progress: Progress = no_progress
+    learned: Learned, ids: Ids, wanted: ListRequest, progress: Report = quiet
 ) -> pl.DataFrame:
-    """The lists of some users, one below the other: user_id, rank, and what is known of the item.
-
-    Args:
-        learned: what a run has learned.
-        ids: of the users.
-        wanted: what lists are made of.
-        progress: called with the number of finished lists.
-    """
+    """The lists of some users, one below the other: user_id, rank, and what is known of items."""
     asked = as_ids(ids, "users")
     if len(asked) == 0:
         raise SettingsError("users must name at least one user; got none")

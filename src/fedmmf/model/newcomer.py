@@ -12,12 +12,12 @@ from fedmmf.data.frames import Table, named, to_polars
 from fedmmf.data.ids import as_ids, is_many
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.errors import DataError
+from fedmmf.masks import MaskPlan
 from fedmmf.masks.feature_maps import expand
 from fedmmf.model.learned import Learned
 from fedmmf.model.lists import Id, Ids, ListRequest, frame_of
 from fedmmf.party import Party, PartyData, Policy
 from fedmmf.settings import Settings
-from fedmmf.simulation.prepared import mask_plan, mask_stream
 from fedmmf.wire import Catalogue
 
 log = logging.getLogger("fedmmf.model")
@@ -27,7 +27,7 @@ class Newcomer:
     """A user who joined after training."""
 
     def __init__(self, learned: Learned, party: Party, rated: Array) -> None:
-        self._learned, self._party, self._rated = learned, party, rated
+        self._learned, self.party, self._rated = learned, party, rated
 
     def predict(self, items: Any) -> Array:
         """Predicted ratings of items, by id; unknown items are refused. (n,)."""
@@ -53,8 +53,8 @@ class Newcomer:
         scores = []
         for member in self._learned.members:
             about = (self._learned.solver, self._learned.variant)
-            self._party.join_late(*about, member.public, self._learned.population)
-            scores.append(self._party.scores(codes))
+            self.party.join_late(*about, member.broadcast, self._learned.population)
+            scores.append(self.party.scores(codes))
         return np.asarray(np.mean(scores, axis=0))
 
 
@@ -130,15 +130,14 @@ def welcome(learned: Learned, settings: Settings, ratings: Mapping[Id, float]) -
     features = learned.features[:-1]
     content = features[:, : learned.n_content]
     statistics = features[:, expand(learned.mask, content).shape[1] :]
+    mask = MaskPlan.of(settings)
     data = PartyData(
         catalogue=Catalogue(learned.n_items, learned.scale, b""),
-        features=np.hstack((content, statistics)),
+        features=mask.views(content, statistics),
         lists=RatedItems.of_one(codes),
         ratings=values,
-        streams=[mask_stream(settings.seed, "newcomer")],
-        content=content,
     )
-    return Newcomer(learned, Party(data, mask_plan(settings), Policy(), expectation=None), codes)
+    return Newcomer(learned, Party(data, mask, Policy(), expectation=None), codes)
 
 
 def _numbers(ratings: Mapping[Id, float]) -> Array:

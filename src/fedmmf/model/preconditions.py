@@ -8,9 +8,7 @@ from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError, SettingsError
 from fedmmf.model.learned import Learned
 from fedmmf.settings import Settings
-from fedmmf.solvers.vb.shapes import MAX_COLUMNS
-
-_SPANS = (1e-3, 1e4)  # of the ratings' scale, that sums of `vb` have digits for
+from fedmmf.solvers.vb.shapes import MAX_VB_COLUMNS
 
 
 def test_of(learned: Learned, given: Any) -> Ratings:
@@ -27,16 +25,17 @@ def test_of(learned: Learned, given: Any) -> Ratings:
 
 
 def _require_usual(scale: RatingScale, settings: Settings) -> None:
-    """Refuse scales and values for which the numbers of `vb` have no room, or no meaning."""
+    """Refuse scales and values for which the solver's numbers have no room, or no meaning."""
     value, least = settings.unrated_value, scale.min - scale.span
     if value != "auto" and not least <= value <= scale.max:
         raise SettingsError(
             f"unrated_value is a low rating, between {least:g} and {scale.max:g} on the scale "
             f"{scale}; got {value:g}"
         )
-    if settings.solver == "vb" and not _SPANS[0] <= scale.span <= _SPANS[1]:
+    least, most = settings.chosen_solver.spans
+    if not least <= scale.span <= most:
         raise SettingsError(
-            f"solver 'vb' needs ratings with a span between {_SPANS[0]:g} and {_SPANS[1]:g}; "
+            f"solver {settings.solver!r} needs ratings with a span between {least:g} and {most:g}; "
             f"{scale} has {scale.span:g}. Divide the ratings, or use solver 'sgd'"
         )
 
@@ -50,8 +49,8 @@ def require_ratings(ratings: Ratings, settings: Settings) -> None:
             flags="--objective ranking --mask none",
         )
     _require_usual(ratings.scale, settings)
-    if settings.likelihood == "ordinal" and ratings.scale.n_levels > MAX_COLUMNS:
+    if settings.likelihood == "ordinal" and ratings.scale.n_levels > MAX_VB_COLUMNS:
         raise SettingsError(
-            f"likelihood 'ordinal' needs a scale of {MAX_COLUMNS:,} levels at most; "
+            f"likelihood 'ordinal' needs a scale of {MAX_VB_COLUMNS:,} levels at most; "
             f"{ratings.scale} has {ratings.scale.n_levels:,}"
         )

@@ -54,7 +54,7 @@ class SklearnSide:
         )
 
     def __sklearn_clone__(self: "FedMMF") -> "FedMMF":  # type: ignore[misc]
-        return type(self)(**self.get_params())
+        return type(self)(**self._asked.named())
 
     def __sklearn_is_fitted__(self: "FedMMF") -> bool:  # type: ignore[misc]
         return self._learned is not None

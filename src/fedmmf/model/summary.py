@@ -7,6 +7,7 @@ import numpy as np
 from fedmmf import __version__
 from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.data import Ratings
+from fedmmf.masks import FAMILIES
 from fedmmf.masks.indicator import histogram
 from fedmmf.model.accuracy import Accuracy
 from fedmmf.model.evaluation import scored
@@ -50,8 +51,8 @@ def summarize(
         history=[round(float(value), 6) for value in member.history],
         j=histogram(learned.j_train),
         tradeoff=model.tradeoff() if SOLVERS[settings.solver].may_be_clear else (),
-        settings=settings.model_dump(),
-        protection=AGGREGATIONS[settings.sums].words(settings),
+        settings=settings.to_dict(),
+        protection=AGGREGATIONS[settings.sums].disclosure(settings),
         version=__version__,
         versions=versions(),
     )
@@ -82,7 +83,7 @@ def baselines(learned: Learned, test: Ratings) -> list[BaselineAccuracy]:
     users = learned.user_codes(test.user_ids)[test.user_codes]  # (n_test,)
     items = learned.item_codes(test.item_ids)[test.item_codes]
     predictions = learned.means.predictions(users, items)
-    if learned.mask != "none":
+    if not FAMILIES[learned.mask].is_empty:
         predictions[MASK_ALONE] = learned.predict_masks(users, items)
     return [
         BaselineAccuracy(name=name, **scored(np.asarray(test.values), predicted))

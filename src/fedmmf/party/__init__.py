@@ -8,6 +8,6 @@ in the clear is its own choice.
 from fedmmf.party.device import Party
 from fedmmf.party.expectation import Expectation
 from fedmmf.party.policy import Policy
-from fedmmf.party.users import PartyData
+from fedmmf.party.user_group import PartyData, UserGroup
 
-__all__ = ["Expectation", "Party", "PartyData", "Policy"]
+__all__ = ["Expectation", "Party", "PartyData", "Policy", "UserGroup"]

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.aggregation.contract import columns_of, last_number
 from fedmmf.errors import WireError
-from fedmmf.masks.families import FAMILIES
-from fedmmf.party.users import PartyData
+from fedmmf.party.user_group import PartyData
 from fedmmf.solvers import SOLVERS
-from fedmmf.wire import Invitation
+from fedmmf.wire import Catalogue, Invitation
 
 # Fields of an invitation, and what people call them.
 _NAMES = {
@@ -73,17 +73,15 @@ class Expectation:
             users_per_party: where the charter says so.
         """
         solver, n_levels = SOLVERS[settings.solver], data.catalogue.scale.n_levels
-        sees_features = FAMILIES[settings.mask].needs_features
-        n_content = data.n_content
-        n_columns = 1 + data.n_seen(settings.mask) * sees_features
-        n_profile = data.profiles.shape[1]
+        n_profile, features = data.profiles.shape[1], data.features
+        n_common = features.content.shape[1] * features.sees_features
         return cls(
             solver=settings.solver,
-            variant=solver.variant(settings, n_profile, n_columns, n_levels),
+            variant=solver.variant(settings, n_profile, features.n_columns, n_levels),
             rank=solver.rank(settings),
             rounds=last_number(settings),
             sums=settings.sums,
-            columns=columns_of(settings, n_content * sees_features),
+            columns=columns_of(settings, n_common),
             minimum=settings.smallest_cohort,
             min_raters=settings.min_raters,
             users_per_party=users_per_party,
@@ -135,3 +133,20 @@ def _words(variant: str) -> dict[str, str]:
 def _shown(value: Any) -> Any:
     """Shorten a value for a message, since the server may have written anything."""
     return value[:40] if isinstance(value, str) else value
+
+
+def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:
+    """Refuse a run that this party cannot take part in."""
+    scale = catalogue.scale
+    theirs = (invitation.scale_min, invitation.scale_max, invitation.scale_step)
+    if theirs != (scale.min, scale.max, scale.step):
+        raise WireError(f"this party rates {scale}; the server's scale is {theirs}")
+    if invitation.catalogue != catalogue.digest:
+        raise WireError("the server's catalogue is not this party's: other items or features")
+    for kind, name in ((SOLVERS, invitation.solver), (AGGREGATIONS, invitation.sums)):
+        if name not in kind:
+            known = ", ".join(kind.names())
+            raise WireError(f"this party knows no {kind.kind} {name[:40]!r}; it knows {known}")
+    bounds = SOLVERS[invitation.solver].bounds(scale.span)
+    if (invitation.row_bound, invitation.total_bound) != (bounds.row, bounds.total):
+        raise WireError("the server's bounds are not those of the solver on this scale")

@@ -1,12 +1,11 @@
 """A party's policy: what its owner allows, which no message of the server can widen."""
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from fedmmf.aggregation.contract import AggregationScheme
-from fedmmf.aggregation.party_side import Noise
 from fedmmf.arrays import Array
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
@@ -15,6 +14,9 @@ from fedmmf.masks.fitting import FittedMasks
 from fedmmf.masks.population import Population
 from fedmmf.secagg.keys import public_identity
 from fedmmf.secagg.policy import MINIMUM_COHORT
+
+if TYPE_CHECKING:
+    from fedmmf.aggregation.dp.guarantee import Guarantee
 
 SHARING = ("strict", "adaptive", "plain")
 
@@ -32,8 +34,8 @@ class Private:
 class SelfAudit(Protocol):
     """Attacks that a party runs on itself before it shares anything."""
 
-    def passes(self, private: Private) -> bool:
-        """Whether the best attack, with public knowledge only, finds little enough."""
+    def safe_users(self, private: Private) -> Array:
+        """Users of whom the best attack, with public knowledge only, finds little. (n_users,)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Policy:
 
     Attributes:
         sharing: strict: updates leave only in sums; adaptive: in the clear if every user's J is at
-            most `threshold_j`, or if `audit` passes; plain: in the clear.
+            most `threshold_j`, or if `audit` calls every user safe; plain: in the clear.
         threshold_j: of `adaptive`.
         audit: decides for `adaptive` instead of J; None: J decides.
         noise: what every update gets; None: nothing.
@@ -65,7 +67,7 @@ class Policy:
     sharing: Literal["strict", "adaptive", "plain"] = "strict"
     threshold_j: float = 0.05
     audit: SelfAudit | None = None
-    noise: Noise | None = None
+    noise: "Guarantee | None" = None
     identity: bytes | None = field(default=None, repr=False)
     trusted: frozenset[bytes] = field(default=frozenset(), repr=False)
     share_of_trusted: float = 0.75
@@ -94,18 +96,35 @@ class Policy:
             if not holds:
                 raise SettingsError(rule)
 
+    @classmethod
+    def of(cls, settings: Any, audit: SelfAudit | None = None) -> "Policy":
+        """Make the policy that the settings of a run ask for; identities and noise are added later.
+
+        Args:
+            settings: of the run.
+            audit: for `adaptive` sharing; None: J decides.
+        """
+        return cls(
+            settings.sharing,
+            settings.threshold_j,
+            audit,
+            smallest_cohort=settings.smallest_cohort,
+            smallest_batch=settings.batch,
+            survey_ratings=settings.item_statistics,
+        )
+
     @property
     def public_identity(self) -> bytes:
         """Public key of the party; empty: it does not sign."""
         return b"" if self.identity is None else public_identity(self.identity)
 
-    def lets_updates_out(self, private: Private) -> bool:
-        """Whether updates may leave outside sums (errata 37)."""
+    def in_clear(self, private: Private) -> Array:
+        """Users whose updates may leave outside sums (errata 37). (n_users,) bool."""
         if self.sharing != "adaptive":
-            return self.sharing == "plain"
+            return np.full(private.lists.n_users, self.sharing == "plain")
         if self.audit is not None:
-            return self.audit.passes(private)
-        return bool(np.all(private.masks.j_train <= self.threshold_j))
+            return self.audit.safe_users(private)
+        return np.asarray(private.masks.j_train <= self.threshold_j)
 
     def population(self, told: Population, scale: RatingScale) -> Population:
         """What masks shrink towards; where they decide what leaves, nothing that a server says.
@@ -119,13 +138,13 @@ class Policy:
         if rank > self.largest_rank:
             raise WireError(f"this party computes with k up to {self.largest_rank}; got {rank}")
 
-    def check_way(self, way: AggregationScheme, minimum: int) -> None:
+    def check_scheme(self, scheme: AggregationScheme, minimum: int) -> None:
         """Refuse an aggregation scheme that shows more than the owner allows."""
-        if not way.hides and self.sharing == "strict":
+        if not scheme.hides and self.sharing == "strict":
             raise WireError(
-                f"this party sends updates only in sums; the way {way.name!r} shows them"
+                f"this party sends updates only in sums; the scheme {scheme.name!r} shows them"
             )
-        if way.hides and minimum < self.smallest_cohort:
+        if scheme.hides and minimum < self.smallest_cohort:
             raise WireError(
                 f"this party takes part in sums of at least {self.smallest_cohort} parties; the "
                 f"server's minimum is {minimum}"

@@ -1,22 +1,25 @@
 """One run of a federation, as a party goes through it."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.aggregation.contract import Contribution, Shapes, Work, asked_by
-from fedmmf.aggregation.party_side import PartySide, Rounding
+from fedmmf.aggregation.party_side import PartySide
+from fedmmf.aggregation.vector import SumCodec
 from fedmmf.arrays import Array
 from fedmmf.data.rated_items import RatedItems
-from fedmmf.engines.contract import Cohort, CrowdUpdate
+from fedmmf.engines.contract import Cohort, CohortSums
 from fedmmf.errors import WireError
-from fedmmf.party.expectation import Expectation
+from fedmmf.party.expectation import Expectation, check_agreement
 from fedmmf.party.policy import Policy
-from fedmmf.party.users import PartyData, Users
+from fedmmf.party.state import RunState, StateHolder
+from fedmmf.party.user_group import PartyData, UserGroup
 from fedmmf.solvers import SOLVERS
 from fedmmf.wire import (
-    PUBLICATIONS,
+    BROADCASTS,
     Catalogue,
     Invitation,
     Layout,
@@ -27,7 +30,7 @@ from fedmmf.wire import (
 from fedmmf.wire.frames import kind_of
 from fedmmf.wire.messages import Expected
 
-_REFUSALS = (WireError, np.linalg.LinAlgError)  # of a broadcast, whoever rated what
+_REFUSALS = (WireError, np.linalg.LinAlgError)  # raised by a broadcast, whatever users rated
 _HELD = 2  # broadcasts that are kept: of this round, and of the last
 
 
@@ -40,13 +43,13 @@ class WantedError(WireError):
 
 
 class PartyRun:
-    """The context of a party's side of an aggregation scheme: see `aggregation.party_side`.
+    """One run: the `PartyContext` that the party's side of an aggregation scheme works with.
 
-    Attributes are replaced, never changed in place, so that `Party` can go back.
+    All that changes is in `current`, so that `Party` can undo an answer.
 
     Args:
         data: of the party.
-        users: behind it.
+        current: its state.
         policy: of its owner.
         expectation: what the charter says of any run.
         invitation: what was agreed on, once it is checked here.
@@ -55,7 +58,7 @@ class PartyRun:
     def __init__(
         self,
         data: PartyData,
-        users: Users,
+        current: StateHolder,
         policy: Policy,
         expectation: Expectation,
         invitation: Invitation,
@@ -65,33 +68,50 @@ class PartyRun:
         self.expectation = expectation
         policy.check_rank(invitation.rank)
         self.catalogue: Catalogue = data.catalogue
-        self.users, self.invitation = users, invitation
+        self.current, self.invitation = current, invitation
         self.policy = policy
         self.solver = SOLVERS[invitation.solver]
         self.update_shape = self.solver.update_shape(invitation.rank, invitation.variant)
-        users.check_form(self.update_shape)
-        self.n_users = users.n_users
-        self.layout: Layout | None = None  # once it is adopted
-        self._moments_of: Array | None = None  # items whose moments it has added up, once it has
-        self._works: dict[bytes, Work | Layout] = {}
-        self._last_round, self._is_finished = 0, False
-        self._best: Array | None = None  # p_u of the best round that it took part in
-        self._best_round = 0
-        self.undo: dict[str, Array] | None = None  # the users' state before this answer
-        way = AGGREGATIONS[invitation.sums]
-        policy.check_way(way, invitation.minimum)
-        users.check_columns(invitation.columns, way, policy)
-        self.side: PartySide = way.party(self)
+        self.users.check_variant(self.update_shape)
+        self.n_users = self.users.n_users
+        scheme = AGGREGATIONS[invitation.sums]
+        policy.check_scheme(scheme, invitation.minimum)
+        self.users.check_columns(invitation.columns, scheme, policy)
+        current.change(at=RunState())
+        self.side: PartySide = scheme.party(self)
+
+    @property
+    def users(self) -> UserGroup:
+        """Users behind the party."""
+        return self.current.state.users
+
+    @property
+    def _at(self) -> RunState:
+        return self.current.state.at
+
+    @property
+    def layout(self) -> Layout | None:
+        """Layout of the run, once it is adopted."""
+        return self._at.layout
+
+    @property
+    def side_state(self) -> Any:
+        """State of the party's side of the aggregation scheme: one immutable object."""
+        return self._at.side
+
+    @side_state.setter
+    def side_state(self, state: Any) -> None:
+        self.current.move(side=state)
 
     @property
     def has_summed_moments(self) -> bool:
-        """Whether it has answered a survey of moments, which it does over one list of items."""
-        return self._moments_of is not None
+        """Whether it has answered a survey of moments, whose items are fixed from then on."""
+        return self._at.moments_of is not None
 
     @property
     def place(self) -> tuple[int, int, bool]:
         """Last round and best round that the party took part in, and whether training is over."""
-        return self._last_round, self._best_round, self._is_finished
+        return self._at.last_round, self._at.best_round, self._at.is_finished
 
     @property
     def in_clear(self) -> bool:
@@ -99,8 +119,8 @@ class PartyRun:
         return self.users.are_in_clear(self.policy)
 
     def adopt(self, name: bytes) -> None:
-        """Adopt a layout: fit masks around its mean, and send rows of its items only."""
-        layout = self._published(name)
+        """Adopt a layout: fit masks around its line, and send rows of its items only."""
+        layout = self._held(name)
         if not isinstance(layout, Layout):
             raise WireError("what is published under that name is no layout")
         self._take_layout(layout)
@@ -111,27 +131,28 @@ class PartyRun:
                 raise WireError("this party has adopted another layout for this run")
             return
         self._require_same_items(layout.items)
-        self.users.begin(self.invitation.solver, self.update_shape, layout, self.policy)
-        self.layout = layout
+        self.users.fit_masks(self.policy.population(layout.population, self.catalogue.scale))
+        self.users.begin(self.invitation.solver, self.update_shape, layout)
+        self.current.move(layout=layout)
 
     def progress(self) -> dict[str, Array]:
         """Return the state of the run, for a checkpoint."""
         found = {"rounds": np.array(self.place, np.int64)}
         if self.layout is not None:
             found["layout"] = np.frombuffer(self.layout.encode(), np.uint8)
-        if self._moments_of is not None:
-            found["moments_of"] = self._moments_of
-        return found if self._best is None else found | {"best": self._best}
+        if self._at.moments_of is not None:
+            found["moments_of"] = self._at.moments_of
+        return found if self._at.best is None else found | {"best": self._at.best}
 
     def resume(self, state: Mapping[str, Array]) -> None:
         """Continue from the state that `progress` returned."""
-        self._moments_of = state.get("moments_of")
+        self.current.move(moments_of=state.get("moments_of"))
         if "layout" in state:
             known = self._shapes.known(None)
             self._take_layout(Layout.decode(state["layout"].tobytes(), known))
         last, best, is_finished = map(int, state["rounds"].tolist())
-        self._last_round, self._best_round, self._is_finished = last, best, bool(is_finished)
-        self._best = state.get("best")
+        place = {"last_round": last, "best_round": best, "is_finished": bool(is_finished)}
+        self.current.move(best=state.get("best"), **place)
 
     @property
     def mates(self) -> tuple[bytes, ...]:
@@ -153,29 +174,30 @@ class PartyRun:
 
     def take(self, name: bytes, frame: bytes) -> None:
         """Decode a broadcast once, and keep it."""
-        if name not in self._works:
-            kept = list(self._works.items())[1 - _HELD :]
-            self._works = dict([*kept, (name, self.side.read(frame))])
+        works = self._at.works
+        if name not in works:
+            kept = list(works.items())[1 - _HELD :]
+            self.current.move(works=dict([*kept, (name, self.side.read(frame))]))
 
     def work(self, name: bytes) -> Work:
         """Return a broadcast that was taken and asks for a sum."""
-        found = self._published(name)
+        found = self._held(name)
         if isinstance(found, Layout):
             raise WireError("a layout is nothing to sum")
         return found
 
-    def _published(self, name: bytes) -> Work | Layout:
-        if name not in self._works:
+    def _held(self, name: bytes) -> Work | Layout:
+        if name not in self._at.works:
             raise WantedError(name)
-        return self._works[name]
+        return self._at.works[name]
 
     def read_work(self, frame: bytes) -> Work | Layout:
         """Read a broadcast against what was agreed on."""
         if self.layout is None and kind_of(frame) == Round.kind:
             raise WireError("a round needs a layout first; this party has adopted none")
-        work = read(frame, PUBLICATIONS, self._shapes.known(self.layout))
+        work = read(frame, BROADCASTS, self._shapes.known(self.layout))
         if isinstance(work, Round):
-            self.solver.check(self.update_shape, work.public)
+            self.solver.check(self.update_shape, work.broadcast)
             return work
         if isinstance(work, Layout):
             check_line(work, self.invitation)
@@ -193,7 +215,7 @@ class PartyRun:
         return Shapes(self.catalogue.n_items, self.invitation.columns, self.update_shape)
 
     def contribute(
-        self, work: Work, rounding: Rounding | None, left_out: Array | None, n_parties: int
+        self, work: Work, rounding: SumCodec | None, left_out: Array | None, n_parties: int
     ) -> Contribution:
         """Compute the users' update to a broadcast; in a round, p_u changes too."""
         cohort = Cohort(left_out=left_out) if rounding is None else rounding.cohort(left_out)
@@ -218,72 +240,77 @@ class PartyRun:
         work = self.work(name)
         if not isinstance(work, Round) or not work.is_last:
             raise WireError("what is published under that name is not the end of training")
-        self.undo = self.users.state()
+        self.current.move(moved=self.users.state())
         self._remember_best(work)
-        self._is_finished = True
-        if self._best is not None and self._best_round == work.best_round:
-            self.users.user_factors = self._best
-        elif work.best_round or self._last_round == 0:
-            self._settle(work)
+        self.current.move(is_finished=True)
+        at = self._at
+        if at.best is not None and at.best_round == work.best_round:
+            self.users.user_factors = at.best
+        elif work.best_round or at.last_round == 0:
+            self._solve_users(work)
         if (self.users.summed_lists.lengths == 0).any():  # these had no part in any round
-            self._settle(work, np.flatnonzero(self.users.summed_lists.lengths == 0))
+            self._solve_users(work, np.flatnonzero(self.users.summed_lists.lengths == 0))
         return work
 
-    def _settle(self, work: Round, users: Array | None = None) -> None:
-        """Solve p_u; keep it silently where the server's matrices have no inverse.
+    def _solve_users(self, work: Round, users: Array | None = None) -> None:
+        """Solve p_u; keep the old p_u, silently, where the server's matrices have no inverse.
 
-        Users whose own numbers overflow stay too, each for itself: the engine sees to that.
+        A user whose own numbers overflow keeps the old p_u too: the engine sees to that.
         """
         if self.layout is None:
             return
         try:
-            self.users.settle(work.public.take(self.layout.items), users)
+            self.users.solve_users(work.broadcast.take(self.layout.items), users)
         except _REFUSALS:
             self._stay()
 
     def _stay(self) -> None:
         """Restore p_u from before this answer."""
-        if self.undo is not None:
-            self.users.restore(self.undo)
+        if self._at.moved is not None:
+            self.users.restore(self._at.moved)
 
-    def _update(self, work: Round, cohort: Cohort) -> CrowdUpdate:
+    def _update(self, work: Round, cohort: Cohort) -> CohortSums:
         """Compute the users' update; where the broadcast is refused, zeros and the old p_u.
 
-        Refused are matrices without an inverse and membership rounds beyond the most: public
-        numbers, whoever rated what. A user whose own numbers overflow adds zeros alone, which is
-        the engine's contract: were it the whole party, that user's ratings would decide what the
-        party says about all others.
+        Refused are matrices without an inverse and more membership rounds than allowed: public
+        numbers, whatever users rated. Where one user's own numbers overflow, the engine adds zeros
+        for that user alone: zeros for the whole party would let one user's ratings decide what it
+        says of all others.
         """
         try:
-            return self.users.update(work.public, work.round, cohort)
+            found = self.users.update(work.broadcast, work.round, [cohort])
+            held_out = self.users.held_out_totals(work.broadcast)  # (n_users, 2)
+            totals = (cohort.totals_in_steps(held_out).sum(axis=0), found.totals[0])
+            return CohortSums(found.rows, [np.concatenate(totals)])
         except _REFUSALS:
             self._stay()
         sizes = self.sizes(work)
         shape = (sizes.n_items, self.update_shape.width)
         rows = np.zeros(shape, np.int64 if cohort.is_fixed else np.float32)
-        return CrowdUpdate([rows], [np.zeros(sizes.n_totals)])
+        return CohortSums([rows], [np.zeros(sizes.n_totals)])
 
     def _begin_round(self, work: Round) -> None:
-        if work.is_last or self._is_finished:
+        last = self._at.last_round
+        if work.is_last or self._at.is_finished:
             raise WireError("training is over; the last round only hands out the result")
         if work.round > self.invitation.rounds:
             raise WireError(f"{self.invitation.rounds} rounds were agreed on; got {work.round}")
-        if work.round <= self._last_round:
-            last = self._last_round
+        if work.round <= last:
             raise WireError(f"rounds must increase: round {last} is over; got round {work.round}")
-        self.undo = self.users.state()
+        self.current.move(moved=self.users.state())
         self._remember_best(work)
-        self._last_round = work.round
+        self.current.move(last_round=work.round)
 
     def _remember_best(self, work: Round) -> None:
-        if 0 < work.best_round == self._last_round:  # it has not moved since
-            self._best, self._best_round = self.users.user_factors.copy(), work.best_round
+        if 0 < work.best_round == self._at.last_round:  # p_u has not moved since
+            best = self.users.user_factors.copy()
+            self.current.move(best=best, best_round=work.best_round)
 
-    def _noisy(self, work: Round, rounding: Rounding | None, n_parties: int) -> Contribution:
-        """Clip rows of the whole catalogue and add noise; drop the totals, which have none.
+    def _noisy(self, work: Round, rounding: SumCodec | None, n_parties: int) -> Contribution:
+        """Return clipped rows of the whole catalogue with noise; totals would have none: zeros.
 
-        Each user's rows are rounded for themselves, and nothing is cut off after the noise: an
-        entry beyond the bounds is an element of the ring like any other.
+        The engine clips and rounds each user's rows (`Cohort.clipped`). Nothing is cut off after
+        the noise: an entry beyond the bounds is an element of the ring like any other.
         """
         noise = self.policy.noise
         if noise is None or self.users.n_noisy >= noise.rounds:
@@ -309,7 +336,7 @@ class PartyRun:
             raise WireError("this party's owner lets no ratings out, not even in a survey's sums")
         if work.with_ratings and self.layout is None:
             raise WireError("a survey of ratings needs a layout first; this party has adopted none")
-        if self._last_round:
+        if self._at.last_round:
             raise WireError("a survey comes before the first round")
 
     def _rows(self, work: Survey, cohort: Cohort) -> Contribution:
@@ -324,34 +351,35 @@ class PartyRun:
         return Contribution(items, counts, total[items], cohort.totals_in_steps(np.zeros(0)))
 
     def _described(self, work: Survey) -> tuple[RatedItems, Array]:
-        """Return items, and a value for each. (n,)."""
+        """Return what a survey asks for: items of each user, and a value for each. (n,)."""
         users, scale = self.users, self.catalogue.scale
         if work.with_ratings:
             return users.summed_lists, scale.to_unit(users.summed_values) - 0.5
         return users.lists, np.ones(len(users.ratings))
 
     def _moments(self, work: Survey, cohort: Cohort) -> Contribution:
-        """Compute the users' part of the population statistics, over one layout's items alone.
+        """Compute the users' part of the population statistics, over one list of items in a run.
 
-        Moments over two lists of items differ by what few items add, and who is in the clear has
-        chosen by then: so there is one list in a run, before the layout.
+        Moments over two lists would differ by what a few items add. They come before the layout:
+        after it, users have chosen whether to be in the clear.
         """
         if self.layout is not None:
             raise WireError("moments are summed before there is a layout; this party has one")
         self._require_same_items(work.items)
-        self._moments_of = work.items
+        self.current.move(moments_of=work.items)
         columns, min_raters = self.invitation.columns, self.expectation.min_raters
         nothing = cohort.totals_in_steps(np.zeros(self.sizes(work).n_totals))
-        added = self.users.totals(work.items, columns, min_raters)
-        totals = sum((cohort.totals_in_steps(some).sum(axis=0) for some in added), nothing)
-        none, rows = np.zeros(0, np.int32), np.zeros((0, 1), np.float32)
-        return Contribution(none, np.zeros(0, np.int64), rows, np.asarray(totals))
+        blocks = self.users.totals(work.items, columns, min_raters)
+        totals = sum((cohort.totals_in_steps(some).sum(axis=0) for some in blocks), nothing)
+        no_items, rows = np.zeros(0, np.int32), np.zeros((0, 1), np.float32)
+        return Contribution(no_items, np.zeros(0, np.int64), rows, np.asarray(totals))
 
     def _require_same_items(self, items: Array) -> None:
         """Refuse other items than those whose moments were summed."""
-        if self._moments_of is not None and not np.array_equal(self._moments_of, items):
+        known = self._at.moments_of
+        if known is not None and not np.array_equal(known, items):
             raise WireError(
-                f"moments were summed over {len(self._moments_of)} items, and the layout has the "
+                f"moments were summed over {len(known)} items, and the layout has the "
                 f"same; the server names {len(items)}, which are others"
             )
 
@@ -370,20 +398,3 @@ def check_line(layout: Layout, invitation: Invitation) -> None:
         raise WireError(
             f"what users have in common has {invitation.columns} columns; got {len(layout.line)}"
         )
-
-
-def check_agreement(invitation: Invitation, catalogue: Catalogue) -> None:
-    """Refuse a run that this party cannot take part in."""
-    scale = catalogue.scale
-    theirs = (invitation.scale_min, invitation.scale_max, invitation.scale_step)
-    if theirs != (scale.min, scale.max, scale.step):
-        raise WireError(f"this party rates {scale}; the server's scale is {theirs}")
-    if invitation.catalogue != catalogue.digest:
-        raise WireError("the server's catalogue is not this party's: other items or features")
-    for kind, name in ((SOLVERS, invitation.solver), (AGGREGATIONS, invitation.sums)):
-        if name not in kind:
-            known = ", ".join(kind.names())
-            raise WireError(f"this party knows no {kind.kind} {name[:40]!r}; it knows {known}")
-    bounds = SOLVERS[invitation.solver].bounds(scale.span)
-    if (invitation.row_bound, invitation.total_bound) != (bounds.row, bounds.total):
-        raise WireError("the server's bounds are not those of the solver on this scale")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from fedmmf.reports.results import Histogram
@@ -84,6 +85,8 @@ class ValueAxis:
 
 
 BESIDE = {"above": "more", "level": "no difference found", "below": "less"}  # in words
+
+
 SYMBOLS = {"above": "M0,10L5,0L10,10Z", "level": "M5,0L10,5L5,10L0,5Z", "below": "M0,0H10L5,10Z"}
 
 
@@ -103,6 +106,28 @@ class KeyEntry:
         return ET.tostring(drawing, encoding="unicode")
 
 
+@dataclass(frozen=True, eq=False)
+class Slider:
+    """What the reader can move along the trade-off's curves."""
+
+    points: list[dict[str, Any]]  # each: threshold_j, a dot's place in each chart, a sentence
+    start: int  # the point of this run
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A heading with sentences, charts and tables below it."""
+
+    name: str  # unique on the page; the section's id
+    title: str  # the heading
+    sentences: tuple[str, ...] = ()  # paragraphs
+    points: tuple[str, ...] = ()  # a list below them
+    key: tuple[KeyEntry, ...] = ()  # legend of the styles of bars
+    charts: tuple[Chart, ...] = ()  # side by side, where there is room
+    tables: tuple[PageTable, ...] = ()  # below the charts
+    slider: Slider | None = None  # moves the markers of the charts
+
+
 @dataclass(frozen=True)
 class Series:
     """The values of a curve, what they are, and how to write one."""
@@ -113,14 +138,7 @@ class Series:
 
 
 def bars(name: str, title: str, rows: Sequence[Bar], measure: ValueAxis) -> Chart:
-    """Horizontal bars, one below the other.
-
-    Args:
-        name: unique on the page; ids are made from it.
-        title: what the chart shows.
-        rows: from top to bottom.
-        measure: the value axis.
-    """
+    """Horizontal bars, one below the other; ids on the page are made from the name."""
     axis, show = measure.over(rows), measure.show
     bottom = ROW_HEIGHT * len(rows)
     described = "; ".join(_said(row, show) for row in rows)
@@ -190,15 +208,7 @@ def _bar_table(title: str, rows: Sequence[Bar], label: str, show: Format) -> Pag
 
 
 def histogram(name: str, title: str, found: Histogram, label: str, limit: float) -> Chart:
-    """Counts in bins, with a line at a limit.
-
-    Args:
-        name: unique on the page.
-        title: what the chart shows.
-        found: users in bins.
-        label: of the x axis.
-        limit: where the line is drawn; bins beyond it are outlined.
-    """
+    """Counts in bins, with a line at a limit; bins beyond it are outlined."""
     edges, counts = found.edges, found.counts
     x = Axis.over(min(edges[0], limit), max(edges[-1], limit), LEFT, RIGHT)
     y = Axis.over(0, max(*counts, 1), TOP + PLOT_HEIGHT, TOP)

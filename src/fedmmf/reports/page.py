@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedmmf.errors import DataError
 from fedmmf.reports import lead, words
+from fedmmf.reports.charts import Section
 from fedmmf.reports.reading import Reported, Run, as_run
-from fedmmf.reports.section import Section
 from fedmmf.reports.sections import all_sections
 
 if TYPE_CHECKING:

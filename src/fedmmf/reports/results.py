@@ -1,21 +1,21 @@
 """What commands print, models summarise and reports show: one schema of `typed` results."""
 
 import platform
-import re
 import sys
+from abc import abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import ConfigDict, Field, FiniteFloat, computed_field, model_validator
+from pydantic import Field, FiniteFloat, computed_field, model_validator
 
-from fedmmf.reports import headline
-from fedmmf.reports.typed import Typed
+from fedmmf.masks.settings import is_masked
+from fedmmf.reports.list_scores import RankingScores
+from fedmmf.reports.typed import Count, Interval, Share, Typed
+from fedmmf.settings.groups import sharers
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
-Interval = tuple[FiniteFloat, FiniteFloat]
 SIMULATED, REAL = "simulated: no message was sent", "real parties"
+CLEAR, SUMMED = "in the clear", "in sums"  # the two groups of an audit
 
 
 class PrivacyGroups(Typed):
@@ -36,6 +36,29 @@ class PrivacyGroups(Typed):
         """Number of users in both groups together."""
         return self.secure_users + self.insecure_users
 
+    def in_clear(self, settings: Mapping[str, Any], *, simulated: bool) -> str | None:
+        """Return a part of a sentence: the users in the clear, the rule, and what it is worth.
+
+        None where nobody's update can leave in the clear.
+        """
+        if self.users_in_clear is None or sharers(settings) == "nobody":
+            return None
+        what = "masked ratings" if settings.get("collect_masked") else "updates"
+        verb = "would send" if simulated else "sent"
+        hidden = "which is obfuscation, not protection"
+        worth = hidden if is_masked(settings) else "and nothing hides their part"
+        return (
+            f"{self.users_in_clear:,} of {self.n_users:,} users{self._rule(settings)} {verb} their "
+            f"{what} in the clear, {worth}"
+        )
+
+    def _rule(self, settings: Mapping[str, Any]) -> str:
+        if sharers(settings) == "everybody":
+            return ""
+        if settings.get("grouping") == "audit":
+            return f" (whose own audit finds less than {settings.get('audit_limit', 0.5):.0%})"
+        return f" (J <= {self.threshold_j:g})"
+
 
 class PrivacySpent(Typed):
     """What a run with differential privacy has spent: (epsilon, delta) of a whole user."""
@@ -51,6 +74,10 @@ class PrivacySpent(Typed):
     added_by: str  # who adds the noise
     neighbours: str  # what epsilon compares
     not_covered: str  # what epsilon says nothing of
+
+    def headline(self) -> str:
+        """Name the privacy spent, as a part of a sentence."""
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:g} for a whole user"
 
 
 class RoundTraffic(Typed):
@@ -87,81 +114,6 @@ class BaselineAccuracy(Typed):
     mae: FiniteFloat | None = None
 
 
-class ListScores(Typed):
-    """How good lists of items are: `docs/lists.md` has the definitions.
-
-    Those that are always there can be compared between runs. Others of the same metrics, at the
-    length that somebody asked for, are there by their names, such as `ndcg_at_5`.
-    """
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, FiniteFloat | None] = Field(init=False)
-
-    ndcg_at_10: FiniteFloat | None
-    recall_at_20: FiniteFloat | None
-    precision_at_10: FiniteFloat | None = None
-    hit_rate_at_10: FiniteFloat | None
-    map_at_10: FiniteFloat | None = None
-    mrr_at_10: FiniteFloat | None = None
-    coverage_at_10: FiniteFloat | None = None  # share of the catalogue that is in anybody's list
-    novelty_at_10: FiniteFloat | None = None  # bits
-
-    @model_validator(mode="before")
-    @classmethod
-    def _pass_over_what_is_no_metric(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            return values
-        return {
-            name: value
-            for name, value in values.items()
-            if name in cls.model_fields or _AT_LENGTH.fullmatch(name)
-        }
-
-    def metrics(self) -> dict[str, float | None]:
-        """Every figure by its name, in the order of the metrics and of the lengths."""
-        named = {name: value for name, value in self if _AT_LENGTH.fullmatch(name)}
-        return dict(sorted(named.items(), key=lambda pair: _place_of(pair[0])))
-
-
-_METRICS = {
-    "ndcg": "nDCG",
-    "recall": "recall",
-    "precision": "precision",
-    "hit_rate": "hit rate",
-    "map": "MAP",
-    "mrr": "MRR",
-    "coverage": "coverage",
-    "novelty": "novelty, bits",
-}
-_AT_LENGTH = re.compile(rf"({'|'.join(_METRICS)})_at_([1-9][0-9]*)")
-
-
-def _place_of(name: str) -> tuple[int, int]:
-    metric, _, length = name.rpartition("_at_")
-    return list(_METRICS).index(metric), int(length)
-
-
-def metric_title(name: str) -> str:
-    """What people call a figure of `ListScores`: nDCG@10 for ndcg_at_10."""
-    metric, _, length = name.rpartition("_at_")
-    called, *unit = _METRICS[metric].split(", ")
-    return ", ".join([f"{called}@{length}", *unit])
-
-
-class RankingScores(ListScores):
-    """A run's lists, means over users, beside one list for everybody: the most popular items.
-
-    Attributes:
-        n_users: who have something relevant to find in the test ratings; others do not count.
-        relevant_from: the rating from which on an item is relevant.
-        popularity: the same of the items with the most ratings in training, in the same way.
-    """
-
-    n_users: Count | None = None
-    relevant_from: FiniteFloat | None = None
-    popularity: ListScores | None = None
-
-
 class Histogram(Typed):
     """The privacy indicator over users."""
 
@@ -185,8 +137,8 @@ class TradeoffPoint(Typed):
     recovered_share: Share | None = None  # of all users; known to an audit alone
 
 
-class _RunFacts(Typed):
-    """Facts about a run that do not depend on its results.
+class RunResult(Typed):
+    """What every run tells: facts that do not depend on its results, and its verdict.
 
     Attributes:
         data: name of the ratings.
@@ -219,29 +171,27 @@ class _RunFacts(Typed):
         """`simulated` in words, which belong beside whatever says how sums were made."""
         return self._simulated if self.simulated else REAL
 
-    @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
+    @abstractmethod
     def verdict(self) -> str:
-        """Verdict of the run, in one sentence."""
-        return headline.of(self)
+        """Verdict of the run, in one sentence, the same on pages, terminals and in JSON."""
 
-    @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
+    @abstractmethod
     def in_clear(self) -> str | None:
         """Who is in the clear, and what that is worth; None under strict sharing."""
-        return headline.in_clear(self)
 
     @property
     def sharing(self) -> str:
         """Who shared what, how it was summed, and whether anything was sent at all."""
         said, batch = self.settings, self.settings.get("batch", 1)
         words = [said.get("sharing")]
-        words += [said.get("aggregation")] * (said.get("sharing") != "plain")  # which sums in none
+        words += [said.get("aggregation")] * (sharers(said) != "everybody")  # who sum in none
         words += ["signed"] * bool(said.get("signed")) + [f"batches of {batch}"] * (batch > 1)
         return f"{', '.join(str(word) for word in words if word)} ({self.run_kind})"
 
 
-class TrainResult(_RunFacts):
+class TrainResult(RunResult):
     """What `fedmmf train --json` prints; its keys are a contract.
 
     What is worked out comes first: `run_kind`, `verdict` and, where somebody is, `in_clear`.
@@ -279,6 +229,38 @@ class TrainResult(_RunFacts):
     history: tuple[FiniteFloat | None, ...] = Field((), repr=False)
     j: Histogram | None = Field(None, repr=False)
     tradeoff: tuple[TradeoffPoint, ...] = Field((), repr=False)
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> str:
+        """Name the privacy spent, the users in the clear and the accuracy, where known."""
+        parts = (self.dp and self.dp.headline(), self.in_clear, self._lists() or self._accuracy())
+        said = "; ".join(part for part in parts if part)
+        return f"{said[0].upper()}{said[1:]}."
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def in_clear(self) -> str | None:
+        """Who is in the clear, and what that is worth; None under strict sharing."""
+        return self.privacy.in_clear(self.settings, simulated=self.simulated)
+
+    def _lists(self) -> str:
+        """Describe a run that ranks items and predicts no ratings."""
+        return "" if self.rmse is not None or self.ranking is None else self.ranking.headline()
+
+    def _accuracy(self) -> str:
+        """Compare the error with that of the best simple prediction."""
+        if self.rmse is None:
+            return "nothing was tested, so that the error is not known"
+        said, simple = f"RMSE {self.rmse:.4f} on test ratings", self.best_mean
+        if simple is None or simple.rmse <= 0:
+            return said
+        change = (self.rmse - simple.rmse) / simple.rmse
+        side = "below" if change < 0 else "above"
+        return (
+            f"{said}, {abs(change):.1%} {side} that of the best simple prediction ({simple.name}, "
+            f"{simple.rmse:.4f})"
+        )
 
     @property
     def best_mean(self) -> BaselineAccuracy | None:
@@ -360,7 +342,7 @@ class GroupingCounts(Typed):
     exposed_by_indicator: Count  # by the first rule, not by the second
 
 
-class AuditResult(_RunFacts):
+class AuditResult(RunResult):
     """What `fedmmf audit --json` prints.
 
     Attributes:
@@ -390,6 +372,26 @@ class AuditResult(_RunFacts):
     recovered_users: Count | None = None
     j: Histogram | None = Field(None, repr=False)
     tradeoff: tuple[TradeoffPoint, ...] = Field((), repr=False)
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> str:
+        """Say what attacks find of those in the clear; of sums too, where nobody is.
+
+        Under strict sharing sums come first. It is empty where the run's file has no verdict.
+        """
+        clear = self.verdicts.get(CLEAR) or next(iter(self.sentences), "")
+        sums = self.verdicts.get(SUMMED, "")
+        if self.settings.get("sharing") == "strict":
+            return f"{sums} {clear}".strip()
+        is_anybody = self.privacy.users_in_clear != 0
+        return clear if is_anybody else f"{clear} {sums}".strip()
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def in_clear(self) -> str | None:
+        """Who is in the clear, and what that is worth; None under strict sharing."""
+        return self.privacy.in_clear(self.settings, simulated=self.simulated)
 
 
 def versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 WIDTH = 400  # lengths are in units of the view box, about 0.8 px each on a phone
+_LEAST = 1e-9  # difference that ticks can show, of numbers about 1
 AXIS_HEIGHT = 46  # below a plot: ticks and the axis label
 
 Element = ET.Element
@@ -27,8 +28,8 @@ def percent(share: float) -> str:
 
 def round_ticks(low: float, high: float, about: int = 4) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten that enclose low..high."""
-    if high <= low:  # one value alone: some room around it
-        room = abs(low) / 10 or 0.5
+    if high - low <= _LEAST * max(1.0, abs(low), abs(high)):  # one value alone: some room around it
+        room = max(abs(low) / 10, _LEAST) if low else 0.5
         low, high = low - room, low + room
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))

@@ -8,12 +8,14 @@ keys are passed over, so that a newer run can be read.
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
+    FiniteFloat,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -21,6 +23,10 @@ from pydantic import (
 )
 
 from fedmmf.errors import DataError
+
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Interval = tuple[FiniteFloat, FiniteFloat]
 
 
 def _as_json_holds(value: Any) -> Any:

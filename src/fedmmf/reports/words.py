@@ -2,15 +2,16 @@
 
 from typing import Any
 
+from fedmmf.reports.list_scores import RankingScores
 from fedmmf.reports.results import (
     AuditResult,
     PrivacyGroups,
     PrivacySpent,
-    RankingScores,
     TradeoffPoint,
     TrainResult,
 )
 from fedmmf.reports.svg import percent, plain
+from fedmmf.settings.groups import sharers
 
 SYNTHETIC = (
     "The ratings are synthetic: they are made up by a program, and nobody gave them. "
@@ -133,7 +134,7 @@ def of_spending(spent: PrivacySpent) -> tuple[str, ...]:
 
 def of_tradeoff(settings: dict[str, Any]) -> tuple[str, ...]:
     """Explain what the curves show."""
-    is_adaptive = settings.get("sharing") == "adaptive"
+    is_adaptive = sharers(settings) == "some"
     is_by_j = is_adaptive and settings.get("grouping") != "audit"
     sharing = "" if is_by_j else " This run did not share so; the curves say what would be."
     return (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedmmf.secagg.client import RoundClient
-    from fedmmf.secagg.codec import FixedPoint
     from fedmmf.secagg.errors import BelowThresholdError, PolicyError, RoundError, SecAggError
+    from fedmmf.secagg.fixed_point import FixedPoint
     from fedmmf.secagg.keys import public_identity
     from fedmmf.secagg.policy import LARGEST_COHORT, MINIMUM_COHORT, least_threshold, parameters
     from fedmmf.secagg.ring import PRIME61, RING32, RING64, Ring, ring_named
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Imported when first used: a party needs no server.
 _MODULES = {
     "client": ("RoundClient",),
-    "codec": ("FixedPoint",),
+    "fixed_point": ("FixedPoint",),
     "errors": ("BelowThresholdError", "PolicyError", "RoundError", "SecAggError"),
     "keys": ("public_identity",),
     "policy": ("LARGEST_COHORT", "MINIMUM_COHORT", "least_threshold", "parameters"),

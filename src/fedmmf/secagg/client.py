@@ -25,12 +25,12 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.secagg import keys, messages, shamir
 from fedmmf.secagg.errors import PolicyError, RoundError, SecAggError, require
-from fedmmf.secagg.framing import bit_map
 from fedmmf.secagg.keys import End, KeyPair
 from fedmmf.secagg.messages import Advertise, Box, Masked
 from fedmmf.secagg.prg import apply_masks
 from fedmmf.secagg.setup import SERVER, Setup
 from fedmmf.secagg.shamir import SHARE_BYTES, Entropy
+from fedmmf.wire.codec import bit_map
 
 
 class _ClientStage(IntEnum):
@@ -141,7 +141,8 @@ class RoundClient:
         self._require_stage(_ClientStage.CONFIRM)
         survivors = messages.Survivors.decode(self.setup, SERVER, data).members
         self._require_enough(survivors)
-        signature = self._sign(b"survivors", bit_map(self.setup, survivors) + self._about)
+        text = bit_map(self.setup.index).write(survivors) + self._about
+        signature = self._sign(b"survivors", text)
         reply = messages.Confirmed(signature).encode(self.setup, self.party)
         self._confirmed, self._stage = survivors, _ClientStage.UNMASK
         return reply
@@ -233,7 +234,7 @@ class RoundClient:
         return holds[[self.setup.index[party] for party in signers]]
 
     def _require_signed(self, survivors: frozenset[int], signatures: Mapping[int, bytes]) -> None:
-        text = bit_map(self.setup, survivors) + self._about
+        text = bit_map(self.setup.index).write(survivors) + self._about
         for party, signature in signatures.items():
             is_signed = self._is_signed(party, signature, b"survivors", text)
             reason = f"the signature of party {party} over the survivors is not valid"
@@ -281,7 +282,7 @@ class RoundClient:
     def _signed_vector(self, vector: Array, about: bytes) -> Masked:
         if not self.setup.active:
             return Masked(vector)
-        return Masked(vector, self._sign(b"vector", Masked(vector).signed(about)))
+        return Masked(vector, signature=self._sign(b"vector", Masked(vector).signed(about)))
 
     def _pair_seed(self, peer: int, about: bytes) -> bytes:
         public = self._peers[peer].mask

@@ -5,16 +5,14 @@ length, ranges, duplicates, sender and round before anything is used, and raises
 Whether a well-formed message fits the state of the protocol is for `client` and `server` to say.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.secagg import framing, shamir
-from fedmmf.secagg.errors import require
-from fedmmf.secagg.framing import require_size
 from fedmmf.secagg.keys import (
     DIGEST_BYTES,
     KEY_BYTES,
@@ -24,6 +22,17 @@ from fedmmf.secagg.keys import (
     digest,
 )
 from fedmmf.secagg.setup import Setup
+from fedmmf.wire.codec import (
+    Field,
+    Fields,
+    Reader,
+    annotations_of,
+    bit_map,
+    fixed,
+    read_fields,
+    table,
+    write_fields,
+)
 
 SEALED_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
 BOX_BYTES = SEALED_BYTES + 2 * PRINT_BYTES
@@ -40,25 +49,100 @@ def signature_bytes(active: bool) -> int:
     return SIGNATURE_BYTES if active else 0
 
 
-@dataclass(frozen=True)
-class Advertise:
-    """Party to server: public keys for the channel and for the masks."""
+class RoundMessage:
+    """A frozen dataclass whose fields say how a `Setup` makes their encoding."""
 
-    channel: bytes
-    mask: bytes
-    signature: bytes = b""  # over both keys, when active
-    kind: ClassVar[int] = 1
+    kind: ClassVar[int]
+
+    @classmethod
+    def fields(cls, setup: Setup) -> Fields:
+        """Fields of the body, in order."""
+        message: Any = cls
+        return {name: make(setup) for name, make in annotations_of(message).items()}
 
     def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode both keys and the signature as a frame from `sender`."""
-        return framing.frame(setup, self.kind, sender, self.packed())
+        """Encode the message as a frame from `sender`."""
+        return framing.frame(setup, self.kind, sender, write_fields(self, self.fields(setup)))
 
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode and check an advertisement from `sender`."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        require_size(body, key_bytes(setup.active), sender)
-        return cls.unpacked(bytes(body))
+        """Decode and check a message from `sender`."""
+        reader = framing.body_of(setup, cls.kind, sender, data)
+        return cls(**read_fields(reader, cls.fields(setup)))
+
+
+def _of_size(size: int) -> Callable[[Setup], Field]:
+    return lambda setup: fixed(size)
+
+
+def _signature(setup: Setup) -> Field:
+    return fixed(signature_bytes(setup.active))
+
+
+def _by_party(
+    setup: Setup, size: int, to: Callable[[bytes], Any], back: Callable[[Any], bytes]
+) -> Field:
+    """Make a table of values that take `size` bytes each."""
+    records = table(size, setup.index)
+
+    def write(values: Mapping[int, Any]) -> bytes:
+        return records.write({party: back(value) for party, value in values.items()})
+
+    def read(reader: Reader) -> dict[int, Any]:
+        return {party: to(record) for party, record in records.read(reader).items()}
+
+    return Field("table", write, read)
+
+
+def _keys(setup: Setup) -> Field:
+    return _by_party(setup, key_bytes(setup.active), Advertise.unpacked, Advertise.packed)
+
+
+def _boxes(setup: Setup) -> Field:
+    return _by_party(setup, BOX_BYTES, Box, lambda box: box.packed)
+
+
+def _members(setup: Setup) -> Field:
+    return bit_map(setup.index)
+
+
+def _signatures(setup: Setup) -> Field:
+    return table(SIGNATURE_BYTES, setup.index if setup.active else ())
+
+
+def _elements(setup: Setup) -> Field:
+    """As many elements of the ring as a vector has."""
+    ring = setup.ring
+
+    def read(reader: Reader) -> Array:
+        vector = np.frombuffer(reader.take(ring.width * setup.length), ring.dtype)
+        reader.require(ring.contains(vector), f"entries must be below {ring.modulus}")
+        return vector
+
+    return Field("vector", lambda vector: vector.tobytes(), read)
+
+
+def _shares(setup: Setup) -> Field:
+    """Elements of Shamir's field, by owner."""
+    found = _by_party(setup, shamir.SHARE_BYTES, shamir.from_bytes, shamir.to_bytes)
+
+    def read(reader: Reader) -> dict[int, int]:
+        shares: dict[int, int] = found.read(reader)
+        in_field = all(share < shamir.PRIME for share in shares.values())
+        reader.require(in_field, "a share is not an element of the field")
+        return shares
+
+    return replace(found, read=read)
+
+
+@dataclass(frozen=True)
+class Advertise(RoundMessage):
+    """Party to server: public keys for the channel and for the masks."""
+
+    channel: Annotated[bytes, _of_size(KEY_BYTES)]
+    mask: Annotated[bytes, _of_size(KEY_BYTES)]
+    signature: Annotated[bytes, _signature] = b""  # over both keys, when active
+    kind: ClassVar[int] = 1
 
     def packed(self) -> bytes:
         """Join keys and signature without a frame."""
@@ -71,23 +155,11 @@ class Advertise:
 
 
 @dataclass(frozen=True)
-class Keys:
+class Keys(RoundMessage):
     """Server to party: the advertisements of its neighbours."""
 
-    keys: Mapping[int, Advertise]
+    keys: Annotated[Mapping[int, Advertise], _keys]
     kind: ClassVar[int] = 2
-
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode the neighbours' advertisements as a frame from `sender`."""
-        records = {party: key.packed() for party, key in self.keys.items()}
-        return framing.frame(setup, self.kind, sender, framing.table(records))
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode and check a table of advertisements from `sender`."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        records = framing.read_table(body, key_bytes(setup.active), setup, sender)
-        return cls({party: Advertise.unpacked(record) for party, record in records.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,168 +188,71 @@ class Box:
         return self.packed[SEALED_BYTES:middle], self.packed[middle:]
 
 
-def _box_table(boxes: Mapping[int, Box]) -> bytes:
-    return framing.table({party: box.packed for party, box in boxes.items()})
-
-
-def _read_box_table(body: memoryview, setup: Setup, sender: int) -> dict[int, Box]:
-    records = framing.read_table(body, BOX_BYTES, setup, sender)
-    return {party: Box(record) for party, record in records.items()}
-
-
 @dataclass(frozen=True)
-class Shares:
+class Shares(RoundMessage):
     """Party to server: sealed shares of both its secrets, one box per neighbour."""
 
-    commitment: bytes
-    boxes: Mapping[int, Box]  # by receiver
+    commitment: Annotated[bytes, _of_size(COMMITMENT_BYTES)]
+    boxes: Annotated[Mapping[int, Box], _boxes]  # by receiver
     kind: ClassVar[int] = 3
-
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode the commitment and all boxes as a frame from `sender`."""
-        body = self.commitment + _box_table(self.boxes)
-        return framing.frame(setup, self.kind, sender, body)
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode and check commitment and boxes from `sender`."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        require(len(body) >= COMMITMENT_BYTES, sender, "the commitment is cut short")
-        boxes = _read_box_table(body[COMMITMENT_BYTES:], setup, sender)
-        return cls(bytes(body[:COMMITMENT_BYTES]), boxes)
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Boxes(RoundMessage):
     """Server to party: the boxes its neighbours sent it."""
 
-    boxes: Mapping[int, Box]  # by sender
+    boxes: Annotated[Mapping[int, Box], _boxes]  # by sender
     kind: ClassVar[int] = 4
-
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode the boxes for one party as a frame from `sender`."""
-        return framing.frame(setup, self.kind, sender, _box_table(self.boxes))
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode and check a table of boxes from `sender`."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        return cls(_read_box_table(body, setup, sender))
 
 
 @dataclass(frozen=True, eq=False)
-class Masked:
+class Masked(RoundMessage):
     """Party to server: its vector under all its masks."""
 
-    vector: Array
-    signature: bytes = b""  # over the vector and what is summed, when active
+    signature: Annotated[bytes, _signature] = field(default=b"", kw_only=True)  # when active
+    vector: Annotated[Array, _elements]
     kind: ClassVar[int] = 5
 
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode signature and masked vector as a frame from `sender`."""
-        return framing.frame(setup, self.kind, sender, self.signature + self.vector.tobytes())
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode a masked vector from `sender`, checking its length and range."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        start = signature_bytes(setup.active)
-        require_size(body, start + setup.ring.width * setup.length, sender)
-        vector = np.frombuffer(body[start:], setup.ring.dtype)
-        below = setup.ring.contains(vector)
-        require(below, sender, f"entries must be below {setup.ring.modulus}")
-        return cls(vector, bytes(body[:start]))
-
     def signed(self, about: bytes) -> bytes:
-        """Bytes that the signature is over."""
+        """Bytes that the signature is over: the vector and what is summed."""
         return digest(self.vector.data.cast("B"), about)
 
 
 @dataclass(frozen=True)
-class Survivors:
+class Survivors(RoundMessage):
     """Server to party, active variant: whose masked vectors arrived."""
 
-    members: frozenset[int]
+    members: Annotated[frozenset[int], _members]
     kind: ClassVar[int] = 6
 
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode the set of survivors as a frame from `sender`."""
-        return framing.frame(setup, self.kind, sender, framing.bit_map(setup, self.members))
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode and check a set of survivors from `sender`."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        return cls(framing.read_bit_map(body, setup, sender))
-
 
 @dataclass(frozen=True)
-class Confirmed:
+class Confirmed(RoundMessage):
     """Party to server, active variant: its signature over the survivors it was shown."""
 
-    signature: bytes
+    signature: Annotated[bytes, _of_size(SIGNATURE_BYTES)]
     kind: ClassVar[int] = 7
 
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode the signature as a frame from `sender`."""
-        return framing.frame(setup, self.kind, sender, self.signature)
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode and check a signature from `sender`."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        require_size(body, SIGNATURE_BYTES, sender)
-        return cls(bytes(body))
-
 
 @dataclass(frozen=True)
-class Request:
-    """Server to party: reveal self-mask shares of survivors and key shares of the dropped."""
+class Request(RoundMessage):
+    """Server to party: reveal self-mask shares of survivors and key shares of the dropped.
 
-    survivors: frozenset[int]
-    dropped: frozenset[int]
-    signatures: Mapping[int, bytes] = field(default_factory=dict)  # active: over the survivors
+    Signatures, over the survivors, belong to the active variant.
+    """
+
+    survivors: Annotated[frozenset[int], _members]
+    dropped: Annotated[frozenset[int], _members]
+    signatures: Annotated[Mapping[int, bytes], _signatures] = field(default_factory=dict)
     kind: ClassVar[int] = 8
 
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode survivors, dropped parties and signatures as a frame from `sender`."""
-        maps = framing.bit_map(setup, self.survivors) + framing.bit_map(setup, self.dropped)
-        return framing.frame(setup, self.kind, sender, maps + framing.table(self.signatures))
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode and check a request for shares from `sender`."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        size = framing.map_bytes(setup.n)
-        survivors = framing.read_bit_map(body[:size], setup, sender)
-        dropped = framing.read_bit_map(body[size : 2 * size], setup, sender)
-        rest = body[2 * size :]
-        require(setup.active or len(rest) == 0, sender, "signatures belong to the active variant")
-        signatures = framing.read_table(rest, SIGNATURE_BYTES, setup, sender)
-        return cls(survivors, dropped, signatures)
-
 
 @dataclass(frozen=True)
-class Revealed:
+class Revealed(RoundMessage):
     """Party to server: one share per owner, of the kind the request named for it.
 
     An owner whose box was forged or damaged is missing: that is how its holders complain.
     """
 
-    shares: Mapping[int, int]  # by owner
+    shares: Annotated[Mapping[int, int], _shares]  # by owner
     kind: ClassVar[int] = 9
-
-    def encode(self, setup: Setup, sender: int) -> bytes:
-        """Encode the revealed shares as a frame from `sender`."""
-        records = {owner: shamir.to_bytes(share) for owner, share in self.shares.items()}
-        return framing.frame(setup, self.kind, sender, framing.table(records))
-
-    @classmethod
-    def decode(cls, setup: Setup, sender: int, data: bytes) -> Self:
-        """Decode shares from `sender`, checking that they are field elements."""
-        body = framing.body_of(setup, cls.kind, sender, data)
-        records = framing.read_table(body, shamir.SHARE_BYTES, setup, sender)
-        shares = {owner: shamir.from_bytes(record) for owner, record in records.items()}
-        in_field = all(share < shamir.PRIME for share in shares.values())
-        require(in_field, sender, "a share is not an element of the field")
-        return cls(shares)

@@ -15,10 +15,11 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.secagg import keys, messages
 from fedmmf.secagg.errors import BelowThresholdError, RoundError, SecAggError, require
-from fedmmf.secagg.framing import bit_map, kind_of
+from fedmmf.secagg.framing import kind_of
 from fedmmf.secagg.graph import core
 from fedmmf.secagg.recovery import Recovery
 from fedmmf.secagg.setup import SERVER, Setup
+from fedmmf.wire.codec import bit_map
 
 _Keep = Callable[[], None]  # what puts an answer that was checked where it belongs
 
@@ -182,7 +183,7 @@ class RoundServer:
 
     def _read_signature(self, party: int, data: bytes) -> _Keep:
         signature = messages.Confirmed.decode(self.setup, party, data).signature
-        text = bit_map(self.setup, self._survivors) + self.about
+        text = bit_map(self.setup.index).write(self._survivors) + self.about
         public = self.setup.identity(party)
         signed = keys.is_signed(public, signature, b"survivors", self.setup.context, text)
         require(signed, party, "the signature over the survivors is not valid")

@@ -21,6 +21,7 @@ from functools import lru_cache
 from fedmmf.arrays import Array
 from fedmmf.secagg.client import RoundClient, require_member
 from fedmmf.secagg.errors import PolicyError, SecAggError, require
+from fedmmf.secagg.framing import reader_of
 from fedmmf.secagg.setup import LARGEST_NAME, SERVER, Setup
 from fedmmf.secagg.shamir import Entropy
 
@@ -58,14 +59,13 @@ class Trip:
     @classmethod
     def decode(cls, setup: Setup, sender: int, data: bytes) -> "Trip":
         """Decode a trip from `sender`, checking session, trip and sizes."""
-        require(len(data) >= _PARTS.size, sender, f"needs {_PARTS.size} bytes; got {len(data)}")
-        magic, tag, trip, number, current, following = _PARTS.unpack_from(data)
-        require(magic == _MAGIC and FIRST <= trip <= SECOND, sender, "not a message of a session")
-        require(tag == setup.context[:16], sender, "it belongs to another session or setup")
-        size = _PARTS.size + current + following
-        require(len(data) == size, sender, f"must have {size} bytes; got {len(data)}")
-        middle = _PARTS.size + current
-        return cls(trip, number, data[_PARTS.size : middle], data[middle:])
+        reader = reader_of(sender, data)
+        magic, tag, trip, number, *sizes = reader.unpack(_PARTS)
+        reader.require(magic == _MAGIC and FIRST <= trip <= SECOND, "not a message of a session")
+        reader.require(tag == setup.context[:16], "it belongs to another session or setup")
+        parts = [reader.take(size) for size in sizes]
+        reader.end()
+        return cls(trip, number, *map(bytes, parts))
 
 
 class SessionClient:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedmmf.secagg.errors import PolicyError
-from fedmmf.secagg.framing import HEADER_BYTES, map_bytes, table_bytes
+from fedmmf.secagg.framing import HEADER_BYTES
 from fedmmf.secagg.keys import SIGNATURE_BYTES
 from fedmmf.secagg.messages import BOX_BYTES, COMMITMENT_BYTES, key_bytes, signature_bytes
 from fedmmf.secagg.ring import RING32, Ring
 from fedmmf.secagg.session import TRIP_BYTES
 from fedmmf.secagg.shamir import SHARE_BYTES
+from fedmmf.wire.codec import map_bytes, table_bytes
 
 
 class UpDown(NamedTuple):

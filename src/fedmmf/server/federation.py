@@ -9,12 +9,12 @@ from fedmmf import rng
 from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.aggregation.contract import columns_of, last_number
 from fedmmf.aggregation.server_side import ServerContext, ServerSide
-from fedmmf.arrays import Array
+from fedmmf.masks.feature_maps import FeatureViews
 from fedmmf.server.roster import Known, Roster
 from fedmmf.server.rounds import (
     MAX_LOST,
     Coordinator,
-    Everything,
+    WholeCatalogue,
     one_round,
     train,
 )
@@ -34,10 +34,10 @@ class ServerPlan:
     Attributes:
         settings: of the run.
         catalogue: items and scale.
-        is_centred: whether masks take what a mean user gives away, so that an unknown rating is 0.
+        is_centred: whether masks subtract the mean user's ratings too, so that 0 is what a solver
+            expects of an unknown rating.
         ratings_per_user: on average; None: a survey finds it.
-        regressors: public columns that item factors may depend on. (n_catalogue, d)
-        design: what masks are linear in. (n_catalogue, m)
+        features: public item features, on which item factors may depend.
         n_profile: columns of the users' profiles.
     """
 
@@ -45,26 +45,20 @@ class ServerPlan:
     catalogue: Catalogue
     is_centred: bool
     ratings_per_user: float | None
-    regressors: Array
-    design: Array
+    features: FeatureViews
     n_profile: int = 0
 
     @property
     def variant(self) -> str:
         """Variant of the solver, in words `name=value`."""
         solver, n_levels = SOLVERS[self.settings.solver], self.catalogue.scale.n_levels
-        return solver.variant(self.settings, self.n_profile, self.design.shape[1], n_levels)
+        return solver.variant(self.settings, self.n_profile, self.features.n_columns, n_levels)
 
     @property
     def n_columns(self) -> int:
-        """Number of columns of the population statistics."""
-        sees_features = self.design.shape[1] > 1
-        return columns_of(self.settings, self.regressors.shape[1] * sees_features)
-
-    @property
-    def seen(self) -> Array:
-        """Content features that masks see. (n_catalogue, m - 1)."""
-        return self.design[:, 1:]
+        """Number of columns of the population's line."""
+        features = self.features
+        return columns_of(self.settings, features.content.shape[1] * features.sees_features)
 
     @property
     def update_shape(self) -> UpdateShape:
@@ -83,12 +77,13 @@ class ServerPlan:
             lowest=scale.min,
             level=0.0 if self.is_centred else float(layout.line[0]),
             ratings_per_user=self.ratings_per_user or ASSUMED_RATINGS,
-            regressors=self.regressors[layout.items],
-            design=self.design[layout.items, : update_shape.n_design],
+            regressors=self.features.content[layout.items],
+            design=self.features.design[layout.items, : update_shape.n_design],
             stream=rng.stream(settings.seed, "item factors", member),
         )
         half = SOLVERS[settings.solver].server(settings, update_shape, context)
-        return Coordinator(settings, half, Everything(layout.items, self.regressors), most_lost)
+        everything = WholeCatalogue(layout.items, self.features.content)
+        return Coordinator(settings, half, everything, most_lost)
 
     def invitation(self) -> Invitation:
         """Make the invitation that all parties must agree to; it is new for every run."""
@@ -153,7 +148,7 @@ class FederationServer:
         """Ask everybody to join; those who do are summed from now on."""
         settings, invitation = self._plan.settings, self._plan.invitation()
         self.roster.invite(invitation)
-        about = (self._plan.catalogue, invitation, settings, self._plan.seen)
+        about = (self._plan.catalogue, invitation, settings, self._plan.features)
         context = ServerContext(self.roster, *about)
         self._side = AGGREGATIONS[settings.sums].server(context)
         return self._side

@@ -37,11 +37,11 @@ class Parcels(Mapping[str, bytes]):
     def __init__(
         self, questions: Mapping[str, Message], broadcast: bytes, holding: frozenset[str]
     ) -> None:
-        self._questions, self._publication, self._holding = questions, broadcast, holding
+        self._questions, self._broadcast, self._holding = questions, broadcast, holding
 
     def __getitem__(self, name: str) -> bytes:
         frame = self._questions[name].encode()
-        return frame if name in self._holding else self._publication + frame
+        return frame if name in self._holding else self._broadcast + frame
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._questions)
@@ -68,18 +68,13 @@ class Roster:
         known: Known | None = None,
     ) -> None:
         self._transport, self._timeout, self._known = transport, timeout, known
-        self._names = sorted(names)
-        self._misses = dict.fromkeys(self._names, 0)
+        self.names = sorted(names)  # of all parties that may take part
+        self._misses = dict.fromkeys(self.names, 0)
         self._joined: dict[str, Joined] = {}
-        self._published = b""  # name of the broadcast that went out last
+        self._latest = b""  # name of the broadcast that went out last
         self._holding: frozenset[str] = frozenset()  # who has it
         self._blamed: dict[str, int] = {}  # by each party's latest answer
         self.incidents: list[Incident] = []
-
-    @property
-    def names(self) -> list[str]:
-        """Names of all parties that may take part, in order."""
-        return self._names
 
     @property
     def joined(self) -> Mapping[str, Joined]:
@@ -98,8 +93,8 @@ class Roster:
 
     def invite(self, invitation: Invitation) -> None:
         """Begin a run: invite all parties, those that dropped out too."""
-        self._misses = dict.fromkeys(self._names, 0)
-        replies = self.ask("invite", dict.fromkeys(self._names, invitation), Joined)
+        self._misses = dict.fromkeys(self.names, 0)
+        replies = self.ask("invite", dict.fromkeys(self.names, invitation), Joined)
         self._joined = {
             name: said for name, said in replies.items() if self._is_welcome(name, said)
         }
@@ -134,7 +129,7 @@ class Roster:
             known: what answers are checked against.
             broadcast: what the questions name; it travels once to each party.
         """
-        self._publish(broadcast)
+        self._note(broadcast)
         alive = {name: question for name, question in questions.items() if self._is_alive(name)}
         if not alive:
             return {}
@@ -149,10 +144,11 @@ class Roster:
         """Record why a party's answer is unusable."""
         self.incidents.append(Incident("sum", name, reason))
 
-    def _publish(self, broadcast: bytes) -> None:
+    def _note(self, broadcast: bytes) -> None:
+        """Forget who holds the last broadcast, if this is another; empty: there is none."""
         name = name_of(broadcast) if broadcast else b""
-        if broadcast and name != self._published:
-            self._published, self._holding = name, frozenset()
+        if broadcast and name != self._latest:
+            self._latest, self._holding = name, frozenset()
 
     def _exchange(
         self,

@@ -1,16 +1,19 @@
-"""The settings of each component: its fields, and the title that people find them under.
+"""What the settings groups of all components have in common, and where they are registered.
 
-Names of masks, solvers, aggregation schemes and engines are not listed here: they are looked up in
-registries, to which other packages add.
+A component writes its group in a module of its own beside its code (`settings.py`), so that a party
+loads the code without groups, and a server the groups without masks. A group holds fields, their
+descriptions and rules: what does not fit together (`misfits`), and when a field affects a run
+(`has_say`).
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Field,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -20,63 +23,75 @@ from fedmmf.errors import SettingsError
 from fedmmf.registry import Registry, imported
 from fedmmf.settings.explaining import either, explain_errors
 
-Step = Literal["sum", "mean", "adam"]
-Sharing = Literal["strict", "adaptive", "plain"]
-Grouping = Literal["indicator", "audit"]
-Noise = Literal["local", "distributed"]
-ImplicitPrior = Literal["none", "items", "users", "both"]
-Objective = Literal["rating", "ranking"]
-MaskFit = Literal["auto", "alone", "joint"]
-Likelihood = Literal["gaussian", "ordinal"]
-Device = Literal["cuda", "cpu"]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Chosen = Mapping[str, Any]
+"""Settings of a run by name, as a file has them: some may be missing."""
 
 AUTO = "auto"  # a mask that is chosen when the items are known
+STRICT = "strict"  # the sharing under which `aggregation` names the scheme
 
-# Import paths: a solver or an engine may want settings, which must not need them to be loaded.
+# Import paths: members are looked up without loading them.
 REGISTERED = {
     "mask": "fedmmf.masks:FAMILIES",
     "aggregation": "fedmmf.aggregation:AGGREGATIONS",
     "solver": "fedmmf.solvers:SOLVERS",
     "engine": "fedmmf.engines:ENGINES",
 }
-_CHOSEN_BY_SHARING = ("plain", "adaptive")  # aggregation schemes that `sharing` asks for by itself
+_TITLES = {
+    "mask": "Mask",
+    "aggregation": "Sharing and sums",
+    "solver": "Solver",
+    "engine": "Run",
+}
 
 
-def names_for(setting: str) -> tuple[str, ...]:
-    """The names that `mask`, `aggregation`, `solver` or `engine` may have."""
-    known = registry_of(setting).names()
-    excluded = _CHOSEN_BY_SHARING if setting == "aggregation" else ()
-    return tuple(name for name in known if name not in excluded)
+class Scope(Enum):
+    """Marks of a field, in its `Annotated`: where the setting has no meaning, or always one."""
+
+    NOT_FEDERATED = "no meaning in a federation across machines"
+    NOT_AUDITED = "an audit does not depend on it"
+    ALWAYS_AUDITED = "an audit depends on it whatever else is chosen"
+    ONLY_WHERE = "it decides where a run computes, and not what"
 
 
-def choices_for(setting: str) -> tuple[str, ...]:
-    """Return the values that the setting may have: these names, and for masks `auto`."""
-    return (*((AUTO,) if setting == "mask" else ()), *names_for(setting))
+class Unset:
+    """Mark of a field that may be None: what None means, in words."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
 
 
-def registry_of(setting: str) -> Registry[Any]:
-    """The members that `mask`, `aggregation`, `solver` or `engine` may name."""
-    found: Registry[Any] = imported(REGISTERED[setting])
-    return found
+class SettingsGroup(BaseModel):
+    """The settings of one component and their rules.
 
-
-class SettingsPart(BaseModel):
-    """What the settings of every component have in common."""
+    Attributes:
+        title: what people find the settings under; "": the title of the kind.
+        kind: `mask`, `aggregation`, `solver` or `engine`; "": of a run as a whole.
+        member: the member of the kind that the settings belong to; "": of all members.
+        shares: other members of the kind whose settings this one uses as well.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     title: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+    member: ClassVar[str] = ""
+    shares: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **values: Any) -> None:
-        """Check the values; a mistake raises `SettingsError` with the field, value and rule."""
+        """Check the values; an invalid one raises `SettingsError` with field, value and rule."""
         plain = {  # searches over grids hand out numpy's numbers
             name: value.item() if isinstance(value, np.generic) else value
-            for name, value in values.items()
+            for name, value in self.completed(values).items()
         }
         try:
             super().__init__(**plain)
         except ValidationError as error:
             raise SettingsError(explain_errors(error, type(self))) from None
+        self.model_fields_set.intersection_update(values)  # not those that follow
+
+    @classmethod
+    def completed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values and those that follow from them; here there are none."""
+        return values
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise SettingsError(f"settings do not change; make others, with {name}={value!r} in them")
@@ -89,170 +104,133 @@ class SettingsPart(BaseModel):
             raise ValueError(f"should be {either(known)}")
         return name
 
+    @classmethod
+    def heading(cls) -> str:
+        """Title that people find these settings under."""
+        return cls.title or _TITLES[cls.kind]
 
-class MaskSettings(SettingsPart):
-    """The private model of each party."""
+    @classmethod
+    def misfits(cls, settings: Any) -> Iterator[str]:
+        """Yield a sentence for each rule of the component that the settings of a run break."""
+        return iter(())
 
-    title = "Mask"
+    @classmethod
+    def has_say(cls, name: str, chosen: Chosen) -> bool:
+        """Whether one of these settings affects a run, given that the component is in use."""
+        return True
 
-    mask: str = Field(
-        AUTO,
-        description="private model of each party; auto: lr where items have features, else mean",
-    )
-    mask_strength: Positive | Literal["auto"] | None = Field(
-        None, description="regularisation of the mask; auto: each party picks by held-out error"
-    )
-    cross_fit: bool = Field(False, description="mask each rating by a model that did not see it")
-    folds: int = Field(5, ge=2, le=100, description="folds of cross-fitting and out-of-fold J")
-    mask_fit: MaskFit = Field(
-        "auto",
-        description="alone: before the factors; joint: with them, shrunken towards what all users "
-        "have in common; auto: joint where vb predicts ratings",
-    )
-    item_statistics: bool = Field(
-        False, description="item means and counts, summed over parties, as mask features"
-    )
+    @classmethod
+    def is_in_use(cls, chosen: Chosen) -> bool:
+        """Whether a run uses the component; True where its settings do not tell."""
+        name = name_in_use(cls.kind, chosen) if cls.member else None
+        return name is None or name == cls.member or cls.member in _shared_by(cls.kind, name)
 
 
-class SumSettings(SettingsPart):
-    """Who shares what, and how it is summed."""
-
-    title = "Sharing and sums"
-
-    threshold_j: float = Field(0.05, ge=0, le=1, description="secure iff J <= threshold_j")
-    sharing: Sharing = Field(
-        "strict",
-        description="strict: everybody's updates are only summed; adaptive: users whom the "
-        "grouping calls secure send theirs in the clear, which is obfuscation; plain: all do",
-    )
-    grouping: Grouping = Field(
-        "indicator",
-        description="adaptive, who is called secure; indicator: J <= threshold_j, the paper's "
-        "rule; audit: whose own attacks find less than audit_limit",
-    )
-    audit_limit: float = Field(
-        0.5, ge=0, le=1, description="share of ratings that a self-audit may find at most"
-    )
-    aggregation: str = Field("secure", description="how sums are made that hide summands")
-    collect_masked: bool = Field(
-        False,
-        description="adaptive: collect masked ratings of users in the clear once, and train on "
-        "them centrally",
-    )
-    signed: bool = Field(
-        False,
-        description="secure sums that withstand a server that lies: parties sign, in a third trip",
-    )
-    smallest_cohort: int = Field(
-        3, ge=3, le=100_000, description="secure sums: the fewest parties that may be in a sum"
-    )
-    batch: int = Field(
-        1,
-        ge=1,
-        le=50,
-        description="secure sums: users are summed in batches of so many, whole or not at all, so "
-        "that two sums differ by a batch or more",
-    )
-    min_raters: int = Field(
-        3,
-        ge=1,
-        le=1000,
-        description="raters of an item that have to stay in a sum that hides summands; items with "
-        "hardly more are left out",
-    )
+# Import paths of the groups, in the order of the settings. The name of a member's group is its kind
+# and its name; another package adds one by an entry point of the same name.
+GROUPS: Registry[type[SettingsGroup]] = Registry(
+    "settings group",
+    "fedmmf.settings",
+    {
+        "mask": "fedmmf.masks.settings:MaskSettings",
+        "aggregation": "fedmmf.aggregation.settings:SumSettings",
+        "aggregation.adaptive": "fedmmf.aggregation.adaptive.settings:AdaptiveSettings",
+        "aggregation.secure": "fedmmf.aggregation.secure.settings:SecureSettings",
+        "aggregation.dp": "fedmmf.aggregation.dp.settings:DpSettings",
+        "solver": "fedmmf.solvers.settings:SolverSettings",
+        "solver.sgd": "fedmmf.solvers.sgd.settings:SgdSettings",
+        "solver.vb": "fedmmf.solvers.vb.settings:VbSettings",
+        "objective": "fedmmf.solvers.settings:ObjectiveSettings",
+        "engine": "fedmmf.engines.settings:EngineSettings",
+        "engine.torch": "fedmmf.engines.torch.settings:TorchSettings",
+        "run": "fedmmf.settings.run:RunSettings",
+    },
+)
 
 
-class DpSettings(SettingsPart):
-    """Sums with noise; one of the aggregation schemes, so people find it under the same title."""
-
-    title = SumSettings.title
-
-    dp_epsilon: float = Field(
-        8.0, gt=0, le=100, description="dp: epsilon of the whole training, per user"
-    )
-    dp_delta: float = Field(1e-5, gt=0, lt=1, description="dp: delta of the whole training")
-    dp_clip: Positive = Field(1.0, description="dp: largest length of a user's update")
-    dp_noise: Noise = Field(
-        "distributed",
-        description="dp: each user adds enough noise for itself, or its part, under secure sums",
-    )
+def all_groups() -> tuple[type[SettingsGroup], ...]:
+    """Return every component's group; raise `SettingsError` where two bring one setting."""
+    found: dict[str, type[SettingsGroup]] = {}
+    for name in GROUPS.names():
+        for field in GROUPS[name].model_fields:
+            if field in found:
+                raise SettingsError(
+                    f"the settings group {name!r} brings {field!r}, which "
+                    f"{found[field].__name__} has already; take another name"
+                )
+            found[field] = GROUPS[name]
+    return tuple(dict.fromkeys(found.values()))
 
 
-class SolverSettings(SettingsPart):
-    """How the factors are learned, and for how long."""
-
-    title = "Solver"
-
-    solver: str = Field("sgd", description="how the factors are learned")
-    factors: int = Field(20, ge=1, le=1024, description="latent factors k")
-    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
-        "auto", description="federated rounds at most (T); auto: 200 for sgd, 22 for vb, 30 for dp"
-    )
-    ensemble: int = Field(1, ge=1, le=100, description="runs from different starts, averaged")
-    step: Step = Field("adam", description="sum: the paper's SGD; mean: count-normalised; adam")
-    learning_rate: Positive | Literal["auto"] = Field("auto", description="gamma")
-    regularization: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
-        "auto", description="lambda, once per rating; auto: span/4 / sqrt(ratings per user)"
-    )
-    user_prior: float = Field(
-        1.0,
-        allow_inf_nan=False,
-        description="what the first user factor is shrunk to; 0: the paper",
-    )
-    biases: bool = Field(False, description="sgd: learn user and item biases as well")
-    item_prior: bool = Field(True, description="vb: item features as the prior of item factors")
-    profile_prior: bool = Field(
-        True, description="vb: users' profiles, where there are any, as the prior of their factors"
-    )
-    implicit_prior: ImplicitPrior = Field(
-        "both",
-        description="vb: which items somebody rated as a prior of their factors (users), who rated "
-        "an item as a prior of its factors (items), both, or none",
-    )
-    held_out: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
-        "auto",
-        description="share of each party's ratings for early stopping; auto: 0.05 for sgd, else 0",
-    )
-    patience: int = Field(50, ge=1, description="rounds without improvement before stopping")
+def marked(scope: Scope) -> frozenset[str]:
+    """Names of the settings that have a mark."""
+    fields = (pair for group in all_groups() for pair in group.model_fields.items())
+    return frozenset(name for name, field in fields if scope in field.metadata)
 
 
-class ObjectiveSettings(SettingsPart):
-    """What is learned: ratings, or lists."""
+def in_use(chosen: Chosen) -> dict[str, Any]:
+    """Return the settings that affect a run, in order; those that no group has are included."""
+    group_of = {name: group for group in all_groups() for name in group.model_fields}
 
-    title = "Objective"
+    def has_say(name: str) -> bool:
+        group = group_of.get(name)
+        return group is None or (group.is_in_use(chosen) and group.has_say(name, chosen))
 
-    objective: Objective = Field(
-        "rating",
-        description="rating: predict ratings; ranking: order items, where every unrated item "
-        "counts a little as a low rating",
-    )
-    likelihood: Likelihood = Field(
-        "gaussian",
-        description="vb: ratings are numbers, or, ordinal: levels in an order, with cut points "
-        "between them that are learned",
-    )
-    unrated_weight: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = Field(
-        "auto",
-        description="ranking: what an unrated item weighs beside a rated one; auto: all together "
-        "about seven times as much as all rated ones, within 0.27 to 0.55",
-    )
-    unrated_value: Annotated[float, Field(allow_inf_nan=False)] | Literal["auto"] = Field(
-        "auto", description="ranking: the rating that an unrated item counts as; auto: the lowest"
-    )
+    return {name: value for name, value in chosen.items() if has_say(name)}
 
 
-class RunSettings(SettingsPart):
-    """Of a run as a whole."""
+def name_in_use(kind: str, chosen: Chosen) -> str | None:
+    """Return the name of the member of a kind that a run uses; None: the run does not tell."""
+    if kind == "aggregation" and chosen.get("sharing", STRICT) != STRICT:
+        return str(chosen["sharing"])
+    return chosen.get(kind)
 
-    title = "Run"
 
-    engine: str = Field("numba", description="what computes all users' halves in a simulation")
-    device: Device = Field("cuda", description="torch: the card (cuda), or the processor (cpu)")
-    pieces: int = Field(
-        1,
-        ge=1,
-        le=10_000,
-        description="torch: split users into so many pieces that take turns on the card; more need "
-        "less of its memory",
-    )
-    seed: int = Field(0, ge=0, description="seed of every random stream")
+def member_in_use(kind: str, chosen: Chosen) -> Any | None:
+    """Return the member of a kind that a run uses; None: unknown, or not installed."""
+    name, members = name_in_use(kind, chosen), registry_of(kind)
+    if name is None or name not in members:
+        return None
+    return members[name]
+
+
+def sharers(chosen: Chosen) -> str:
+    """Return whose updates leave in the clear in a run: `nobody`, `some` or `everybody`."""
+    if chosen.get("sharing", STRICT) == STRICT:
+        return "nobody"
+    return str(getattr(member_in_use("aggregation", chosen), "in_clear", "nobody"))
+
+
+def _shared_by(kind: str, name: str) -> tuple[str, ...]:
+    """Return the members whose settings a member uses besides its own."""
+    own = f"{kind}.{name}"
+    return GROUPS[own].shares if own in GROUPS else ()
+
+
+def names_for(setting: str) -> tuple[str, ...]:
+    """Return the names that `mask`, `aggregation`, `solver` or `engine` may have."""
+    known = registry_of(setting).names()
+    named_by_sharing = _sharings() if setting == "aggregation" else ()
+    return tuple(name for name in known if name not in named_by_sharing)
+
+
+def _sharings() -> Iterable[str]:
+    """Return the values of `sharing`; all but `strict` are names of schemes too."""
+    return get_args(GROUPS["aggregation"].model_fields["sharing"].annotation)
+
+
+def choices_for(setting: str) -> tuple[str, ...]:
+    """Return the values that the setting may have: `names_for` it, and for masks `auto`."""
+    return (*((AUTO,) if setting == "mask" else ()), *names_for(setting))
+
+
+def registry_of(setting: str) -> Registry[Any]:
+    """Return the members that `mask`, `aggregation`, `solver` or `engine` may name."""
+    found: Registry[Any] = imported(REGISTERED[setting])
+    return found
+
+
+def solvers_that(ability: str) -> tuple[str, ...]:
+    """Return the names of the solvers that declare an ability."""
+    solvers = registry_of("solver")
+    return tuple(name for name in solvers.names() if getattr(solvers[name], ability))

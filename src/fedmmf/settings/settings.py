@@ -1,178 +1,123 @@
-"""Settings: frozen, validated, unknown keys refused, stored with every result.
+"""`Settings`: frozen, validated, unknown names refused, stored with every result.
 
-They are flat for whoever uses them, and each belongs to one component (`groups`). What fits
-together is said here.
+Users see one flat list. Each setting belongs to the group of one component, of this package or of
+another one, which names its groups in the entry points `fedmmf.settings`.
 """
 
-from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Self
+from types import new_class
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import model_validator
 
-from fedmmf.settings.explaining import either
-from fedmmf.settings.groups import (
-    AUTO,
-    DpSettings,
-    MaskSettings,
-    ObjectiveSettings,
-    RunSettings,
-    SolverSettings,
-    SumSettings,
-    registry_of,
-)
+from fedmmf.masks.settings import can_be_joint
+from fedmmf.settings.groups import STRICT, all_groups, registry_of
+from fedmmf.solvers.settings import with_solver
 
-_SIGNED = ("secure", "dp")  # aggregation schemes whose parties can sign
-_JOINED = (AUTO, "mean", "lr", "fm", "nn")  # masks that can be estimated with the factors
-_DP_ROUNDS, _DP_HELD_OUT = 30, 0.0  # each round and each sum without noise would cost privacy
-_WITHOUT_DEVICE = ("numba", "numpy", "ray")  # engines that have none to choose
+# Other packages' groups are there at run time alone. Bases are listed backwards: fields come in the
+# order of `GROUPS`, masks first.
+if TYPE_CHECKING:
+    from fedmmf.aggregation.adaptive.settings import AdaptiveSettings
+    from fedmmf.aggregation.dp.settings import DpSettings
+    from fedmmf.aggregation.secure.settings import SecureSettings
+    from fedmmf.aggregation.settings import SumSettings
+    from fedmmf.engines.settings import EngineSettings
+    from fedmmf.engines.torch.settings import TorchSettings
+    from fedmmf.masks.settings import MaskSettings
+    from fedmmf.settings.run import RunSettings
+    from fedmmf.solvers.settings import ObjectiveSettings, SolverSettings
+    from fedmmf.solvers.sgd.settings import SgdSettings
+    from fedmmf.solvers.vb.settings import VbSettings
 
-_PARTS = (MaskSettings, SumSettings, DpSettings, SolverSettings, ObjectiveSettings, RunSettings)
+    class AllGroups(
+        RunSettings,
+        TorchSettings,
+        EngineSettings,
+        ObjectiveSettings,
+        VbSettings,
+        SgdSettings,
+        SolverSettings,
+        DpSettings,
+        SecureSettings,
+        AdaptiveSettings,
+        SumSettings,
+        MaskSettings,
+    ):
+        """Every component's settings."""
+
+else:
+    AllGroups = new_class("AllGroups", all_groups()[::-1])
 
 
-# The bases are listed backwards: fields come in the order of `_PARTS`, masks first.
-class Settings(
-    RunSettings, ObjectiveSettings, SolverSettings, DpSettings, SumSettings, MaskSettings
-):
-    """Everything that decides the result of a training run, given the ratings."""
+class Settings(AllGroups):
+    """Everything that decides the result of a training run, given the ratings.
+
+    `FedMMF`, the command line, charters, files and LensKit's scorer all make these. A solver that
+    nobody named follows from the objective: the default one, or for lists one that ranks. In
+    `changed`, a solver that was named stays, and is refused where it does not fit.
+    """
 
     title = "Settings"
 
-    def __init__(self, **values: Any) -> None:
-        """Check what was chosen, and complete it by what follows from it.
-
-        Every way to say settings comes through here: `FedMMF`, the command line, charters, files
-        and LensKit's scorer.
-        """
-        super().__init__(**_completed(values))
+    @classmethod
+    def completed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with what follows from them."""
+        return with_solver(values)
 
     @classmethod
     def groups(cls) -> dict[str, tuple[str, ...]]:
         """Names of the settings by the title of their component."""
         found: dict[str, tuple[str, ...]] = {}
-        for part in _PARTS:
-            found[part.title] = (*found.get(part.title, ()), *part.model_fields)
+        for group in all_groups():
+            found[group.heading()] = (*found.get(group.heading(), ()), *group.model_fields)
         return found
 
     @property
+    def is_strict(self) -> bool:
+        """Whether nobody's update leaves outside sums."""
+        return self.sharing == STRICT
+
+    @property
     def sums(self) -> str:
-        """Name of the aggregation scheme that is asked for."""
-        return self.aggregation if self.sharing == "strict" else self.sharing
+        """Name of the aggregation scheme: `aggregation` under strict sharing, else `sharing`."""
+        return self.aggregation if self.is_strict else self.sharing
+
+    @property
+    def scheme(self) -> Any:
+        """The aggregation scheme itself, to read what it declares."""
+        return registry_of("aggregation")[self.sums]
+
+    @property
+    def chosen_solver(self) -> Any:
+        """The solver itself, to read what it declares."""
+        return registry_of("solver")[self.solver]
 
     @property
     def max_rounds(self) -> int:
-        """`rounds`, or the solver's default."""
+        """`rounds`, or what the scheme or the solver declares."""
         if self.rounds != "auto":
             return self.rounds
-        return _DP_ROUNDS if self.aggregation == "dp" else int(self._declared.default_rounds)
+        return int(self.scheme.default_rounds or self.chosen_solver.default_rounds)
 
     @property
     def held_out_share(self) -> float:
-        """`held_out`, or the solver's default."""
+        """`held_out`, or the solver's default; under a privacy budget nothing is held out."""
         if self.held_out != "auto":
             return self.held_out
-        return _DP_HELD_OUT if self.aggregation == "dp" else float(self._declared.default_held_out)
+        return 0.0 if self.scheme.has_budget else float(self.chosen_solver.default_held_out)
 
     @property
     def has_joint_mask(self) -> bool:
         """Whether masks are estimated together with the factors."""
-        return self._can_join_mask if self.mask_fit == "auto" else self.mask_fit == "joint"
-
-    @property
-    def _can_join_mask(self) -> bool:
-        is_alone = self.mask_strength is not None or self.cross_fit or self.item_statistics
-        is_able = self.mask in _JOINED and self.objective == "rating" and not is_alone
-        return is_able and self.sharing == "strict" and bool(self._declared.joins_masks)
-
-    @property
-    def _declared(self) -> Any:
-        """The solver that is chosen, for its declared abilities."""
-        return registry_of("solver")[self.solver]
+        return can_be_joint(self) if self.mask_fit == "auto" else self.mask_fit == "joint"
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        misfits = chain(
-            self._sharing_misfits(),
-            self._dp_misfits(),
-            self._ranking_misfits(),
-            self._device_misfits(),
-        )
+        misfits = chain.from_iterable(group.misfits(self) for group in all_groups())
         misfit = next(misfits, None)
         if misfit is not None:
             raise ValueError(misfit)
         return self
-
-    @property
-    def _sums_securely(self) -> bool:
-        """Whether there are secure sums, whose parties can sign and be in batches."""
-        is_local = self.aggregation == "dp" and self.dp_noise == "local"
-        return self.aggregation in _SIGNED and self.sharing != "plain" and not is_local
-
-    def _sharing_misfits(self) -> Iterator[str]:
-        if self.sharing != "strict" and self.aggregation != "secure":
-            yield f"aggregation {self.aggregation!r} needs sharing 'strict'; got {self.sharing!r}"
-        if self.sharing == "adaptive" and not self._declared.may_be_clear:
-            yield (
-                f"sharing 'adaptive' needs solver {_solvers_that('may_be_clear')}: one update of "
-                f"{self.solver!r} holds masked ratings"
-            )
-        if self.collect_masked and self.sharing != "adaptive":
-            yield f"collect_masked needs sharing 'adaptive'; got {self.sharing!r}"
-        if self.signed and not self._sums_securely:
-            yield (
-                f"signed needs secure sums; got sharing {self.sharing!r} and aggregation "
-                f"{self.aggregation!r}"
-            )
-        if self.batch > 1 and not self._sums_securely:
-            yield (
-                f"batch needs secure sums; got batch {self.batch} with sharing {self.sharing!r} "
-                f"and aggregation {self.aggregation!r}"
-            )
-
-    def _dp_misfits(self) -> Iterator[str]:
-        if self.aggregation != "dp":
-            return
-        if not self._declared.may_be_noisy or self.step == "mean":
-            yield (
-                f"aggregation 'dp' needs solver {_solvers_that('may_be_noisy')} and step 'sum' or "
-                "'adam': it bounds and hides gradients, and does not give away how many users "
-                "rated an item"
-            )
-        if self.held_out_share > 0 or self.item_statistics:
-            yield (
-                "aggregation 'dp' needs held_out 0 and no item_statistics: each would be a sum "
-                "without noise"
-            )
-
-    def _ranking_misfits(self) -> Iterator[str]:
-        if self.objective == "ranking" and not self._declared.ranks:
-            yield (
-                f"objective 'ranking' needs solver {_solvers_that('ranks')}; got {self.solver!r}. "
-                "Leave the solver out, and one that ranks is taken"
-            )
-        is_ordinal = self.likelihood == "ordinal"
-        if is_ordinal and not (self._declared.ranks and self.objective == "rating"):
-            yield (
-                f"likelihood 'ordinal' needs solver {_solvers_that('ranks')} and objective "
-                f"'rating'; got {self.solver!r} and {self.objective!r}"
-            )
-        if self.mask_fit == "joint" and not self._can_join_mask:
-            yield (
-                f"mask_fit 'joint' needs solver {_solvers_that('joins_masks')}, objective 'rating'"
-                ", sharing 'strict', a mask, and no mask_strength, cross_fit or item_statistics"
-            )
-        if self.objective == "ranking" and self.held_out_share > 0:
-            yield (
-                "objective 'ranking' needs held_out 0: the error of held-out ratings does not say "
-                "how good lists are"
-            )
-
-    def _device_misfits(self) -> Iterator[str]:
-        if self.engine in _WITHOUT_DEVICE and (self.device != "cuda" or self.pieces > 1):
-            what = f"device {self.device!r}" if self.pieces == 1 else f"pieces {self.pieces}"
-            yield f"{what} needs engine 'torch'; got engine {self.engine!r}"
-        if self.pieces > 1 and self.solver != "vb":
-            yield f"pieces needs solver 'vb'; got pieces {self.pieces} and solver {self.solver!r}"
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
@@ -180,22 +125,24 @@ class Settings(
         return cls(**values)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with some values replaced, validated anew."""
-        return type(self)(**{**self.model_dump(), **_completed(values)})
+        """Return a copy with some values replaced, validated anew.
 
+        What was named before stays; what nobody named follows from the rest, as in `Settings(...)`.
+        """
+        return type(self)(**{**self.named(), **values})
 
-def _completed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with what follows from them: who wants lists gets a solver that ranks."""
-    wants_lists = values.get("objective") == "ranking" and "solver" not in values
-    return {**values, "solver": _able_to("ranks")[0]} if wants_lists else values
+    def named(self) -> dict[str, Any]:
+        """Return the settings that somebody named; the others are defaults, or follow from them."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings by name, for files and other machines.
 
-def _able_to(ability: str) -> tuple[str, ...]:
-    """Names of the solvers that declare an ability."""
-    solvers = registry_of("solver")
-    return tuple(name for name in solvers.names() if getattr(solvers[name], ability))
-
-
-def _solvers_that(ability: str) -> str:
-    """Name in words the solvers that declare an ability."""
-    return either(_able_to(ability))
+        Settings of other packages' members are left out where the member is not in use, so that
+        somebody without the package can read the rest.
+        """
+        chosen = self.model_dump()
+        foreign = (group for group in all_groups() if not group.__module__.startswith("fedmmf."))
+        unused = (group for group in foreign if not group.is_in_use(chosen))
+        left_out = {name for group in unused for name in group.model_fields}
+        return {name: value for name, value in chosen.items() if name not in left_out}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedmmf.aggregation import AGGREGATIONS
-from fedmmf.aggregation.costs import Cost, CostInput
+from fedmmf.aggregation.simulated import Cost, CostInput
 from fedmmf.arrays import Array
 from fedmmf.reports.results import TradeoffPoint
 from fedmmf.secagg import PolicyError
@@ -59,7 +59,7 @@ def expected_cost(given: CostInput) -> Cost:
 
 
 def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ...]:
-    """For n values of threshold_j and the run's own: who would share in the clear, and bytes."""
+    """Share of users in the clear, and bytes, by threshold_j: at n values and at the run's own."""
     found, highest = [], float(np.nanmax(j))
     evenly = np.linspace(0.0, highest, n)[:-1].round(6).tolist()
     # The last is not rounded, or somebody's J would be above it.
@@ -67,7 +67,7 @@ def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ..
         n_clear = int(np.count_nonzero(j <= threshold))
         try:
             up = AGGREGATIONS["adaptive"].cost(replace(given, n_clear=n_clear)).up_bytes
-        except PolicyError:  # those who are left are too few for such batches
+        except PolicyError:  # the users in sums are too few for such batches
             continue
         found.append(
             TradeoffPoint(

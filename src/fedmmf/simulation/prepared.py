@@ -3,56 +3,34 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from fedmmf import rng
 from fedmmf.aggregation import AGGREGATIONS
-from fedmmf.aggregation.costs import Cost, CostInput
-from fedmmf.aggregation.simulated import Group, Simulated
+from fedmmf.aggregation.simulated import Cost, CostInput, Group, Simulated
 from fedmmf.arrays import Array
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.data import Ratings
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import Engine, engine_of
-from fedmmf.engines.contract import CrowdInput
+from fedmmf.engines.contract import TrainingInput
+from fedmmf.federation.local import Holdings, everybodys_data
 from fedmmf.masks import FittedMasks, MaskPlan, fit_masks
-from fedmmf.masks.feature_maps import expand
-from fedmmf.masks.fitting import MaskInput
-from fedmmf.masks.lines import lines_of
+from fedmmf.masks.feature_maps import FeatureViews
+from fedmmf.masks.fitting import MaskInput, resolve_mask
 from fedmmf.masks.population import Population
-from fedmmf.party.policy import Policy, Private
+from fedmmf.party import PartyData, Policy, UserGroup
+from fedmmf.progress import Report, quiet
 from fedmmf.server import Coordinator, ServerPlan
 from fedmmf.settings import Settings
 from fedmmf.simulation.costs import RoundSizes, cost_input, expected_cost
-from fedmmf.simulation.crowd import SimulatedCrowd
-from fedmmf.simulation.features import (
-    census_of,
-    content_features,
-    layout_of,
-    profile_values,
-    settled,
-    statistics_features,
-    surveyed,
-)
+from fedmmf.simulation.parties import SimulatedParties
+from fedmmf.simulation.surveys import census_of, layout_of, statistics_features, surveyed
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import UpdateShape, design_of
 from fedmmf.wire import Catalogue, Layout
 
-Progress = Callable[[str, int, int], None]
-"""Called with a stage's name, how much of it is done, and how much there is."""
-
 MIN_RATINGS_TO_HOLD_OUT = 5  # a party with fewer trains on all it has
-
-
-def no_progress(stage: str, done: int, total: int) -> None:
-    """Ignore progress: a callback that shows nothing."""
-
-
-def lists_of(ratings: Ratings) -> RatedItems:
-    """Return the rated items of each user."""
-    return RatedItems(ratings.by_user, ratings.item_codes)
 
 
 def choose_held_out(ratings: Ratings, settings: Settings) -> Array:
@@ -60,31 +38,6 @@ def choose_held_out(ratings: Ratings, settings: Settings) -> Array:
     draw = rng.stream(settings.seed, "held out").random(ratings.n_ratings)
     is_long = np.diff(ratings.by_user) >= MIN_RATINGS_TO_HOLD_OUT  # (n_users,)
     return np.asarray(is_long[ratings.user_codes] & (draw < settings.held_out_share))
-
-
-def mask_plan(settings: Settings) -> MaskPlan:
-    """Return the plan of the masks that the settings ask for."""
-    return MaskPlan(
-        settings.mask,
-        settings.mask_strength,
-        settings.cross_fit,
-        settings.folds,
-        settings.has_joint_mask,
-    )
-
-
-def mask_stream(seed: int, user_id: object) -> np.random.Generator:
-    """Return the random stream of a simulated party's mask."""
-    return rng.stream(seed, "mask", str(user_id))
-
-
-@dataclass(frozen=True, eq=False)
-class Tested:
-    """Held-out ratings, with the positions of their items in the layout."""
-
-    lists: RatedItems
-    values: Array  # (n,)
-    mask: Array  # f_u(i) (n,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +48,10 @@ class Prepared:
         ratings: everything that parties hold.
         settings: of the run.
         is_held_out: which of the ratings are kept for early stopping. (n,) bool
-        training: the others.
-        held_out: the ratings that are kept; None: none.
-        content: public item features. (n_items, d)
-        seen: what masks see of them: these and, if the family has any, interactions. (n_items, d')
-        features: all that masks see: that and, where asked for, statistics. (n_items, d'')
+        training: the other ratings.
+        data: all `ratings`, as one party with all users would hold them.
         layout: which items are summed, and what users have in common.
-        masks: fitted on `training`.
+        users: all of them, with masks fitted on `training`.
         in_clear: who shares updates in the clear. (n_users,) bool
     """
 
@@ -109,12 +59,9 @@ class Prepared:
     settings: Settings
     is_held_out: Array
     training: Ratings
-    held_out: Ratings | None
-    content: Array
-    seen: Array
-    features: Array
+    data: PartyData
     layout: Layout
-    masks: FittedMasks
+    users: UserGroup
     in_clear: Array
 
     @property
@@ -122,82 +69,41 @@ class Prepared:
         """Engine that computes the halves of all users."""
         return engine_of(self.settings)
 
-    @cached_property
-    def lists(self) -> RatedItems:
-        """The rated items of each user, of `training`."""
-        return lists_of(self.training)
-
-    @cached_property
-    def _summed(self) -> tuple[RatedItems, Array]:
-        return self.lists.within(self.layout.items, self.training.n_items)
-
-    @cached_property
-    def design(self) -> Array:
-        """Columns that masks are linear in. (n_items, m)."""
-        return design_of(self.seen, sees_features=self.masks.family.needs_features)
+    @property
+    def features(self) -> FeatureViews:
+        """Public item features, as masks and solvers see them."""
+        return self.data.features
 
     @property
-    def statistics(self) -> Array:
-        """Further item features that masks see. (n_items, 2 or 0)."""
-        return self.features[:, self.seen.shape[1] :]
+    def masks(self) -> FittedMasks:
+        """Fitted masks of all users."""
+        return self.users.masks
 
-    @cached_property
-    def profiles(self) -> Array:
-        """Profile values of each user. (n_users, d)."""
-        return profile_values(self.ratings)
+    @property
+    def lists(self) -> RatedItems:
+        """The rated items of each user, of `training`."""
+        return self.users.lists
 
-    @cached_property
-    def crowd_input(self) -> CrowdInput:
-        """Training data of all users, with positions of items in the layout."""
-        lists, is_summed = self._summed
-        update_shape, masked = self.plan.update_shape, self.masks.masked_ratings
-        lines = np.zeros((lists.n_users, 0))
-        if update_shape.n_design:
-            runner = self.engine.mask_runner()
-            lines = lines_of(self.masks, self.features, self.design, runner)
-        return CrowdInput(
-            solver=self.settings.solver,
-            update_shape=update_shape,
-            design=self.design[self.layout.items, : update_shape.n_columns],
-            lists=lists,
-            masked_ratings=masked if is_summed.all() else masked[is_summed],
-            profiles=self.profiles[:, : update_shape.n_profile],
-            lines=lines,
-            **self._ordered(update_shape, is_summed),
-            cohorts=[group.cohort for group in self.groups],
-        )
-
-    def _ordered(self, update_shape: UpdateShape, is_summed: Array) -> dict[str, Any]:
-        """Levels and masks of the ratings that are summed, where ratings are ordered."""
-        if not update_shape.n_levels:
-            return {}
-        ratings = self.training.values[is_summed]
-        masks = ratings - self.masks.masked_ratings[is_summed]
-        return {"levels": self.training.scale.levels(ratings), "mask": masks}
-
-    @cached_property
+    @property
     def catalogue(self) -> Catalogue:
         """Catalogue that server and parties must agree on."""
-        return Catalogue.of(self.ratings.item_ids, self.ratings.scale, self.content)
+        return self.data.catalogue
 
     @cached_property
-    def plan(self) -> ServerPlan:
-        """Plan of the server before training."""
-        return ServerPlan(
-            settings=self.settings,
-            catalogue=self.catalogue,
-            is_centred=self.masks.family.is_centred,
-            ratings_per_user=self.ratings.n_ratings / self.ratings.n_users,
-            regressors=self.content,
-            design=self.design,
-            n_profile=self.profiles.shape[1],
-        )
+    def training_input(self) -> TrainingInput:
+        """Training data of all users, with positions of items in the layout."""
+        return replace(self._summed, cohorts=[group.cohort for group in self.groups])
+
+    @cached_property
+    def _summed(self) -> TrainingInput:
+        shape = self.plan.update_shape
+        return self.users.training_input(self.settings.solver, shape, self.layout)
 
     @cached_property
     def groups(self) -> list[Group]:
         """Who is summed with whom, and how."""
         simulated = Simulated(
-            lists=self._summed[0],
+            lists=self._summed.lists,
             n_items=len(self.layout.items),
             span=self.training.scale.span,
             in_clear=self.in_clear,
@@ -207,6 +113,18 @@ class Prepared:
         )
         return AGGREGATIONS[self.settings.sums].simulate(simulated)
 
+    @cached_property
+    def plan(self) -> ServerPlan:
+        """Plan of the server before training."""
+        return ServerPlan(
+            settings=self.settings,
+            catalogue=self.catalogue,
+            is_centred=self.masks.family.is_centred,
+            ratings_per_user=self.ratings.n_ratings / self.ratings.n_users,
+            features=self.features,
+            n_profile=self.data.profiles.shape[1],
+        )
+
     @property
     def n_left_out(self) -> int:
         """Number of items with too few raters for a sum that hides its summands."""
@@ -214,28 +132,42 @@ class Prepared:
         rare = [group.cohort.left_out for group in self.groups]
         return n_missing + max((int(items.sum()) for items in rare if items is not None), default=0)
 
-    @cached_property
-    def tested(self) -> Tested | None:
-        """The held-out ratings of items that are summed."""
-        if self.held_out is None:
-            return None
-        lists = lists_of(self.held_out)
-        places, is_summed = lists.within(self.layout.items, self.ratings.n_items)
-        mask = self.masks.predict(lists, self.features, self.engine.mask_runner())
-        return Tested(places, self.held_out.values[is_summed], mask[is_summed])
-
     def over_everything(self) -> "Prepared":
-        """Return the same run with every item of the catalogue summed."""
+        """Return the same run with all items of the catalogue in the layout."""
         items = np.arange(self.ratings.n_items, dtype=np.int32)
         return replace(self, layout=replace(self.layout, items=items))
+
+    def refitted(
+        self,
+        settings: Settings,
+        training: Ratings | None = None,
+        population: Population | None = None,
+    ) -> "Prepared":
+        """Return the run with masks that are fitted anew; what is public stays as it is.
+
+        Args:
+            settings: of the new run.
+            training: other ratings to train on, with nothing held out; None: the same.
+            population: which masks shrink towards; None: the same.
+        """
+        mask = MaskPlan.of(settings)
+        features = mask.views(self.features.content, self.features.statistics)
+        data = replace(self.data, features=features)
+        if training is not None:
+            rated = (training.rated_items, training.values)
+            data = replace(data, lists=rated[0], ratings=rated[1], held_out=None)
+        users = UserGroup(data, mask, engine_of(settings))
+        users.fit_masks(population or self.masks.population)
+        training = training or self.training
+        return replace(self, settings=settings, training=training, data=data, users=users)
 
     def coordinator(self, member: int = 0) -> Coordinator:
         """Make the server's state before round 1."""
         return self.plan.coordinator(self.layout, member)
 
-    def crowd(self, member: int = 0) -> SimulatedCrowd:
+    def parties(self, member: int = 0) -> SimulatedParties:
         """All parties of a simulation, summed as the settings say."""
-        return SimulatedCrowd(self, member)
+        return SimulatedParties(self, member)
 
     @property
     def cost_input(self) -> CostInput:
@@ -251,80 +183,51 @@ class Prepared:
         return expected_cost(self.cost_input)
 
 
-def prepare(ratings: Ratings, settings: Settings, progress: Progress = no_progress) -> Prepared:
-    """Hold ratings out, find features, fit every mask, and let everybody choose how to share."""
-    settings = settled(settings, ratings)
+def prepare(ratings: Ratings, settings: Settings, progress: Report = quiet) -> Prepared:
+    """Hold ratings out, find features, fit masks, and let the policy say who is in the clear."""
+    settings = resolve_mask(settings, has_features=ratings.has_features)
     is_held_out = choose_held_out(ratings, settings)
-    has_held_out = bool(is_held_out.any())
-    training = ratings.select(~is_held_out) if has_held_out else ratings
-    content = content_features(ratings)
-    seen = features = expand(settings.mask, content)
+    training = ratings.select(~is_held_out) if is_held_out.any() else ratings
+    held_out = is_held_out if is_held_out.any() else None
+    statistics = None
     if settings.item_statistics:
-        features = np.hstack((seen, statistics_features(surveyed(training, settings))))
-    layout = layout_of(census_of(training, content, settings), settings)
-    population = policy_of(settings).population(layout.population, ratings.scale)
-    masks = fit_all_masks(training, features, settings, population, progress)
+        statistics = statistics_features(surveyed(training, settings))
+    mask = MaskPlan.of(settings)
+    data = everybodys_data(Holdings(ratings, settings, held_out, statistics), mask)
+    users = UserGroup(data, mask, engine_of(settings))
+    layout = layout_of(census_of(training, data.features.content, settings), settings)
+    policy = Policy.of(settings, AttackAudit.of(settings))
+    users.fit_masks(
+        policy.population(layout.population, ratings.scale), _adding_up(progress, ratings.n_users)
+    )
     return Prepared(
         ratings=ratings,
         settings=settings,
         is_held_out=is_held_out,
         training=training,
-        held_out=ratings.select(is_held_out) if has_held_out else None,
-        content=content,
-        seen=seen,
-        features=features,
+        data=data,
         layout=layout,
-        masks=masks,
-        in_clear=who_shares_in_clear(training, settings, masks, features),
+        users=users,
+        in_clear=policy.in_clear(users.private),
     )
+
+
+def _adding_up(progress: Report, n_users: int) -> Callable[[int], None]:
+    """Return a function that adds up the users whose masks are ready, and reports them."""
+    done = 0
+
+    def users_done(n_more: int) -> None:
+        nonlocal done
+        done += n_more
+        progress("masks", done, n_users)
+
+    return users_done
 
 
 def fit_all_masks(
-    training: Ratings,
-    features: Array,
-    settings: Settings,
-    population: Population | None = None,
-    progress: Progress = no_progress,
+    training: Ratings, features: Array, settings: Settings, population: Population | None = None
 ) -> FittedMasks:
-    """Train every party's private model on that party's ratings, around what all have in common."""
-    plan, done = mask_plan(settings), 0
-
-    def users_done(n_users: int) -> None:
-        nonlocal done
-        done += n_users
-        progress("masks", done, training.n_users)
-
-    streams = []
-    if plan.starts_at_random:
-        streams = [mask_stream(settings.seed, user) for user in training.user_ids]
-    about = (training.values, training.scale, features, streams, population)
-    given = MaskInput(lists_of(training), *about)
-    return fit_masks(plan, given, engine_of(settings).mask_runner(users_done))
-
-
-def policy_of(settings: Settings) -> Policy:
-    """Make a party's policy from the settings; noise and identities are added elsewhere."""
-    has_audit = settings.sharing == "adaptive" and settings.grouping == "audit"
-    audit = AttackAudit(settings.audit_limit, settings.engine) if has_audit else None
-    return Policy(
-        settings.sharing,
-        settings.threshold_j,
-        audit,
-        smallest_cohort=settings.smallest_cohort,
-        smallest_batch=settings.batch,
-        survey_ratings=settings.item_statistics,
-    )
-
-
-def who_shares_in_clear(
-    training: Ratings, settings: Settings, masks: FittedMasks, features: Array
-) -> Array:
-    """Every party's own choice, for all of a simulation at once. (n_users,) bool."""
-    policy = policy_of(settings)
-    if settings.sharing != "adaptive":
-        return np.full(training.n_users, settings.sharing == "plain")
-    if policy.audit is None:
-        return np.asarray(masks.j_train <= settings.threshold_j)
-    private = Private(lists_of(training), training.values, masks, features)
-    audit = AttackAudit(settings.audit_limit, settings.engine)
-    return np.asarray(audit.shares_found(private) < settings.audit_limit)
+    """Fit masks of all users on other ratings than those of a run, for audits."""
+    about = (training.values, training.scale, features, population)
+    given = MaskInput(training.rated_items, *about)
+    return fit_masks(MaskPlan.of(settings), given, engine_of(settings).mask_runner())

@@ -8,42 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmmf.aggregation.costs import Cost
+from fedmmf.aggregation.simulated import Cost
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.errors import CheckpointError, WireError
+from fedmmf.federation.local import Member
 from fedmmf.masks import FittedMasks
+from fedmmf.masks.fitting import resolve_mask
+from fedmmf.progress import Report, quiet
 from fedmmf.server import Coordinator
 from fedmmf.server import train as train_rounds
 from fedmmf.server.rounds import divergence
 from fedmmf.settings import Settings
-from fedmmf.simulation.crowd import SimulatedCrowd
-from fedmmf.simulation.features import settled
-from fedmmf.simulation.prepared import Prepared, Progress, no_progress, prepare
+from fedmmf.settings.groups import Scope, marked
+from fedmmf.simulation.parties import SimulatedParties
+from fedmmf.simulation.prepared import Prepared, prepare
 from fedmmf.solvers.contract import Broadcast, part_of
 from fedmmf.storage import checkpoints
 from fedmmf.storage.checkpoints import Checkpoint
 from fedmmf.wire import Layout
 
 CHECKPOINT_SECONDS = 10.0  # between two files
-_WHERE = {"device", "pieces"}  # settings that change where a run computes, and not what
 HOLD_SECONDS = 0.5  # between two copies in memory: the work that an interrupt may cost
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """One run of an ensemble: the server's result and, in one process, the parties'."""
-
-    public: Broadcast
-    user_factors: Array  # (n_users, k)
-    history: Array  # (rounds,) held-out RMSE
-    best_round: int  # the last, where nothing was held out
-
-    @classmethod
-    def of(cls, coordinator: Coordinator, user_factors: Array) -> "Member":
-        """Join the server's result with the parties' factors."""
-        best_round = coordinator.best_round or coordinator.round
-        return cls(coordinator.result, user_factors, np.array(coordinator.history), best_round)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,58 +53,58 @@ def train(
     ratings: Ratings,
     settings: Settings,
     *,
-    progress: Progress = no_progress,
+    progress: Report = quiet,
     checkpoint_file: Path | Checkpoint | None = None,
 ) -> Trained:
     """Fit masks and factors; continue from `checkpoint_file` where it exists.
 
-    A path is deleted in the end; a `Checkpoint` is left to the caller.
+    A file given by its path is deleted in the end; a `Checkpoint` is left to the caller.
     """
     began = time.perf_counter()
     kept = Checkpoint(checkpoint_file) if isinstance(checkpoint_file, Path) else checkpoint_file
-    settings = settled(settings, ratings)
-    keeper = None if kept is None else _Keeper(kept, ratings, settings)
+    settings = resolve_mask(settings, has_features=ratings.has_features)
+    saved = None if kept is None else _RunCheckpoint(kept, ratings, settings)
     run = prepare(ratings, settings, progress)
     masked = time.perf_counter()
-    members = _train_members(run, progress, keeper)
-    if keeper is not None:
-        keeper.finish(members, is_last_use=kept is not checkpoint_file)
+    members = _train_members(run, progress, saved)
+    if saved is not None:
+        saved.finish(members, is_last_use=kept is not checkpoint_file)
     times = (masked - began, time.perf_counter() - masked)
-    found = (run.masks, run.features, run.layout, run.plan.variant, run.in_clear, members)
+    found = (run.masks, run.features.seen, run.layout, run.plan.variant, run.in_clear, members)
     return Trained(*found, *times, run.cost(), run.n_left_out, True)
 
 
-def _train_members(run: Prepared, progress: Progress, keeper: "_Keeper | None") -> list[Member]:
-    members = [] if keeper is None else keeper.finished(run)
+def _train_members(run: Prepared, progress: Report, saved: "_RunCheckpoint | None") -> list[Member]:
+    members = [] if saved is None else saved.finished(run)
     for number in range(len(members), run.settings.ensemble):
         coordinator = run.coordinator(number)
-        crowd = run.crowd(number)
+        parties = run.parties(number)
         stage = f"rounds of run {number + 1}" if number else "rounds"
 
         def after_round(
-            coordinator: Coordinator, crowd: SimulatedCrowd = crowd, stage: str = stage
+            coordinator: Coordinator, parties: SimulatedParties = parties, stage: str = stage
         ) -> None:
-            if keeper is not None:
-                keeper.keep(coordinator, crowd, members)
+            if saved is not None:
+                saved.keep(coordinator, parties, members)
             progress(stage, coordinator.n_done, coordinator.rounds)
 
-        if keeper is not None:
-            keeper.resume(coordinator, crowd)
-        _on_device(run, coordinator, crowd, after_round)
-        train_rounds(coordinator, crowd, after_round)
-        members.append(Member.of(coordinator, crowd.user_factors.copy()))
+        if saved is not None:
+            saved.resume(coordinator, parties)
+        _on_device(run, coordinator, parties, after_round)
+        train_rounds(coordinator, parties, after_round)
+        members.append(Member.of(coordinator, parties.user_factors.copy()))
     return members
 
 
 def _on_device(
     run: Prepared,
     coordinator: Coordinator,
-    crowd: SimulatedCrowd,
+    parties: SimulatedParties,
     after_round: Callable[[Coordinator], None],
 ) -> None:
-    """Run all rounds on the engine's device, where it has one, and check them now and then."""
+    """Run rounds on the engine's device, where it can; hand them to the coordinator at times."""
     try:
-        rounds = crowd.rounds(coordinator.half)
+        rounds = parties.rounds(coordinator.half)
     except np.linalg.LinAlgError as error:
         raise divergence(run.settings, coordinator.round + 1, error) from error
     n_new, looked = 0, time.monotonic()
@@ -132,7 +118,7 @@ def _on_device(
             coordinator.skip_ahead(n_new, rounds.state())
         except (WireError, np.linalg.LinAlgError) as error:
             raise divergence(run.settings, coordinator.round + n_new, error) from error
-        crowd.take(rounds)
+        parties.take(rounds)
         after_round(coordinator)
         n_new, looked = 0, time.monotonic()
 
@@ -141,11 +127,11 @@ def members_to_arrays(members: Iterable[Member]) -> dict[str, Array]:
     """Members of an ensemble as named arrays, for a file."""
     arrays: dict[str, Array] = {}
     for number, member in enumerate(members):
-        sizes = np.array((member.public.rank, member.best_round))
+        sizes = np.array((member.broadcast.rank, member.best_round))
         arrays |= {
             f"member{number}/sizes": sizes,
-            f"member{number}/parameters": member.public.parameters,
-            f"member{number}/item_rows": member.public.item_rows,
+            f"member{number}/parameters": member.broadcast.parameters,
+            f"member{number}/item_rows": member.broadcast.item_rows,
             f"member{number}/user_factors": member.user_factors,
             f"member{number}/history": member.history,
         }
@@ -158,8 +144,8 @@ def members_from_arrays(arrays: dict[str, Array]) -> list[Member]:
     while f"member{len(members)}/sizes" in arrays:
         part = part_of(arrays, f"member{len(members)}/")
         rank, best_round = part["sizes"].tolist()
-        public = Broadcast(rank, part["parameters"], part["item_rows"])
-        members.append(Member(public, part["user_factors"], part["history"], best_round))
+        broadcast = Broadcast(rank, part["parameters"], part["item_rows"])
+        members.append(Member(broadcast, part["user_factors"], part["history"], best_round))
     return members
 
 
@@ -168,14 +154,18 @@ def _is_sound(array: Array) -> bool:
     return bool((array >= 0).all() if array.dtype.kind == "i" else np.isfinite(array).all())
 
 
-class _Keeper:
-    """Saves a run's state now and then, and resumes from it."""
+class _RunCheckpoint:
+    """Saves a simulation's state now and then, and resumes from it."""
 
     def __init__(self, kept: Checkpoint, ratings: Ratings, settings: Settings) -> None:
         self._kept = kept
         self._meta = {
             "kind": "checkpoint",
-            "settings": settings.model_dump(exclude=_WHERE),
+            "settings": {
+                name: value
+                for name, value in settings.to_dict().items()
+                if name not in marked(Scope.ONLY_WHERE)
+            },
             "ratings": ratings.fingerprint,
         }
         self._written, self._held = time.monotonic(), -math.inf
@@ -193,26 +183,26 @@ class _Keeper:
         found = {name.split("/")[0] for name in self._found if name.startswith("member")}
         if not found:
             return []
-        fresh = Member.of(run.coordinator(), run.crowd().user_factors)
+        fresh = Member.of(run.coordinator(), run.parties().user_factors)
         self._require_like(members_to_arrays([fresh] * len(found)))
         members = members_from_arrays(self._found)
-        ranks = {member.public.rank for member in members}
+        ranks = {member.broadcast.rank for member in members}
         is_listed = all(member.best_round <= len(member.history) for member in members)
-        if len(found) > run.settings.ensemble or ranks != {fresh.public.rank} or not is_listed:
+        if len(found) > run.settings.ensemble or ranks != {fresh.broadcast.rank} or not is_listed:
             raise self._damaged("its finished runs")
         return members
 
-    def resume(self, coordinator: Coordinator, crowd: SimulatedCrowd) -> None:
+    def resume(self, coordinator: Coordinator, parties: SimulatedParties) -> None:
         """Continue the member that was running when the checkpoint was written, if any."""
         if self._found:
             best = coordinator.result
             fresh = {"best/rows": best.item_rows, "best/parameters": best.parameters}
             fresh = fresh if fresh.keys() & self._found.keys() else {}  # nothing may be held out
-            self._require_like(coordinator.state() | crowd.state() | fresh)
+            self._require_like(coordinator.state() | parties.state() | fresh)
             if self._found["n_done"] > len(self._found["history"]):
                 raise self._damaged("n_done")
             coordinator.restore(self._found)
-            crowd.restore(self._found)
+            parties.restore(self._found)
             self._found = {}
 
     def _require_like(self, fresh: dict[str, Array]) -> None:
@@ -231,12 +221,14 @@ class _Keeper:
             "that. Somebody changed the file: delete it, and training begins anew"
         )
 
-    def keep(self, coordinator: Coordinator, crowd: SimulatedCrowd, finished: list[Member]) -> None:
-        """Hold the state, and write it, if the last one is old enough."""
+    def keep(
+        self, coordinator: Coordinator, parties: SimulatedParties, finished: list[Member]
+    ) -> None:
+        """Hold the state in memory, and write it to its file, each if the last time is long ago."""
         now = time.monotonic()
         is_due = self._kept.path is not None and now - self._written >= CHECKPOINT_SECONDS
         if is_due or now - self._held >= HOLD_SECONDS:
-            state = coordinator.state() | crowd.state() | members_to_arrays(finished)
+            state = coordinator.state() | parties.state() | members_to_arrays(finished)
             reached = f"round {coordinator.n_done} of {coordinator.rounds}"
             self._kept.hold(state, self._meta, reached)
             self._held = time.monotonic()
@@ -245,7 +237,7 @@ class _Keeper:
             self._written = time.monotonic()
 
     def finish(self, members: list[Member], *, is_last_use: bool) -> None:
-        """All rounds are done: hold and write what they gave, or delete what nobody will need."""
+        """End after all rounds: keep the members, or delete a file that nobody will need."""
         if is_last_use:
             self._kept.remove()
             return

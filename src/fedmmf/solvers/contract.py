@@ -151,7 +151,7 @@ class PartyHalf(Protocol):
             WireError: the round is refused for what is public.
         """
 
-    def settle(self, own: UserData, reading: Any) -> None:
+    def solve_user(self, own: UserData, reading: Any) -> None:
         """Compute p_u for fixed item factors, without a round.
 
         Raises:
@@ -168,13 +168,13 @@ class PartyHalf(Protocol):
 class ServerHalf(Protocol):
     """The server's half; it holds the items."""
 
-    def public(self) -> Broadcast:
+    def broadcast(self) -> Broadcast:
         """Return the broadcast of the coming round."""
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """Finish round t: update the items from the parties' summed statistics."""
 
-    def check(self, public: Broadcast) -> None:
+    def check(self, broadcast: Broadcast) -> None:
         """Raise `WireError` unless parties can compute with the next broadcast."""
 
     def unknown(self, regressors: Array) -> Array:
@@ -194,6 +194,8 @@ class ServerHalf(Protocol):
 class Solver(Protocol):
     """Both halves of a solver, and its public declarations.
 
+    Its settings and their rules are a group of their own, registered in `fedmmf.settings`.
+
     Attributes:
         name: what the settings call it.
         ring: name of the ring that its sums fit into.
@@ -203,6 +205,8 @@ class Solver(Protocol):
         may_be_noisy: whether it learns from clipped updates with noise, without counts.
         ranks: whether it can count unrated items.
         joins_masks: whether it can estimate linear masks together with the factors.
+        spans: least and largest span of a rating scale that its sums have digits for.
+        sums_as: what attacks its sums are given to, a `Target` of `attacks`.
     """
 
     name: str
@@ -213,6 +217,8 @@ class Solver(Protocol):
     may_be_noisy: bool
     ranks: bool
     joins_masks: bool
+    spans: tuple[float, float]
+    sums_as: str
 
     def rank(self, settings: Any) -> int:
         """Length k of a vector of factors, biases counted."""
@@ -233,15 +239,15 @@ class Solver(Protocol):
     def bounds(self, span: float) -> Bounds:
         """Return bounds that training does not reach on a scale of that span."""
 
-    def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
+    def check(self, update_shape: UpdateShape, broadcast: Broadcast) -> None:
         """Raise `WireError` unless a party can compute with the broadcast."""
 
-    def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> Any:
+    def reading(self, update_shape: UpdateShape, broadcast: Broadcast, design: Array) -> Any:
         """Precompute from a broadcast what all users of a party need.
 
         Args:
             update_shape: of the run.
-            public: the broadcast.
+            broadcast: the broadcast.
             design: of the same items. (n_items, m)
         """
 
@@ -253,11 +259,14 @@ class Solver(Protocol):
     ) -> ServerHalf:
         """Make the server's half before the first round."""
 
-    def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
+    def default_user(self, update_shape: UpdateShape, broadcast: Broadcast) -> Array:
         """Factors of the default user, of whom nothing is known. (n_own,)."""
 
+    def divergence_hint(self, settings: Any) -> str | None:
+        """Return settings that may have made training diverge, and the remedy; None: no setting."""
+
     def ratings_of(
-        self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
+        self, update_shape: UpdateShape, broadcast: Broadcast, scores: Array, scale: RatingScale
     ) -> Array:
         """Turn scores q_i . p_u + f_u(i) into ratings; ranking scores stay as they are. (n,)."""
 
@@ -299,21 +308,15 @@ def part_of(state: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     }
 
 
-def whole_factors(update_shape: UpdateShape, public: Broadcast, design: Array) -> Array:
+def whole_factors(update_shape: UpdateShape, broadcast: Broadcast, design: Array) -> Array:
     """Item factors q_i, beside known columns where masks belong to p_u. (n_items, n_own).
 
     Args:
         update_shape: of the run.
-        public: the broadcast.
+        broadcast: the broadcast.
         design: of the same items. (n_items, m)
     """
     if not update_shape.n_joint:
-        return public.item_factors
+        return broadcast.item_factors
     known = design[:, : update_shape.n_joint].astype(np.float32)
-    return np.hstack((public.item_factors, known))
-
-
-def design_of(content: Array, *, sees_features: bool) -> Array:
-    """Columns in which masks are linear: 1 and, if they see features, those. (n_items, m)."""
-    ones = np.ones((len(content), 1))
-    return np.hstack((ones, content)) if sees_features else ones
+    return np.hstack((broadcast.item_factors, known))

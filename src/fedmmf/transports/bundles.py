@@ -10,13 +10,13 @@ itself: entries that share a broadcast share its bytes, and a parcel is put toge
 is asked for. An answer has no broadcasts, and names only parties that were asked.
 """
 
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fedmmf.errors import WireError
 from fedmmf.wire import split_parcel
+from fedmmf.wire.codec import BLOB, WHOLE, Reader, listed, text
 
-_NUMBER, _SHORT = struct.Struct("<I"), struct.Struct("<H")
+_NAME = text("H", (1 << 16) - 1)
 MAX_ENTRIES = 1024
 _SHOWN = 60  # characters of a name that an error repeats
 
@@ -31,10 +31,10 @@ def pack(messages: Mapping[str, bytes], names: Iterable[str] | None = None) -> b
     places: dict[bytes, int] = {}  # of each broadcast, from 1
     entries = []
     for name in messages if names is None else names:
-        published, frame = split_parcel(messages[name])
-        place = places.setdefault(published[0], len(places) + 1) if published else 0
-        entries.append(_entry(name, place, frame))
-    return b"".join((_counted(map(_sized, places)), _counted(entries)))
+        broadcast, frame = split_parcel(messages[name])
+        place = places.setdefault(broadcast[0], len(places) + 1) if broadcast else 0
+        entries.append(_NAME.write(name) + WHOLE.write(place) + BLOB.write(frame))
+    return listed(map(BLOB.write, places)) + listed(entries)
 
 
 def unpack(data: bytes) -> Mapping[str, bytes]:
@@ -43,8 +43,9 @@ def unpack(data: bytes) -> Mapping[str, bytes]:
     Raises:
         WireError: it is anything else.
     """
-    reader = _Reader(data)
-    return _Parcels(_entries(reader, reader.broadcasts()))
+    reader = Reader(data, _malformed)
+    broadcasts = [memoryview(b""), *(reader.sized() for _ in range(_count(reader)))]
+    return _Parcels(_entries(reader, broadcasts))
 
 
 def unpack_answers(data: bytes, asked: Collection[str]) -> dict[str, bytes]:
@@ -53,29 +54,29 @@ def unpack_answers(data: bytes, asked: Collection[str]) -> dict[str, bytes]:
     Raises:
         WireError: it is no bundle, brings a broadcast, or names somebody who was not asked.
     """
-    reader = _Reader(data)
-    if n_publications := reader.number(_NUMBER):
-        raise WireError(f"malformed answer: it may bring no broadcasts; got {n_publications}")
+    reader = Reader(data, _malformed)
+    if n_broadcasts := _count(reader):
+        raise WireError(f"malformed answer: it may bring no broadcasts; got {n_broadcasts}")
     entries = _entries(reader, [memoryview(b"")], asked)
     return {name: bytes(frame) for name, (_, frame) in entries.items()}
 
 
 _Entries = dict[str, tuple[memoryview, memoryview]]
-"""By party: what is published before its message, and the message; parts of the bundle itself."""
+"""By party: the broadcast before its message, and the message; parts of the bundle itself."""
 
 
 def _entries(
-    reader: "_Reader", broadcasts: list[memoryview], asked: Collection[str] | None = None
+    reader: Reader, broadcasts: list[memoryview], asked: Collection[str] | None = None
 ) -> _Entries:
     """Read the entries of a bundle up to its end; None: anybody may be named."""
     entries: _Entries = {}
-    for _ in range(reader.count()):
-        name, place = _text(reader.sized(_SHORT)), reader.number(_NUMBER)
+    for _ in range(_count(reader)):
+        name, place = _NAME.read(reader), WHOLE.read(reader)
         if asked is not None and name not in asked:
             raise WireError(f"malformed answer: {shown(name)} was not asked")
-        if name in entries or place >= len(broadcasts):
-            raise WireError("malformed bundle: a party twice, or a broadcast that is not there")
-        entries[name] = broadcasts[place], reader.sized(_NUMBER)
+        is_right = name not in entries and place < len(broadcasts)
+        reader.require(is_right, "a party twice, or a broadcast that is not there")
+        entries[name] = broadcasts[place], reader.sized()
     reader.end()
     return entries
 
@@ -101,55 +102,11 @@ class _Parcels(Mapping[str, bytes]):
         return len(self._entries)
 
 
-def _entry(name: str, place: int, frame: bytes) -> bytes:
-    text = name.encode()
-    return b"".join((_SHORT.pack(len(text)), text, _NUMBER.pack(place), _sized(frame)))
+def _count(reader: Reader) -> int:
+    n = reader.count(1)
+    reader.require(n <= MAX_ENTRIES, f"it may have {MAX_ENTRIES} entries; got {n}")
+    return n
 
 
-def _sized(data: bytes) -> bytes:
-    return _NUMBER.pack(len(data)) + data
-
-
-def _counted(parts: Iterable[bytes]) -> bytes:
-    listed = list(parts)
-    return b"".join((_NUMBER.pack(len(listed)), *listed))
-
-
-def _text(data: memoryview) -> str:
-    try:
-        return bytes(data).decode()
-    except UnicodeDecodeError:
-        raise WireError("malformed bundle: a name is not UTF-8") from None
-
-
-class _Reader:
-    """Takes numbers and bytes from the front, without copying them."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = memoryview(data), 0
-
-    def number(self, update_shape: struct.Struct) -> int:
-        (value,) = update_shape.unpack(self._take(update_shape.size))
-        return int(value)
-
-    def count(self) -> int:
-        n = self.number(_NUMBER)
-        if n > MAX_ENTRIES:
-            raise WireError(f"malformed bundle: it may have {MAX_ENTRIES} entries; got {n}")
-        return n
-
-    def broadcasts(self) -> list[memoryview]:
-        return [memoryview(b""), *(self.sized(_NUMBER) for _ in range(self.count()))]
-
-    def sized(self, update_shape: struct.Struct) -> memoryview:
-        return self._take(self.number(update_shape))
-
-    def end(self) -> None:
-        if left := len(self._data) - self._at:
-            raise WireError(f"malformed bundle: {left} bytes too many")
-
-    def _take(self, n: int) -> memoryview:
-        if n > len(self._data) - self._at:
-            raise WireError(f"malformed bundle: {n} more bytes are due")
-        self._at += n
-        return self._data[self._at - n : self._at]
+def _malformed(rule: str) -> WireError:
+    return WireError(f"malformed bundle: {rule}")

@@ -1,6 +1,6 @@
 """The interfaces of a transport and of a party that it reaches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -37,7 +37,3 @@ class Credentials:
     authority: Path  # certificate that signed all others
     certificate: Path
     key: Path
-
-
-MakeTransport = Callable[[Mapping[str, Answers]], Transport]
-"""A transport to parties by name, where they are at hand; others are made in their own way."""

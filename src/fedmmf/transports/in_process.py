@@ -9,7 +9,7 @@ class InProcess:
     """Passes each party its message; a party that crashes has not answered, and is recorded."""
 
     def __init__(self, parties: Mapping[str, Answers]) -> None:
-        self._parties = parties
+        self.parties = parties
         self.crashed: dict[str, str] = {}
 
     def exchange(
@@ -19,7 +19,7 @@ class InProcess:
         replies = {}
         for name in messages:
             try:
-                replies[name] = self._parties[name].answer(messages[name])
+                replies[name] = self.parties[name].answer(messages[name])
             except Exception as error:
                 self.crashed[name] = f"{stage}: {type(error).__name__}: {error}"
         return replies

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell, TargetMessage
+from nvflare.fuel.f3.cellnet.core_cell import TargetMessage
 from nvflare.fuel.f3.cellnet.defs import (
     CellChannel,
     CellChannelTopic,
@@ -19,14 +19,12 @@ from nvflare.fuel.f3.cellnet.defs import (
 )
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey as Key
 from nvflare.fuel.f3.cellnet.utils import make_reply
-from nvflare.fuel.f3.drivers import socket_conn
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.stats_pool import CounterPool, HistPool, StatsPoolManager
 
 from fedmmf.errors import FedMMFError
-from fedmmf.transports.contract import MAX_MESSAGE_BYTES, Credentials
-from fedmmf.transports.nvflare_door import let_nobody_block_it
+from fedmmf.transports.contract import Credentials
+from fedmmf.transports.nvflare_hardening import Door, HardenedCell, door_at
 
 SERVER = "server"  # what NVFlare calls the cell that others connect to
 _CHANNEL = "fedmmf"
@@ -51,8 +49,8 @@ class CellLink:
     """
 
     def __init__(self, name: str, url: str, credentials: Credentials, server_name: str) -> None:
-        socket_conn.MAX_FRAME_SIZE = MAX_MESSAGE_BYTES
-        self.door = let_nobody_block_it(urlsplit(url).netloc if name == SERVER else "")
+        address = urlsplit(url).netloc
+        self.door = door_at(address) if name == SERVER else Door()
         kinds = (
             (DriverParams.SERVER_CERT, DriverParams.SERVER_KEY)
             if name == SERVER
@@ -64,9 +62,7 @@ class CellLink:
             kinds[1].value: str(credentials.key),
         }
         self._name, self._server_name = name, server_name
-        self._cell = CoreCell(name, url, True, given, auth_identity_map={SERVER: server_name})
-        self._cell.connector_manager.adhoc_allowed = False
-        self._cell._add_adhoc_connector = lambda *to: None  # no peer may make us connect elsewhere
+        self._cell = HardenedCell(name, address, given, server_name)
         self._cell.add_incoming_filter("*", "*", self._refusal)
         self._cell.start()
 
@@ -120,9 +116,4 @@ class CellLink:
 
     def close(self) -> None:
         """Leave the network; a process may join again under the same name."""
-        self._cell.stop()
-        CoreCell.ALL_CELLS.pop(self._name, None)
-        # The process has these by name, two of each at most: a third cell could not be made.
-        for pool in vars(self._cell).values():
-            if isinstance(pool, HistPool | CounterPool):
-                StatsPoolManager.delete_pool(pool.name)
+        self._cell.leave()

@@ -1,15 +1,15 @@
 """Every message that crosses the boundary between a party and the server: typed, checked once.
 
-A party's ratings, its mask, its held-out ratings and p_u appear in no message. docs/wire.md
-specifies them all, byte by byte. Messages of one aggregation scheme are in its own package, in
+A party's ratings, its mask, its held-out ratings and p_u appear in no message. spec/ specifies
+them all, byte by byte. Messages of one aggregation scheme are in its own package, in
 `aggregation`.
 """
 
 from fedmmf.wire.catalogue import Catalogue
-from fedmmf.wire.frames import Message, Reader, name_of, named_parcel, parcel, read, split_parcel
+from fedmmf.wire.frames import Message, name_of, named_parcel, parcel, read, split_parcel
 from fedmmf.wire.kinds import Kind
 from fedmmf.wire.messages import (
-    PUBLICATIONS,
+    BROADCASTS,
     Adopt,
     Adopted,
     Ask,
@@ -26,7 +26,7 @@ from fedmmf.wire.messages import (
 )
 
 __all__ = [
-    "PUBLICATIONS",
+    "BROADCASTS",
     "Adopt",
     "Adopted",
     "Ask",
@@ -38,7 +38,6 @@ __all__ = [
     "Kind",
     "Layout",
     "Message",
-    "Reader",
     "Refused",
     "Round",
     "Survey",

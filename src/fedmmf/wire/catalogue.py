@@ -1,7 +1,6 @@
 """The catalogue, which must be the same on both sides before training."""
 
 import hashlib
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError
+from fedmmf.wire.codec import counts
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Catalogue:
             )
         numbers = np.array([scale.min, scale.max, scale.step], "<f8") + 0.0
         state = hashlib.sha256(b"fedmmf catalogue 1" + numbers.tobytes())
-        state.update(struct.pack("<II", *features.shape))
+        state.update(counts(*features.shape))
         for text in ids:
-            state.update(struct.pack("<I", len(text)) + text)
+            state.update(counts(len(text)) + text)
         state.update((np.ascontiguousarray(features, "<f4") + np.float32(0)).tobytes())
         return cls(len(ids), scale, state.digest())

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.masks.population import LARGEST_WEIGHT, MAX_COLUMNS, MAX_PULL, MIN_PULL, Population
+from fedmmf.masks.population import LARGEST_WEIGHT, MAX_LINE_COLUMNS, MAX_PULL, MIN_PULL, Population
 from fedmmf.solvers.contract import Broadcast, UpdateShape
-from fedmmf.wire.frames import (
+from fedmmf.wire.codec import (
     BLOB,
     COUNTS,
     ITEMS,
@@ -24,10 +24,10 @@ from fedmmf.wire.frames import (
     SWITCH,
     TEXT,
     WHOLE,
-    Message,
     fixed,
     require,
 )
+from fedmmf.wire.frames import Message
 from fedmmf.wire.kinds import Kind
 
 RUN_BYTES = 16
@@ -60,8 +60,8 @@ class Invitation(Message):
         """Refuse sizes that no training run has."""
         require(0 < self.rank <= MAX_FACTORS, f"k is in [1, {MAX_FACTORS}]; got {self.rank}")
         require(self.rounds > 0, "there must be a round")
-        is_usual = 0 < self.columns <= MAX_COLUMNS
-        require(is_usual, f"columns are in [1, {MAX_COLUMNS}]; got {self.columns}")
+        is_usual = 0 < self.columns <= MAX_LINE_COLUMNS
+        require(is_usual, f"columns are in [1, {MAX_LINE_COLUMNS}]; got {self.columns}")
         bounds = (self.row_bound, self.total_bound)
         require(min(bounds) > 0, f"bounds are positive; got {bounds}")
 
@@ -195,13 +195,13 @@ class Round(Message):
     item_rows: Annotated[Array, ROWS]
 
     @classmethod
-    def of(cls, public: Broadcast, round_: int, best_round: int, is_last: bool) -> "Round":
+    def of(cls, broadcast: Broadcast, round_: int, best_round: int, is_last: bool) -> "Round":
         """Make the message from a solver's broadcast."""
-        arrays = (public.parameters, public.item_rows)
-        return cls(round_, best_round, is_last, public.rank, *arrays)
+        arrays = (broadcast.parameters, broadcast.item_rows)
+        return cls(round_, best_round, is_last, broadcast.rank, *arrays)
 
     @property
-    def public(self) -> Broadcast:
+    def broadcast(self) -> Broadcast:
         """Return the broadcast in the solver's form."""
         return Broadcast(self.rank, self.parameters, self.item_rows)
 
@@ -277,7 +277,7 @@ class Finished(Message):
     kind: ClassVar[int] = Kind.FINISHED
 
 
-PUBLICATIONS: tuple[type[Message], ...] = (Survey, Layout, Round)
+BROADCASTS: tuple[type[Message], ...] = (Survey, Layout, Round)
 
 
 @dataclass(frozen=True)

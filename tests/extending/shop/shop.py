@@ -1,6 +1,8 @@
-"""Another package's members: one of each kind, in one file, found through its entry points."""
+"""Another package's members: one of each kind, in one file, found through its entry points.
 
-import threading
+Two of them have settings, in `shop_settings`.
+"""
+
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -9,10 +11,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fedmmf.aggregation.contract import AggregationScheme, bounds_of
-from fedmmf.aggregation.costs import Cost
-from fedmmf.aggregation.hiding import HidingServer
 from fedmmf.aggregation.party_side import PartySide
+from fedmmf.aggregation.rare_items import HidingServer
 from fedmmf.aggregation.secure.simulated import groups
+from fedmmf.aggregation.simulated import Cost
 from fedmmf.aggregation.vector import codec_of
 from fedmmf.attacks import Attack
 from fedmmf.attacks.view import levels_of
@@ -20,18 +22,19 @@ from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.registry import DatasetInfo, MadeSet
 from fedmmf.data.scales import RatingScale
 from fedmmf.data.synthetic import synthetic
-from fedmmf.engines.contract import CrowdUpdate
-from fedmmf.engines.reference import ReferenceCrowd, ReferenceEngine
+from fedmmf.engines.contract import CohortSums
+from fedmmf.engines.reference import ReferenceEngine, ReferenceHalves
 from fedmmf.errors import WireError
 from fedmmf.masks import MaskFamily
 from fedmmf.secagg import BelowThresholdError
 from fedmmf.solvers.sgd import Sgd, SgdPlan, SgdServer
 from fedmmf.wire import Ask, Message, Survey, name_of
-from fedmmf.wire.frames import BLOB, HEADER_BYTES, NAME_BYTES, fixed
+from fedmmf.wire.codec import BLOB, NAME_BYTES, fixed
+from fedmmf.wire.frames import HEADER_BYTES
 
 
 # A mask: halfway between the shrunken median and mean of a user's ratings.
-def fit_median(x, y, strength, pull, start):
+def fit_median(x, y, strength, pull):
     middle = (np.median(y) + np.mean(y)) / 2
     return np.full(1, middle * len(y) / (len(y) + strength))
 
@@ -48,15 +51,16 @@ MEDIAN = MaskFamily(
 
 # A solver: sgd whose server remembers the way it came (Polyak 1964).
 class HeavyBallServer(SgdServer):
-    def __init__(self, plan, context, rank):
+    def __init__(self, plan, context, rank, momentum):
         super().__init__(plan, context, rank)
+        self._momentum = np.float32(momentum)
         self._before = self._q.value.copy()
 
     def advance(self, sums, t):
         before = self._q.value.copy()
         super().advance(sums, t)
         if t > 1:
-            self._q.value += np.float32(0.3) * (before - self._before)
+            self._q.value += self._momentum * (before - self._before)
         self._before = before
 
     def state(self):
@@ -71,7 +75,11 @@ class HeavyBall(Sgd):
     name = "heavy-ball"
 
     def server(self, settings, update_shape, context):
-        return HeavyBallServer(SgdPlan.filled_in(settings, context), context, update_shape.rank)
+        plan = SgdPlan.filled_in(settings, context)
+        return HeavyBallServer(plan, context, update_shape.rank, settings.momentum)
+
+
+HEAVY_BALL = HeavyBall()
 
 
 # An engine: numpy, over two halves of the users.
@@ -95,7 +103,7 @@ class HalvesCrowd:
                 mask=given.mask[ordered],
                 cohorts=tuple(_only(cohort, part) for cohort in given.cohorts),
             )
-            self._crowds.append(ReferenceCrowd(half))
+            self._crowds.append(ReferenceHalves(half))
         self._rank = given.update_shape.rank
 
     @property
@@ -108,16 +116,16 @@ class HalvesCrowd:
         for crowd, part in zip(self._crowds, self._parts, strict=True):
             crowd.user_factors = value[part]
 
-    def update(self, public, t):
-        found = [crowd.update(public, t) for crowd in self._crowds]
+    def update(self, broadcast, t):
+        found = [crowd.update(broadcast, t) for crowd in self._crowds]
         rows = [a + b for a, b in zip(found[0].rows, found[1].rows, strict=True)]
         totals = [a + b for a, b in zip(found[0].totals, found[1].totals, strict=True)]
-        return CrowdUpdate(rows, totals, sum(part.n_overflowed for part in found))
+        return CohortSums(rows, totals, sum(part.n_overflowed for part in found))
 
-    def settle(self, public, users):
+    def solve_users(self, broadcast, users):
         for crowd, part in zip(self._crowds, self._parts, strict=True):
             mine = users[(users >= part.start) & (users < part.stop)]
-            crowd.settle(public, mine - part.start)
+            crowd.solve_users(broadcast, mine - part.start)
 
     def state(self):
         states = enumerate(crowd.state() for crowd in self._crowds)
@@ -137,8 +145,11 @@ def _only(cohort, part):
 class Halves(ReferenceEngine):
     name = "halves"
 
-    def crowd(self, given):
+    def halves(self, given):
         return HalvesCrowd(given)
+
+
+HALVES = Halves()
 
 
 # An aggregation scheme: an enclave beside the server opens sealed vectors, and gives out their sum
@@ -196,8 +207,9 @@ class EnclaveServer(HidingServer):
                 self.survivors.append(name)
             except (InvalidTag, ValueError):
                 self.context.roster.refuse(name, "its box cannot be opened")
-        if len(self.survivors) < 3:
-            raise BelowThresholdError("enclave", len(self.survivors), 3)
+        minimum = self.context.settings.enclave_minimum
+        if len(self.survivors) < minimum:
+            raise BelowThresholdError("enclave", len(self.survivors), minimum)
         counts_raters = isinstance(work, Survey) and not work.with_ratings
         return codec.sums(total, None if counts_raters else self.known_raters())
 
@@ -211,29 +223,8 @@ def enclave_cost(given):
 ENCLAVE = AggregationScheme(
     "enclave", True, EnclaveParty, EnclaveServer, groups, enclave_cost,
     lambda settings: ("An enclave opens every update and gives out the sum.",),
+    across_machines=False,
 )  # fmt: skip
-
-
-# A transport: every party in a thread of its own.
-class Threads:
-    def __init__(self, parties):
-        self._parties = parties
-
-    def exchange(self, stage, messages, timeout):
-        replies = {}
-
-        def ask(name, data):
-            try:
-                replies[name] = self._parties[name].answer(data)
-            except RuntimeError:
-                return
-
-        threads = [threading.Thread(target=ask, args=(name, messages[name])) for name in messages]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout)
-        return dict(replies)
 
 
 # An attack: masked ratings, on top of what the public thinks of each item.
@@ -252,4 +243,3 @@ INFO = DatasetInfo(
     synthetic=True,
 )  # fmt: skip
 SHOP = MadeSet(INFO, lambda name: synthetic(20, 30, 400, seed=1))
-HEAVY_BALL, HALVES = HeavyBall(), Halves()

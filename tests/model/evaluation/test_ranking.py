@@ -7,17 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmmf.model.evaluation import METRICS, ListTally, cut_offs, surprise
-from fedmmf.model.evaluation.ranking import (
+from fedmmf.model.evaluation import (
+    METRICS,
     PER_LIST,
+    ListTally,
     average_precision,
+    cut_offs,
     hit_rate,
     ndcg,
     precision,
     recall,
     reciprocal_rank,
+    surprise,
 )
-from fedmmf.reports.results import ListScores, metric_title
+from fedmmf.reports.list_scores import ListScores, metric_title
 
 N_ITEMS = 12
 

@@ -1,7 +1,7 @@
-"""A party of secure sums, written from docs/wire.md alone: no numpy, no code of the package.
+"""A party of secure sums, written from spec/ alone: no numpy, no code of the package.
 
-It follows the page's order and words. It takes `sgd` with the step `sum`, one user, no mask. It
-leaves out most of what the page tells a party to refuse: it shows that the page says enough to take
+It follows its order and words. It takes `sgd` with the step `sum`, one user, no mask. It leaves
+out most of what spec/checks.md tells a party to refuse: it shows that spec/ says enough to take
 part, not how to be careful.
 """
 

@@ -14,10 +14,10 @@ from fedmmf.aggregation.adaptive.messages import Collect, Collected
 from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
 from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
 from fedmmf.solvers.contract import UpdateShape
-from fedmmf.wire.frames import COUNTS, ITEMS, REALS, ROWS, SINGLES
+from fedmmf.wire.codec import COUNTS, ITEMS, REALS, ROWS, SINGLES
 from fedmmf.wire.messages import Expected
 
-for _path in sorted((Path(fedmmf.__file__).parent / "sums").glob("*/messages.py")):
+for _path in sorted((Path(fedmmf.__file__).parent / "aggregation").glob("*/messages.py")):
     import_module(f"fedmmf.aggregation.{_path.parent.name}.messages")
 
 MESSAGES = sorted(

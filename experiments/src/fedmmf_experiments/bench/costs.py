@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmmf.aggregation.secure import cost
+from fedmmf.aggregation.secure import simulated
 from fedmmf.arrays import Array
 from fedmmf.secagg import RING32, RING64, SessionSize
 from fedmmf_experiments.bench.measuring import Progress, quiet
@@ -16,7 +16,7 @@ from fedmmf_experiments.bench.sessions import SessionCost, measure
 Measured = Sequence[tuple[SessionSize, SessionCost]]
 Features = Callable[[SessionSize], list[float]]
 
-MODEL = Path(cost.__file__).with_name("costs.json")
+MODEL = Path(simulated.__file__).with_name("costs.json")
 SIZES = (
     *(
         SessionSize(n, k, length, ring)
@@ -71,8 +71,8 @@ def fit(measured: Measured) -> dict[str, list[float]]:
     server_s = np.array([found.server_s for _, found in measured])
     sizes = [size for size, _ in measured]
     return {
-        "party_s": _coefficients(cost.party_features, sizes, party_s),
-        "server_s": _coefficients(cost.server_features, sizes, server_s),
+        "party_s": _coefficients(simulated.party_features, sizes, party_s),
+        "server_s": _coefficients(simulated.server_features, sizes, server_s),
     }
 
 
@@ -97,7 +97,7 @@ def _row(size: SessionSize, found: SessionCost, model: dict[str, list[float]]) -
         ring=size.ring.name,
         signed=size.active,
         party_s=found.party_s,
-        party_model_s=float(np.dot(model["party_s"], cost.party_features(size))),
+        party_model_s=float(np.dot(model["party_s"], simulated.party_features(size))),
         server_s=found.server_s,
-        server_model_s=float(np.dot(model["server_s"], cost.server_features(size))),
+        server_model_s=float(np.dot(model["server_s"], simulated.server_features(size))),
     )

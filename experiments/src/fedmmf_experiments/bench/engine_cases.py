@@ -14,7 +14,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.data.rated_items import RatedItems
-from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.contract import Cohort, TrainingInput
 from fedmmf.errors import DataError
 from fedmmf.solvers.contract import SolverContext, part_of
 from fedmmf.solvers.vb.server import VbServer
@@ -57,7 +57,7 @@ class EngineCase:
     """A training to time: the users' data, and the server's initial state."""
 
     name: str
-    given: CrowdInput
+    given: TrainingInput
     halves: list[VbServer]  # of the runs that are averaged
     n_raters: Array  # (n_items,)
     rounds: int
@@ -108,7 +108,7 @@ def synthetic(
     update_shape = VbShape.of(factors + 1, write_variant(implicit))
     nothing = np.zeros((shape.n_items, 0))
     lists, empty = RatedItems(indptr, items), np.zeros((shape.n_users, 0))
-    given = CrowdInput("vb", update_shape, nothing, lists, masked, empty, empty)
+    given = TrainingInput("vb", update_shape, nothing, lists, masked, empty, empty)
     per_user = shape.n_ratings / shape.n_users
     stream = np.random.default_rng(0)
     context = SolverContext(shape.n_items, 4.0, 1.0, 0.0, per_user, nothing, nothing, stream)
@@ -165,7 +165,7 @@ def from_file(path: Path) -> EngineCase:
     cohort = Cohort(None, left_out, bound, scale, np.inf, total_bound, total_scale)
     lists = RatedItems(found["indptr"], found["items"])
     known = (found["profiles"], found["lines"])
-    given = CrowdInput(
+    given = TrainingInput(
         "vb", update_shape, found["design"], lists, found["masked"], *known, cohorts=(cohort,)
     )
     span, lowest, level, per_user = found["numbers"].tolist()

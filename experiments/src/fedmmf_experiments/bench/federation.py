@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from fedmmf.data import Ratings
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
+from fedmmf.simulation import prepare
+from fedmmf.simulation.real import real_federation
 from fedmmf_experiments.bench.measuring import Progress, quiet, timed
 
 
@@ -27,7 +28,7 @@ def measure(
     ratings: Ratings, settings: Settings, rounds: int, progress: Progress = quiet
 ) -> FederationTimes:
     """Set a federation up and run some rounds of it."""
-    federation = LocalFederation.of(prepare(ratings, settings, progress))
+    federation = real_federation(prepare(ratings, settings, progress))
     setup_seconds = timed(federation.prepare_sums)
     seconds = []
     for number in range(1, rounds + 1):

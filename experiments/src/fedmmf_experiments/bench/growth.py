@@ -1,15 +1,14 @@
 """Seconds per round and peak memory as the ratings grow; synthetic ratings, a process per size."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fedmmf.data import Ratings, load
 from fedmmf.data.synthetic import synthetic
 from fedmmf.settings import Settings
 from fedmmf_experiments.bench.measuring import (
     Progress,
-    in_own_process,
+    each_alone,
     median,
     peak_gigabytes,
     quiet,
@@ -61,21 +60,9 @@ def measure(n_ratings: int, shape: Shape, settings: Settings) -> GrowthPoint:
     return GrowthPoint(*about, seconds, nanoseconds, peak_gigabytes())
 
 
-def measure_alone(
-    n_ratings: int, shape: dict[str, int], settings: dict[str, Any]
-) -> dict[str, Any]:
-    """`measure` with what JSON can hold, for a process of its own."""
-    return asdict(measure(n_ratings, Shape(**shape), Settings.checked(**settings)))
-
-
 def measure_all(
     plans: Sequence[tuple[Settings, int]], shape: Shape, progress: Progress = quiet
 ) -> list[GrowthPoint]:
     """Settings and numbers of ratings, each in a process of its own."""
-    found = []
-    for number, (chosen, size) in enumerate(plans, start=1):
-        home = f"{__name__}:{measure_alone.__name__}"
-        answer = in_own_process(home, [size, asdict(shape), chosen.model_dump()], {})
-        found.append(GrowthPoint(**answer))
-        progress("solvers and sizes", number, len(plans))
-    return found
+    calls = [(size, shape, chosen) for chosen, size in plans]
+    return each_alone(measure, "solvers and sizes", calls, progress)

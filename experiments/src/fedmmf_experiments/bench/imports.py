@@ -38,7 +38,7 @@ def measure(repeats: int, progress: Progress = quiet) -> list[ImportTime]:
     seconds: dict[str, list[float]] = {what: [] for what in codes}
     for number in range(repeats + 1):
         for what, code in codes.items():
-            took = timed(partial(_run, code))
+            took = timed(partial(run, code))
             if number:  # the first time, files are read from the disk
                 seconds[what].append(took)
         progress("repeats", number, repeats)
@@ -47,6 +47,7 @@ def measure(repeats: int, progress: Progress = quiet) -> list[ImportTime]:
     return [ImportTime(what, took, took / found[BESIDE]) for what, took in found.items()]
 
 
-def _run(code: str) -> None:
+def run(code: str) -> None:
+    """Run code in a fresh interpreter."""
     command = [sys.executable, "-c", code]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own code

@@ -1,17 +1,16 @@
 """What measurements have in common: clocks, memory, and processes of their own."""
 
-import json
 import os
+import pickle
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fedmmf import errors
-from fedmmf.registry import imported
 
 Progress = Callable[[str, int, int], None]  # called with (stage, done, total)
 
@@ -37,41 +36,49 @@ def peak_gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def in_own_process(home: str, arguments: list[Any], environment: Mapping[str, str]) -> Any:
+def in_own_process(function: Callable[..., Any], *arguments: Any, **environment: str) -> Any:
     """Call a function in a fresh interpreter, so that peaks of memory and caches are its own.
 
-    Args:
-        home: import path of the function, as `module:attribute`.
-        arguments: of the call; they and the answer are what JSON can hold.
-        environment: variables to add.
+    Its arguments and its answer are pickled. The variables of the environment are added.
 
     Raises:
         FedMMFError: what the function raised, or that the process died.
     """
-    done = subprocess.run(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-m", "fedmmf_experiments.bench.measuring", json.dumps([home, arguments])],
+    done = subprocess.run(
+        [sys.executable, "-m", "fedmmf_experiments.bench.measuring"],
+        input=pickle.dumps((function, arguments)),
         env={**os.environ, **environment},
         check=False,
         capture_output=True,
-        text=True,
     )
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.decode().strip().splitlines() or ["it said nothing"])[-1]
         raise errors.FedMMFError(f"the process that measures ended with {done.returncode}: {last}")
-    answer = json.loads(done.stdout)
-    if "error" in answer:
-        raise getattr(errors, answer["error"], errors.FedMMFError)(answer["text"])
-    return answer["found"]
+    found, kind, text = pickle.loads(done.stdout)  # noqa: S301 - from our own process
+    if kind:
+        raise getattr(errors, kind, errors.FedMMFError)(text)
+    return found
+
+
+def each_alone(
+    measure: Callable[..., Any], stage: str, plans: Sequence[Sequence[Any]], progress: Progress
+) -> list[Any]:
+    """Measure every plan in a process of its own."""
+    found = []
+    for number, plan in enumerate(plans, start=1):
+        found.append(in_own_process(measure, *plan))
+        progress(stage, number, len(plans))
+    return found
 
 
 def main() -> None:
     """Run as such a process: one call, one answer on standard output."""
-    home, arguments = json.loads(sys.argv[1])
+    function, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     try:
-        answer = {"found": imported(home)(*arguments)}
+        answer = (function(*arguments), "", "")
     except errors.FedMMFError as error:
-        answer = {"error": type(error).__name__, "text": str(error)}
-    print(json.dumps(answer))  # noqa: T201 - the answer
+        answer = (None, type(error).__name__, str(error))
+    sys.stdout.buffer.write(pickle.dumps(answer))
 
 
 if __name__ == "__main__":

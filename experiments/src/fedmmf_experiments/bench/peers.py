@@ -1,14 +1,14 @@
 """Centralised tools that people use today, each as it comes and with settings that do better.
 
-The tuned settings are for ML-1M, and may be worse than the defaults on other data. Each does better
+The other settings are for ML-1M, and may be worse than the defaults on other data. Each does better
 than the defaults on a tenth of the training part of a 90/10 split, where they were compared:
 
 - cmfrec: implicit features and item features both help. Of lambda 10 to 35 and of weights of the
   item features from 0.3 to 30, the best. More iterations gain nothing.
 - LensKit: of a dozen regularisations, dampings, sizes and numbers of epochs, the best that takes no
   longer than the defaults. Twice the epochs or twice the factors gain at most 0.002.
-- Surprise: one setting that was known to do well, held against the defaults: fewer and more
-  strongly regularised factors, longer steps and more epochs.
+- Surprise: not tuned. One setting that was known to do well, held against the defaults: fewer and
+  more strongly regularised factors, longer steps and more epochs.
 
 The peers are optional: install the extra `bench` (and the CPU build of torch first, which lenskit
 wants).
@@ -39,7 +39,7 @@ class Tool:
 
     name: str
     package: str  # to import
-    setting: str  # default, tuned, or quick
+    setting: str  # such as default, tuned or quick
     configuration: str  # the same in words
     prepare: Callable[[Ratings], Fit]  # builds its own data, returns how to fit
 
@@ -180,7 +180,7 @@ PEERS = (
     Tool(
         "Surprise",
         "surprise",
-        "tuned",
+        "one setting",
         "SVD, 50 factors, 30 epochs, step 0.007, regularisation 0.05",
         partial(_surprise, n_factors=50, n_epochs=30, lr_all=0.007, reg_all=0.05),
     ),

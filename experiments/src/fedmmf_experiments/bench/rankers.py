@@ -116,12 +116,12 @@ def ials(
     p = np.zeros((x.shape[0], factors))
     turned = x.T.tocsr()
     for _ in range(12):
-        p = _half_step(x, q, weight, penalty)
-        q = _half_step(turned, p, weight, penalty)
+        p = half_step(x, q, weight, penalty)
+        q = half_step(turned, p, weight, penalty)
     return lambda users: p[users] @ q.T
 
 
-def _half_step(x: Any, other: Array, weight: float, penalty: float) -> Array:
+def half_step(x: Any, other: Array, weight: float, penalty: float) -> Array:
     """Solve for every row of x; unrated entries are zeros with a weight. (n, factors)."""
     found = np.zeros((x.shape[0], other.shape[1]))
     with threadpool_limits(limits=1, user_api="blas"):  # rows are shared between threads already

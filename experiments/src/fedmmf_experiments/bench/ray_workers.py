@@ -1,8 +1,7 @@
 """Training on Ray's workers beside training in one process, on the same cores."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,7 +36,7 @@ class RayTimes:
 def difference(one: Trained, other: Trained) -> float:
     """Largest between the factors of two models."""
     (mine,), (theirs,) = one.members, other.members
-    items = np.abs(mine.public.item_rows - theirs.public.item_rows).max()
+    items = np.abs(mine.broadcast.item_rows - theirs.broadcast.item_rows).max()
     return max(float(items), float(np.abs(mine.user_factors - theirs.user_factors).max()))
 
 
@@ -71,11 +70,6 @@ def measure(data: str, settings: Settings, repeats: int) -> RayTimes:
     )
 
 
-def measure_alone(data: str, settings: dict[str, Any], repeats: int) -> dict[str, Any]:
-    """`measure` with what JSON can hold, for a process of its own."""
-    return asdict(measure(data, Settings.checked(**settings), repeats))
-
-
 def measure_all(
     data: str,
     solvers: Sequence[str],
@@ -87,9 +81,7 @@ def measure_all(
     """Every solver, in a process with a Ray of its own."""
     found = []
     for number, solver in enumerate(solvers, start=1):
-        arguments = [data, settings.changed(solver=solver).model_dump(), repeats]
-        home = f"{__name__}:{measure_alone.__name__}"
-        answer = in_own_process(home, arguments, {WORKERS: str(workers)})
-        found.append(RayTimes(**answer))
+        chosen = settings.changed(solver=solver)
+        found.append(in_own_process(measure, data, chosen, repeats, **{WORKERS: str(workers)}))
         progress("solvers", number, len(solvers))
     return found

@@ -2,8 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fedmmf.data import Ratings, load
 from fedmmf.settings import Settings
@@ -40,11 +39,11 @@ def simulated(ratings: Ratings, settings: Settings) -> Callable[[], None]:
     """A federation before its first round; each call is a round of it."""
     run = prepare(ratings, settings, quiet)
     coordinator = run.coordinator()
-    crowd = run.crowd()
+    parties = run.parties()
 
     def one_round() -> None:
         round_ = coordinator.next_round()
-        coordinator.advance(round_, crowd.sums(round_))
+        coordinator.advance(round_, parties.sums(round_))
 
     return one_round
 
@@ -70,21 +69,13 @@ def measure(data: str, settings: Settings, repeats: int) -> RoundTimes:
     )
 
 
-def measure_alone(data: str, settings: dict[str, Any], repeats: int) -> dict[str, Any]:
-    """`measure` with what JSON can hold, for a process of its own."""
-    return asdict(measure(data, Settings.checked(**settings), repeats))
-
-
 def measure_all(
     names: Sequence[str], settings: Settings, repeats: int, progress: Progress = quiet
 ) -> list[RoundTimes]:
     """Measure each set in a process of its own, with an empty cache, to time the parser."""
     found = []
     for number, name in enumerate(names, start=1):
-        arguments = [name, settings.model_dump(), repeats]
         with tempfile.TemporaryDirectory() as cache:
-            home = f"{__name__}:{measure_alone.__name__}"
-            answer = in_own_process(home, arguments, {"FEDMMF_CACHE": cache})
-        found.append(RoundTimes(**answer))
+            found.append(in_own_process(measure, name, settings, repeats, FEDMMF_CACHE=cache))
         progress("data sets", number, len(names))
     return found

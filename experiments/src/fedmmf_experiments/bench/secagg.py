@@ -52,7 +52,7 @@ def compare(
     if not flower:
         return {**report, "flower": None, "times_below_flower": None}
     theirs = _flower(report, progress)
-    return {**report, "flower": theirs, "times_below_flower": _ratios(report, theirs)}
+    return {**report, "flower": theirs, "times_below_flower": ratios(report, theirs)}
 
 
 def aes_limit_ratio(length: int, n_masks: int) -> float:
@@ -101,7 +101,7 @@ def _flower(ours: dict[str, Any], progress: Progress) -> dict[str, Any]:
     return {**found, "shamir_share_s": share_s, "shamir_combine_s": combine_s}
 
 
-def _ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float | None]:
+def ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float | None]:
     """Flower's seconds over ours; None for a round that Flower gave up."""
     finished = theirs["max_error"] is not None
     of_round = {"server": "server_cpu_s", "client": "client_cpu_s"}

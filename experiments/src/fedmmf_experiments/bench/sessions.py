@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.aggregation.secure.agreed import graph_of
+from fedmmf.aggregation.secure.messages import graph_of
 from fedmmf.arrays import Array
 from fedmmf.secagg import (
     SessionClient,
@@ -32,12 +32,7 @@ class SessionCost:
 
 
 def measure(size: SessionSize, threshold: int | None = None) -> SessionCost:
-    """Run a session of real clients until it has made one sum.
-
-    Args:
-        size: of the session.
-        threshold: how many holders recover a secret; None: the fewest that are safe.
-    """
+    """Run a session until it has made one sum; without a threshold, by the least that is safe."""
     secrets = [os.urandom(32) if size.active else None for _ in range(size.n)]
     setup = _setup(size, [secret for secret in secrets if secret], threshold)
     server = SessionServer(setup)

@@ -20,19 +20,19 @@ class StrictRatio:
     ratio: float
 
 
-def crowd_sums(ratings: Ratings, settings: Settings) -> Callable[[], object]:
+def user_sums(ratings: Ratings, settings: Settings) -> Callable[[], object]:
     """The parties' part of a first round, compiled; each call does it again."""
     run = prepare(ratings, settings, quiet)
     coordinator = run.coordinator()
-    crowd, round_ = run.crowd(), coordinator.next_round()
-    crowd.sums(round_)  # compiles
-    return lambda: crowd.sums(round_)
+    parties, round_ = run.parties(), coordinator.next_round()
+    parties.sums(round_)  # compiles
+    return lambda: parties.sums(round_)
 
 
 def measure(ratings: Ratings, settings: Settings, repeats: int) -> StrictRatio:
     """Alternate between the two, so that a busy machine is busy for both."""
     both = [
-        crowd_sums(ratings, settings.changed(sharing=sharing)) for sharing in ("plain", "strict")
+        user_sums(ratings, settings.changed(sharing=sharing)) for sharing in ("plain", "strict")
     ]
     times = [[timed(sums) for sums in both] for _ in range(repeats)]
     plain, strict = (median(seconds) for seconds in zip(*times, strict=True))

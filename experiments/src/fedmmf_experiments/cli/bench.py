@@ -13,6 +13,7 @@ from fedmmf.cli.options import Only, expanded, for_implicit
 from fedmmf.cli.output import (
     Columns,
     errors,
+    plain,
     print_json,
     print_markdown,
     progress_bar,
@@ -20,7 +21,6 @@ from fedmmf.cli.output import (
     shown,
     table,
 )
-from fedmmf.cli.tables import plain
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
 from fedmmf.settings import Settings
@@ -90,7 +90,7 @@ def training(
     print_markdown(_TRAINING, rows)
     results.print(
         f"{_label(data, ratings.synthetic)}, test share {test:g}, medians of {repeats}. A round of "
-        f"ours, default: {1e3 * memory.round_seconds:.0f} ms, {memory.round_gb_per_s:.1f} GB/s of "
+        f"ours: {1e3 * memory.round_seconds:.0f} ms, {memory.round_gb_per_s:.1f} GB/s of "
         f"the {memory.machine_gb_per_s:.1f} that this machine reads. With nothing compiled yet: "
         f"{cold:.1f} s for everything.",
         highlight=False,
@@ -331,7 +331,5 @@ def _label(data: str, synthetic: bool) -> str:
     return f"{data} (synthetic)" if synthetic and "synthetic" not in data else data
 
 
-app.command("engines", epilog=bench_engines.EXAMPLE)(bench_engines.engines)
-app.command("secagg", epilog=bench_secagg.SECAGG_EXAMPLE)(bench_secagg.secagg)
-app.command("session", epilog=bench_secagg.SESSION_EXAMPLE)(bench_secagg.session)
-app.command("costs", epilog=bench_secagg.COSTS_EXAMPLE)(bench_secagg.costs)
+app.add_typer(bench_engines.app)
+app.add_typer(bench_secagg.app)

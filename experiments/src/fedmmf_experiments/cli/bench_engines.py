@@ -17,7 +17,8 @@ from fedmmf.errors import SettingsError
 from fedmmf.settings import Settings
 from fedmmf.storage.atomic import OWNER_ONLY, writing
 
-EXAMPLE = "Example: fedmmf bench engines --data ml-1m --json"
+app = typer.Typer()
+
 FIVE_RUNS = Settings(solver="vb", ensemble=5)
 _ROWS: Columns = {
     "case": lambda row: row.case,
@@ -36,6 +37,7 @@ _ROWS: Columns = {
 }
 
 
+@app.command("engines", epilog="Example: fedmmf bench engines --data ml-1m --json")
 @expanded
 def engines(
     data: Annotated[

@@ -15,19 +15,16 @@ from fedmmf.cli.output import (
     progress_bar,
     results,
     shown,
+    size,
     table,
 )
-from fedmmf.cli.tables import size
 from fedmmf.errors import SettingsError
 from fedmmf_experiments.bench import costs as bench_costs
 from fedmmf_experiments.bench import secagg as bench
 from fedmmf_experiments.bench import sessions as bench_sessions
 
-SECAGG_EXAMPLE = (
-    "Example: fedmmf bench secagg --clients 100 --length 100000 --neighbours 51 --drop 0.05"
-)
-SESSION_EXAMPLE = "Example: fedmmf bench session --parties 943 --length 33642"
-COSTS_EXAMPLE = "Example: fedmmf bench costs --write"
+app = typer.Typer()
+
 SecretSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Accepted by every command; secrets take no seed.")
 ]
@@ -48,6 +45,10 @@ class CohortSize:
     ] = 0.05
 
 
+@app.command(
+    "secagg",
+    epilog="Example: fedmmf bench secagg --clients 100 --length 100000 --neighbours 51 --drop 0.05",
+)
 @expanded
 def secagg(
     size: CohortSize,
@@ -120,7 +121,7 @@ def _show_secagg(report: dict[str, Any]) -> None:
         f"{report['clients']} clients, {report['length']:,} entries, {report['neighbours']} "
         f"neighbours, {report['dropped']} drop out"
     )
-    columns = ["of one round", "fedmmf", f"Flower {bench.FLOWER_VERSION}", "times below"]
+    columns = ["of one round", "fedmmf, unsigned", f"Flower {bench.FLOWER_VERSION}", "times below"]
     results.print(table(title, columns, rows))
     _comment_on_secagg(report)
 
@@ -147,6 +148,7 @@ _SESSIONS: Columns = {
 }
 
 
+@app.command("session", epilog="Example: fedmmf bench session --parties 943 --length 33642")
 def session(
     parties: Annotated[int, typer.Option(min=4, help="Parties of one user each.")] = 943,
     length: Annotated[int, typer.Option(min=1, help="Entries of a vector.")] = 33_642,
@@ -178,6 +180,7 @@ _COSTS: Columns = {
 }
 
 
+@app.command("costs", epilog="Example: fedmmf bench costs --write")
 def costs(
     write: Annotated[
         bool, typer.Option("--write", help="Store the model as the one that simulations use.")

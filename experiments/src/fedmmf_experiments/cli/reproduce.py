@@ -10,13 +10,12 @@ import typer
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits
 from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import expanded
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import errors, plain, print_json, progress_bar, results, table
 from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
 from fedmmf_experiments.cli import reproduce_privacy as privacy
 from fedmmf_experiments.cli import reproduce_tables as tables
-from fedmmf_experiments.paper.gains import Gain
+from fedmmf_experiments.paired import Gain
 from fedmmf_experiments.paper.hyperparameters import load_tuned, save_tuned
 from fedmmf_experiments.paper.models import ROWS, Row, chosen, row_called
 from fedmmf_experiments.paper.newcomers import KNOWN, NewcomerRow, Situation, newcomer_rows
@@ -144,11 +143,11 @@ def solver(
     if unknown:
         raise SettingsError(f"--problem must be one of {', '.join(PROBLEMS)}; got {unknown[0]!r}")
     found = []
-    for name in chosen:
-        n = min(splits or PROBLEMS[name].splitting.count, PROBLEMS[name].splitting.count)
-        for row in PROBLEMS[name].rows:
-            with progress_bar(name) as progress:
-                done = run_row(name, row, n, seed, partial(_tell_split, progress, row, n))
+    for tried in (PROBLEMS[name] for name in chosen):
+        n = min(splits or tried.splitting.count, tried.splitting.count)
+        for row in tried.rows:
+            with progress_bar(tried.name) as progress:
+                done = run_row(tried, row, n, seed, partial(_tell_split, progress, row, n))
             found.append(done.to_json_dict())
     if json:
         print_json({"rows": found})
@@ -227,12 +226,5 @@ def _mark(difference: Gain | None) -> str:
     return " <" if difference.high < 0 else " >"
 
 
-app.command("factorial", epilog=tables.FACTORIAL_EXAMPLE)(tables.factorial)
-app.command("all", epilog=tables.ALL_EXAMPLE)(tables.everything)
-app.command("efficiency", epilog=privacy.EFFICIENCY_EXAMPLE)(privacy.efficiency)
-app.command("dp", epilog=privacy.DP_EXAMPLE)(privacy.dp)
-app.command("epsilon", epilog=privacy.EPSILON_EXAMPLE)(privacy.epsilon)
-app.command("attacks", epilog=privacy.ATTACKS_EXAMPLE)(privacy.attacks)
-app.command("strengths", epilog=privacy.STRENGTHS_EXAMPLE)(privacy.by_strength)
-app.command("strict", epilog=privacy.STRICT_EXAMPLE)(privacy.strict)
-app.command("rounds", epilog=privacy.ROUNDS_EXAMPLE)(privacy.rounds)
+app.add_typer(tables.app)
+app.add_typer(privacy.app)

@@ -1,5 +1,6 @@
 """`fedmmf reproduce efficiency|dp|attacks|strengths|strict|rounds`: what privacy costs, and is."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedmmf.cli.files import FolderOption, GoingOnOption, confirm_folder
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import (
     Columns,
+    FittingTable,
     print_json,
     print_markdown,
     progress_bar,
@@ -20,25 +22,13 @@ from fedmmf.cli.output import (
 )
 from fedmmf.data import load
 from fedmmf.settings import Settings
-from fedmmf_experiments.paper import (
-    attack_figures,
-    dp_curve,
-    dp_table,
-    many_rounds,
-    strengths,
-    strict_sums,
-)
+from fedmmf_experiments.paper import attack_figures, dp_curve, many_rounds, strengths, strict_sums
 from fedmmf_experiments.paper import efficiency as experiment
 from fedmmf_experiments.paper import vb_rounds as vb
 from fedmmf_experiments.result_cache import ResultCache
 
-EFFICIENCY_EXAMPLE = "Example: fedmmf reproduce efficiency --out efficiency"
-DP_EXAMPLE = "Example: fedmmf reproduce dp --data ml-100k --out dp"
-EPSILON_EXAMPLE = "Example: fedmmf reproduce epsilon"
-ATTACKS_EXAMPLE = "Example: fedmmf reproduce attacks --data ml-1m --mask fm --out attacks"
-STRENGTHS_EXAMPLE = "Example: fedmmf reproduce strengths --data ml-100k --out strengths"
-STRICT_EXAMPLE = "Example: fedmmf reproduce strict --data ml-100k --out strict"
-ROUNDS_EXAMPLE = "Example: fedmmf reproduce rounds --data ml-100k --out rounds"
+app = typer.Typer()
+
 THRESHOLDS = [0.03, 0.05, 0.07]
 SIZES = list(strict_sums.COHORTS)
 SOME_SIZES, MANY_ROUNDS = list(many_rounds.SIZES), list(many_rounds.ROUNDS)
@@ -65,6 +55,7 @@ _LR = Settings(mask="lr")
 _FIVE = Splits(runs=5)
 
 
+@app.command("efficiency", epilog="Example: fedmmf reproduce efficiency --out efficiency")
 @expanded
 def efficiency(
     data: SetOption = "ml-100k",
@@ -89,24 +80,14 @@ def efficiency(
     if json:
         print_json(asdict(report))
         return
-    columns = ["one round", "in the clear", "party ms", "server s", "up kB", "down kB"]
-    rows = [_costs(way) for way in report.ways]
-    results.print(table(f"{data}, {report.n_users:,} parties", columns, rows))
+    columns = list(experiment.COLUMNS)[:-1]
+    title = f"One round of {data}, {report.n_users:,} parties"
+    results.print(_table(title, experiment.COLUMNS, columns, report.ways))
     results.print("Homomorphic ways are extrapolated from some ciphertexts.")
     confirm_folder(out, "efficiency.json, .md, .png, .svg")
 
 
-def _costs(way: experiment.WayCost) -> list[str]:
-    return [
-        way.way,
-        f"{100 * way.share_in_clear:.0f} %",
-        f"{1e3 * way.party_s:,.1f}",
-        f"{way.server_s:,.2f}",
-        f"{way.up_bytes / 1e3:,.0f}",
-        f"{way.down_bytes / 1e3:,.0f}",
-    ]
-
-
+@app.command("dp", epilog="Example: fedmmf reproduce dp --data ml-100k --out dp")
 @expanded
 def dp(
     data: SetOption = "ml-100k",
@@ -139,15 +120,19 @@ def dp(
     confirm_folder(out, "dp.json, .md, .png, .svg")
 
 
+@app.command("epsilon", epilog="Example: fedmmf reproduce epsilon")
 def epsilon(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
     """Epsilon of ten configurations: as accounted for, and of a continuous Gaussian."""
-    rows = dp_table.epsilon_table()
+    rows = dp_curve.epsilon_table()
     if json:
         print_json({"rows": [asdict(row) for row in rows]})
         return
     print_markdown(_EPSILON_COLUMNS, rows)
 
 
+@app.command(
+    "attacks", epilog="Example: fedmmf reproduce attacks --data ml-1m --mask fm --out attacks"
+)
 @expanded
 def attacks(
     data: SetOption = "ml-1m",
@@ -191,6 +176,9 @@ class Tried:
         return strengths.StrengthPlan(self.mask, self.strength, self.users, self.seed)
 
 
+@app.command(
+    "strengths", epilog="Example: fedmmf reproduce strengths --data ml-100k --out strengths"
+)
 @expanded
 def by_strength(
     tried: Tried,
@@ -211,23 +199,22 @@ def by_strength(
         print_json(asdict(report))
         return
     title = f"{data}, best attack on the masked ratings of {report.n_users:,} users"
-    results.print(_strengths(title, report, _FOUND))
+    results.print(_table(title, strengths.COLUMNS, _FOUND, report.rows))
     title = f"{data}, J, shares that bend, and errors on {report.test:.0%} of the ratings"
-    results.print(_strengths(title, report, _COSTS))
+    results.print(_table(title, strengths.COLUMNS, _COSTS, report.rows))
     confirm_folder(out, "strengths.json, .md, .png, .svg, runs/")
 
 
-_FOUND = ["found", "95 %", "public", "recovered", "verdict"]
-_COSTS = ["J", "J out of fold", "bent", "private", "LocalX RMSE", "FedMMF RMSE"]
+_FOUND = ["mask", "strength", "found", "95 %", "public", "recovered", "verdict"]
+_COSTS = ["mask", "strength", "J", "J out of fold", "bent", "private", "LocalX RMSE", "FedMMF RMSE"]
 
 
-def _strengths(title: str, report: strengths.StrengthTable, shown: list[str]) -> Any:
+def _table(title: str, known: Columns, shown: list[str], rows: Sequence[Any]) -> FittingTable:
     """Some of the columns: all of them are too wide for a terminal."""
-    columns = ["mask", "strength", *shown]
-    rows = [[strengths.COLUMNS[name](row) for name in columns] for row in report.rows]
-    return table(title, columns, rows)
+    return table(title, shown, [[known[name](row) for name in shown] for row in rows])
 
 
+@app.command("strict", epilog="Example: fedmmf reproduce strict --data ml-100k --out strict")
 @expanded
 def strict(
     data: SetOption = "ml-100k",
@@ -257,24 +244,13 @@ def _tell_sums(report: strict_sums.StrictSums, out: Path, json: bool, name: str)
     if json:
         print_json(asdict(report))
         return
-    columns = ["attack", "cohort", "rounds", "found", "public", "gain, 95 %", "control, 95 %"]
-    rows = [
-        [
-            row.attack,
-            f"{row.n_cohorts} x {row.size:,}",
-            str(row.rounds),
-            f"{row.success:.3f}",
-            f"{row.public:.3f}",
-            str(row.gain),
-            str(row.control),
-        ]
-        for row in report.rows
-    ]
+    columns = ["attack", *(name for name in strict_sums.COLUMNS if name != "attack")]
     title = f"{report.data}, {report.solver}, mask {report.mask}, {report.factors} factors"
-    results.print(table(title, columns, rows))
+    results.print(_table(title, strict_sums.COLUMNS, columns, report.rows))
     confirm_folder(out, f"{name}.json, {name}.md, {name}-sums.png and .svg")
 
 
+@app.command("rounds", epilog="Example: fedmmf reproduce rounds --data ml-100k --out rounds")
 @expanded
 def rounds(
     data: SetOption = "ml-100k",

@@ -11,8 +11,7 @@ import typer
 from fedmmf.cli.choices import JsonOption
 from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import expanded
-from fedmmf.cli.output import errors, print_json, progress_bar, results, table
-from fedmmf.cli.tables import plain
+from fedmmf.cli.output import errors, plain, print_json, progress_bar, results, table
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
 from fedmmf.settings.groups import names_for
@@ -27,8 +26,7 @@ from fedmmf_experiments.paper.factorial import (
 from fedmmf_experiments.paper.splitting import Splitting
 from fedmmf_experiments.result_cache import ResultCache, write_text
 
-FACTORIAL_EXAMPLE = "Example: fedmmf reproduce factorial --data ml-100k --splits 10 --out factorial"
-ALL_EXAMPLE = "Example: fedmmf reproduce all --quick --out reproduced"
+app = typer.Typer()
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,10 @@ class FactorialChoice:
     )
 
 
+@app.command(
+    "factorial",
+    epilog="Example: fedmmf reproduce factorial --data ml-100k --splits 10 --out factorial",
+)
 @expanded
 def factorial(
     chosen: FactorialChoice,
@@ -99,7 +101,7 @@ def _show(rows: list[FactorialRow], title: str) -> Any:
 
 
 # Each line is a command; the second one of a pair is its small version.
-_EVERYTHING = (
+EVERYTHING = (
     (
         "table1 --data ml-100k --data lastfm --runs 10",
         "table1 --data ml-100k --data lastfm --runs 1",
@@ -131,9 +133,10 @@ _EVERYTHING = (
     ("efficiency", "efficiency --rounds 1"),
     ("dp", "dp --epsilon 8 --runs 1"),
 )
-_WITHOUT_FOLDER = ("solver", "newcomers")  # these are quick enough, and keep nothing
+WITHOUT_FOLDER = ("solver", "newcomers")  # these are quick enough, and keep nothing
 
 
+@app.command("all", epilog="Example: fedmmf reproduce all --quick --out reproduced")
 def everything(
     context: typer.Context,
     quick: Annotated[
@@ -147,9 +150,9 @@ def everything(
     group, took = context.parent, {}
     if group is None or not isinstance(group.command, typer.core.TyperGroup):
         raise SettingsError("`fedmmf reproduce all` is a command of its own")
-    for line in filter(None, (pair[quick] for pair in _EVERYTHING)):
+    for line in filter(None, (pair[quick] for pair in EVERYTHING)):
         words = [*shlex.split(line), "--seed", str(seed)]
-        if words[0] not in _WITHOUT_FOLDER:
+        if words[0] not in WITHOUT_FOLDER:
             words += ["--out", str(out / "-".join(_folder_of(line)))]
         errors.print(f"fedmmf reproduce {plain(shlex.join(words))}", style="bold")
         began = time.perf_counter()

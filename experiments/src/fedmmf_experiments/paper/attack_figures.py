@@ -16,8 +16,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import AttackResult, exact_share
 from fedmmf.attacks.decode import DECODE, NAIVE
-from fedmmf.attacks.ranking import random_hit_ratio, ranking
-from fedmmf.attacks.recovery import EDGES, proportions, recovery
+from fedmmf.attacks.paper import EDGES, proportions, random_hit_ratio, ranking, recovery
 from fedmmf.attacks.view import Exposed
 from fedmmf.audit import expose
 from fedmmf.data import Ratings

@@ -4,6 +4,9 @@ The paper's FedLR, FedFM and FedNN, simulated. In each round a party would compu
 its squared error in the shared parameters; the server adds them up, adds the penalty, and takes an
 Adam step. Nothing is personal but the profile, which stays with its party: users with the same
 profile get the same predictions.
+
+A model of rows x (n, d) has one vector of parameters theta and is known by its gradients, those of
+1/2 sum weight (f - y)^2. Targets are centred, of unit span.
 """
 
 from collections.abc import Callable
@@ -15,15 +18,9 @@ import numpy as np
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
+from fedmmf.data.features import content_features, scaled_features
 from fedmmf.data.scales import RatingScale
-from fedmmf.simulation.features import content_features, scaled_features
 from fedmmf.solvers.sgd import STEPS, Factors, SgdPlan, descend
-from fedmmf_experiments.paper.shared_models import (
-    FactorizationMachine,
-    HiddenLayer,
-    Line,
-    SharedModel,
-)
 
 ADAM_STEP = SgdPlan(
     STEPS.index("adam"), learning_rate=0.03, regularization=0.0, user_prior=0.0, biases=0.0
@@ -33,24 +30,95 @@ GradientSum = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
+class Line:
+    """b + w.x; theta = (b, w)."""
+
+    def start(self, stream: np.random.Generator, n_features: int) -> Array:
+        """Return zeros for all parameters."""
+        return np.zeros(1 + n_features)
+
+    def predict(self, x: Array, theta: Array) -> Array:
+        """Predict the target of each row. (n,)."""
+        return np.asarray(theta[0] + x @ theta[1:])
+
+    def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
+        """Return the gradient of the loss in theta."""
+        error = weights * (self.predict(x, theta) - y)
+        return np.concatenate(([error.sum()], x.T @ error))
+
+
+@dataclass(frozen=True)
+class FactorizationMachine:
+    """b + w.x + sum_f ((V_f.x)^2 - V_f^2.x^2) / 2  (Rendle 2010, Lemma 3.1); theta = (b, w, V)."""
+
+    rank: int
+
+    def start(self, stream: np.random.Generator, n_features: int) -> Array:
+        """Return zeros, except for small random pair weights."""
+        pairs = 0.05 * stream.standard_normal(self.rank * n_features)
+        return np.concatenate((np.zeros(1 + n_features), pairs))
+
+    def predict(self, x: Array, theta: Array) -> Array:
+        """Predict the target of each row. (n,)."""
+        d = x.shape[1]
+        pairs = theta[1 + d :].reshape(self.rank, d)
+        projections = x @ pairs.T  # (n, rank)
+        own = np.square(x) @ np.square(pairs).sum(axis=0)
+        of_pairs = 0.5 * (np.square(projections).sum(axis=1) - own)
+        return np.asarray(theta[0] + x @ theta[1 : 1 + d] + of_pairs)
+
+    def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
+        """Return the gradient of 1/2 sum weight (f - y)^2 in theta."""
+        d = x.shape[1]
+        pairs = theta[1 + d :].reshape(self.rank, d)
+        error = weights * (self.predict(x, theta) - y)
+        of_pairs = (x @ pairs.T * error[:, np.newaxis]).T @ x - pairs * (np.square(x).T @ error)
+        return np.concatenate(([error.sum()], x.T @ error, of_pairs.ravel()))
+
+
+@dataclass(frozen=True)
+class HiddenLayer:
+    """b + out . tanh(W x + c), with one hidden layer; theta = (b, out, c, W)."""
+
+    hidden: int = 8
+
+    def start(self, stream: np.random.Generator, n_features: int) -> Array:
+        """Return small random weights, and offsets of zero."""
+        out = 0.1 * stream.standard_normal(self.hidden)
+        weights = 0.3 * stream.standard_normal(self.hidden * n_features)
+        return np.concatenate((np.zeros(1), out, np.zeros(self.hidden), weights))
+
+    def predict(self, x: Array, theta: Array) -> Array:
+        """Predict the target of each row. (n,)."""
+        return np.asarray(theta[0] + self._units(x, theta) @ theta[1 : 1 + self.hidden])
+
+    def gradient(self, x: Array, y: Array, weights: Array, theta: Array) -> Array:
+        """Return the gradient of the loss in theta, by backpropagation."""
+        out, units = theta[1 : 1 + self.hidden], self._units(x, theta)
+        error = weights * (theta[0] + units @ out - y)  # (n,)
+        back = (1.0 - units * units) * out * error[:, np.newaxis]  # (n, hidden)
+        layers = (units.T @ error, back.sum(axis=0), (back.T @ x).ravel())
+        return np.concatenate(([error.sum()], *layers))
+
+    def _units(self, x: Array, theta: Array) -> Array:
+        h = self.hidden
+        layer = theta[1 + 2 * h :].reshape(h, x.shape[1])
+        return np.asarray(np.tanh(x @ layer.T + theta[1 + h : 1 + 2 * h]))
+
+
+SharedModel = Line | FactorizationMachine | HiddenLayer
+
+
+@dataclass(frozen=True)
 class ContextPlan:
-    """Settings of the training of a context model.
+    """Settings of the training of a context model."""
 
-    Args:
-        kind: lr, fm or nn.
-        strength: penalty on the parameters other than the intercept, in ratings.
-        rounds: how many.
-        rank: of the pairs of fm.
-        profiles: whether it sees user profiles, where there are some.
-        seed: of the starting parameters.
-    """
-
-    kind: str
-    strength: float = 10.0
-    rounds: int = 300
-    rank: int = 8
-    profiles: bool = True
-    seed: int = 0
+    kind: str  # lr, fm or nn
+    strength: float = 10.0  # penalty on the parameters other than the intercept, in ratings
+    rounds: int = 300  # how many
+    rank: int = 8  # of the pairs of fm
+    profiles: bool = True  # whether it sees user profiles, where there are some
+    seed: int = 0  # of the starting parameters
 
     @property
     def model(self) -> SharedModel:
@@ -105,7 +173,7 @@ class ContextModel:
         return self.scale.clip(self.scale.min + self.scale.span * unit)
 
 
-def crowd_gradient(model: SharedModel, context: Context, ratings: Ratings) -> GradientSum:
+def summed_gradient(model: SharedModel, context: Context, ratings: Ratings) -> GradientSum:
     """The slope of 1/2 sum (f - r)^2, over all parties at once.
 
     f depends on item and profile alone, so ratings of one item by users of one profile can be
@@ -124,7 +192,7 @@ def crowd_gradient(model: SharedModel, context: Context, ratings: Ratings) -> Gr
 def train_context(plan: ContextPlan, ratings: Ratings) -> ContextModel:
     """Learn the shared parameters, along the mean gradient over all ratings."""
     model, context = plan.model, Context.of(ratings, plan)
-    gradient = crowd_gradient(model, context, ratings)
+    gradient = summed_gradient(model, context, ratings)
     theta = Factors.starting_at(model.start(rng.stream(plan.seed, "context"), context.width))
     for t in range(1, plan.rounds + 1):
         penalty = plan.strength * theta.value

@@ -1,13 +1,23 @@
 """Results of an experiment as data, table and pictures, drawn without a display."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+Columns = Mapping[str, Callable[[Any], str]]  # title -> how a row shows it
+
+
+def markdown(columns: Columns, rows: Iterable[Any]) -> str:
+    """Write a Markdown table with one line per row."""
+    shown = ([show(row) for show in columns.values()] for row in rows)
+    head, *lines = [f"| {' | '.join(line)} |" for line in (list(columns), *shown)]
+    return "\n".join((head, "|---" * len(columns) + "|", *lines)) + "\n"
 
 
 def new_figure(n_panels: int = 1) -> tuple[Any, Any]:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.aggregation.costs import Cost, CostInput
-from fedmmf.aggregation.homomorphic import cost as homomorphic
+from fedmmf.aggregation.homomorphic import simulated as homomorphic
+from fedmmf.aggregation.simulated import Cost, CostInput
 from fedmmf.data import Ratings
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, Prepared, prepare
+from fedmmf.simulation import Prepared, prepare
+from fedmmf.simulation.real import real_federation
 from fedmmf.transports.wrappers import Counted, Metered
-from fedmmf_experiments.paper.drawing import new_figure, write_results
+from fedmmf_experiments.paper.drawing import Columns, markdown, new_figure, write_results
 
 MASKS = ("mean", "lr", "fm", "nn")
 SCHEMES = {
@@ -27,6 +28,15 @@ SCHEMES = {
     "Paillier 2048": ("paillier", 32),
     "Paillier 2048, packed": ("paillier-packed", 16),
 }  # and how many ciphertexts to measure
+COLUMNS: Columns = {
+    "way": lambda way: way.way,
+    "in the clear": lambda way: f"{100 * way.share_in_clear:.0f} %",
+    "party CPU ms": lambda way: f"{1e3 * way.party_s:,.1f}",
+    "server CPU s": lambda way: f"{way.server_s:,.2f}",
+    "up kB": lambda way: f"{way.up_bytes / 1e3:,.0f}",
+    "down kB": lambda way: f"{way.down_bytes / 1e3:,.0f}",
+    "how": lambda way: way.how,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +103,7 @@ def _ways(settings: Settings, thresholds: list[float]) -> dict[str, Settings]:
 
 def measured(name: str, run: Prepared, rounds: int) -> WayCost:
     """Run rounds among real parties; setting up and the first round are not counted."""
-    federation = LocalFederation.of(run)
+    federation = real_federation(run)
     federation.prepare_sums()
     federation.one_round()
     before, began = _passed(federation.transport), process_time()
@@ -140,21 +150,9 @@ def secure_share(ratings: Ratings, settings: Settings, n: int = 101) -> SecureSh
 
 def write(report: Efficiency, out: Path) -> None:
     """The figures as JSON and Markdown, and drawn."""
-    write_results(out, "efficiency", report, to_markdown(report), {"efficiency": draw(report)})
-
-
-def to_markdown(report: Efficiency) -> str:
-    """Write the costs as a Markdown table, a line per aggregation scheme."""
-    lines = [
-        "| way | in the clear | party CPU ms | server CPU s | up kB | down kB | how |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for way in report.ways:
-        seconds = f"{1e3 * way.party_s:,.1f} | {way.server_s:,.2f}"
-        sizes = f"{way.up_bytes / 1e3:,.0f} | {way.down_bytes / 1e3:,.0f}"
-        clear = f"{100 * way.share_in_clear:.0f} %"
-        lines.append(f"| {way.way} | {clear} | {seconds} | {sizes} | {way.how} |")
-    return "\n".join(lines) + "\n"
+    write_results(
+        out, "efficiency", report, markdown(COLUMNS, report.ways), {"efficiency": draw(report)}
+    )
 
 
 def draw(report: Efficiency) -> Any:

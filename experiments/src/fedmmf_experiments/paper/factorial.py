@@ -19,6 +19,7 @@ from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf.settings import Settings
 from fedmmf_experiments.paired import PairedDifference, paired_difference
+from fedmmf_experiments.paper.drawing import Columns, markdown
 from fedmmf_experiments.paper.splitting import Part, Splitting
 from fedmmf_experiments.result_cache import ResultCache
 
@@ -151,24 +152,20 @@ def _one_split(cell: Cell, part: Part) -> dict[str, Any]:
     return {"rmse": round(model.evaluate(test)["rmse"], 6), "seconds": round(seconds, 2)}
 
 
-def factorial_markdown(rows: Sequence[FactorialRow]) -> str:
-    """Write a Markdown table with one line per combination."""
-    lines = [
-        "| solver | k | mask | fit | item prior | implicit | RMSE | less mean, alone "
-        "| less mean, joint | less none |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        cell, differences = row.cell, (row.over_mean, row.over_joint, row.over_none)
-        parts = [
-            cell.solver,
-            str(cell.factors),
-            cell.mask,
-            "" if cell.mask == "none" else cell.fit,
-            "on" if cell.item_prior else "off",
-            cell.implicit_prior,
-            f"{row.mean:.4f}",
-            *("" if found is None else str(found) for found in differences),
-        ]
-        lines.append(f"| {' | '.join(parts)} |")
-    return "\n".join(lines) + "\n"
+def _shown(difference: PairedDifference | None) -> str:
+    return "" if difference is None else str(difference)
+
+
+COLUMNS: Columns = {
+    "solver": lambda row: row.cell.solver,
+    "k": lambda row: str(row.cell.factors),
+    "mask": lambda row: row.cell.mask,
+    "fit": lambda row: "" if row.cell.mask == "none" else row.cell.fit,
+    "item prior": lambda row: "on" if row.cell.item_prior else "off",
+    "implicit": lambda row: row.cell.implicit_prior,
+    "RMSE": lambda row: f"{row.mean:.4f}",
+    "less mean, alone": lambda row: _shown(row.over_mean),
+    "less mean, joint": lambda row: _shown(row.over_joint),
+    "less none": lambda row: _shown(row.over_none),
+}
+factorial_markdown = partial(markdown, COLUMNS)

@@ -28,8 +28,8 @@ from fedmmf.audit.dropouts import DropOuts, sums_of_rounds
 from fedmmf.data import Ratings
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
+from fedmmf_experiments.paired import Gain, paired_gain
 from fedmmf_experiments.paper.drawing import new_figure, write_results
-from fedmmf_experiments.paper.gains import Gain, paired_gain
 from fedmmf_experiments.paper.strict_sums import draw_cohorts, sizes_up_to
 
 SIZES = (12, 50, 200)  # and everybody
@@ -42,35 +42,20 @@ WEIGHT = 0.5  # of what the sums say of ratings; fixed beforehand, and so tuned 
 
 @dataclass(frozen=True)
 class RoundsRow:
-    """Cohorts of one size after so many rounds.
+    """Cohorts of one size after so many rounds."""
 
-    Attributes:
-        size: members of a cohort.
-        n_cohorts: that were attacked.
-        rounds: that the server has seen.
-        batch: parties that come and go together.
-        present: share of the members in a mean round.
-        sums: rounds that gave a sum, of a mean cohort.
-        items: gain in the area under the curve, which items; the names of these are not known.
-        items_public: what popularity gives.
-        ratings: gain in the share of exact ratings, where the items are known.
-        ratings_public: what the prior gives.
-        items_control: the same with names exchanged, beside what the counts of one sum give.
-        ratings_control: the same with names exchanged.
-    """
-
-    size: int
-    n_cohorts: int
-    rounds: int
-    batch: int
-    present: float
-    sums: float
-    items: Gain
-    items_public: float
-    ratings: Gain
-    ratings_public: float
-    items_control: Gain
-    ratings_control: Gain
+    size: int  # members of a cohort
+    n_cohorts: int  # that were attacked
+    rounds: int  # that the server has seen
+    batch: int  # parties that come and go together
+    present: float  # share of the members in a mean round
+    sums: float  # rounds that gave a sum, of a mean cohort
+    items: Gain  # gain in the area under the curve, which items; the names of these are not known
+    items_public: float  # what popularity gives
+    ratings: Gain  # gain in the share of exact ratings, where the items are known
+    ratings_public: float  # what the prior gives
+    items_control: Gain  # the same with names exchanged, beside what the counts of one sum give
+    ratings_control: Gain  # the same with names exchanged
 
 
 @dataclass(frozen=True)
@@ -182,8 +167,8 @@ def _guess(view: SummedView, sums: RoundSums) -> Array:
     return most_probable(trusting(view, WEIGHT), belief)
 
 
-def _gain(found: list[Array], public: list[Array]) -> Gain:
-    return paired_gain([ours - theirs for ours, theirs in zip(found, public, strict=True)])
+def _gain(found: list[Array], broadcast: list[Array]) -> Gain:
+    return paired_gain([ours - theirs for ours, theirs in zip(found, broadcast, strict=True)])
 
 
 def _mean(values: list[Array]) -> float:

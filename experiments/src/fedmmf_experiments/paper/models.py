@@ -11,7 +11,6 @@ from fedmmf.errors import UnknownNameError
 from fedmmf.model import FedMMF, evaluation
 from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
-from fedmmf.simulation.prepared import lists_of
 from fedmmf_experiments.paper.context import ContextPlan, train_context
 
 Kind = Literal["local", "context", "factorization"]
@@ -128,7 +127,7 @@ def _local(
 
 def mask_scores(run: Prepared, test: Ratings) -> dict[str, float]:
     """Errors of masks without any factors, on test ratings."""
-    predicted = run.masks.predict(lists_of(test), run.features, run.engine.mask_runner())
+    predicted = run.masks.predict(test.rated_items, run.features.seen, run.engine.mask_runner())
     return evaluation.scored(test.values, run.ratings.scale.clip(predicted))
 
 

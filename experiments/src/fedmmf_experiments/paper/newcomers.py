@@ -24,7 +24,7 @@ from fedmmf.errors import DataError
 from fedmmf.masks import FAMILIES
 from fedmmf.model import FedMMF
 from fedmmf.solvers import SOLVERS
-from fedmmf_experiments.paper.gains import Gain, paired_gain
+from fedmmf_experiments.paired import Gain, paired_gain
 
 TEST, GIVEN = 0.2, 10  # share of the ratings; ratings that newcomers join with
 KNOWN = (0, 1, 3, 10, 30)  # the same, where all are tested on what comes after the last

@@ -7,6 +7,7 @@ Masks are fitted alone here; what joint ones give is in the factorial table.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,14 @@ MEMBERS = 5
 class SolverProblem:
     """A data set, how it is split, and what is tried on it."""
 
-    data: str
+    name: str
+    ratings: Callable[[], Ratings]
     splitting: Splitting
     rows: Mapping[str, Mapping[str, Any]]
 
     def parts(self, n_splits: int, seed: int) -> Iterator[Part]:
         """Return some splits, from that seed on."""
-        return replace(self.splitting, count=n_splits, seed=seed).parts(load(self.data))
+        return replace(self.splitting, count=n_splits, seed=seed).parts(self.ratings())
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,17 @@ _ROWS: dict[str, dict[str, Any]] = {
     "no mask, ordinal": {"mask": "none", "likelihood": "ordinal"},
     "user mean, 10 rounds": {"mask": "mean", "mask_fit": "alone", "rounds": 10},
 }
-PROBLEMS = {
-    "ml-100k": SolverProblem("ml-100k", Splitting(), _ROWS),
-    "ml-100k-u1-u5": SolverProblem(
-        "ml-100k", Splitting("published", 5), {name: _ROWS[name] for name in list(_ROWS)[:4]}
+_PROBLEMS = (
+    SolverProblem("ml-100k", partial(load, "ml-100k"), Splitting(), _ROWS),
+    SolverProblem(
+        "ml-100k-u1-u5",
+        partial(load, "ml-100k"),
+        Splitting("published", 5),
+        {name: _ROWS[name] for name in list(_ROWS)[:4]},
     ),
-    "ml-1m": SolverProblem(
+    SolverProblem(
         "ml-1m",
+        partial(load, "ml-1m"),
         Splitting(count=3, test=0.1),
         {
             **{f"{name}, k=20": _ROWS[name] for name in ("no mask", "user mean")},
@@ -84,21 +90,23 @@ PROBLEMS = {
             },
         },
     ),
-    "lastfm": SolverProblem(
+    SolverProblem(
         "lastfm",
+        partial(load, "lastfm"),
         Splitting(count=3),
         {f"user mean, k={k}": {**_ROWS["user mean"], "factors": k} for k in (2, 6)},
     ),
-}
+)
+PROBLEMS = {problem.name: problem for problem in _PROBLEMS}
 
 
 def run_row(
-    problem: str, row: str, n_splits: int, seed: int, tell: Callable[[int], None]
+    problem: SolverProblem, row: str, n_splits: int, seed: int, tell: Callable[[int], None]
 ) -> SolverRow:
     """Train one row on some splits of a problem."""
-    chosen, singles, averages, began = PROBLEMS[problem], [], [], time.perf_counter()
-    settings = {"solver": "vb", **chosen.rows[row]}
-    for number, part in enumerate(chosen.parts(n_splits, seed), start=1):
+    singles, averages, began = [], [], time.perf_counter()
+    settings = {"solver": "vb", **problem.rows[row]}
+    for number, part in enumerate(problem.parts(n_splits, seed), start=1):
         train, test = part.make()
         model = FedMMF(**settings, ensemble=MEMBERS).fit(train)
         one = replace(model.learned, members=model.learned.members[:1])
@@ -107,7 +115,7 @@ def run_row(
         tell(number)
     traffic, rounds = model.traffic(), len(model.learned.members[0].history)
     return SolverRow(
-        problem=problem,
+        problem=problem.name,
         row=row,
         settings=settings,
         single=tuple(singles),

@@ -30,18 +30,12 @@ class Splitting:
     By time, windows grow: each trains on all ratings up to some time and tests on the next tenth,
     with people of whom nothing was known by then. An interval over windows is only a guide:
     windows are nested and people drift, while the rule behind `shared` is for random splits.
-
-    Attributes:
-        way: one of `WAYS`.
-        count: splits.
-        test: share of ratings to test on, at random; other ways have their own.
-        seed: of the first split, and of what is trained on it; the next ones follow.
     """
 
-    way: str = "random"
-    count: int = 10
-    test: float = 0.2
-    seed: int = 0
+    way: str = "random"  # one of `WAYS`
+    count: int = 10  # splits
+    test: float = 0.2  # share of ratings to test on, at random; other ways have their own
+    seed: int = 0  # of the first split, and of what is trained on it; the next ones follow
 
     def __post_init__(self) -> None:
         if self.way not in WAYS:

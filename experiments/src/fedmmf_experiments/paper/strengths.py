@@ -22,10 +22,11 @@ from fedmmf.attacks.view import Exposed
 from fedmmf.audit import expose
 from fedmmf.audit.verdicts import RECOVERED, recovery_verdict
 from fedmmf.data import Ratings
+from fedmmf.masks.feature_maps import design_of
+from fedmmf.masks.lines import lines_of
 from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
-from fedmmf_experiments.paper.bending import bent_shares
-from fedmmf_experiments.paper.drawing import new_figure, write_results
+from fedmmf_experiments.paper.drawing import Columns, markdown, new_figure, write_results
 from fedmmf_experiments.paper.models import Row, mask_scores, run_row
 from fedmmf_experiments.result_cache import ResultCache
 
@@ -35,7 +36,7 @@ N_USERS = 200
 TEST = 0.2
 EXPOSED, NOT_SHOWN = "exposed", "not shown to be exposed"
 MARKERS = "os^Dv"  # distinguishable without colours
-COLUMNS: dict[str, Callable[["StrengthRow"], str]] = {
+COLUMNS: Columns = {
     "mask": lambda row: row.mask,
     "strength": lambda row: f"{row.strength:g}",
     "found": lambda row: f"{row.found:.3f}",
@@ -53,21 +54,39 @@ COLUMNS: dict[str, Callable[["StrengthRow"], str]] = {
 """How each column is shown, by title."""
 
 
+@dataclass(frozen=True, eq=False)
+class BentShares:
+    """For each user, the share of the variance of f_u over the catalogue that is not linear."""
+
+    whole: Array  # (n_users,) with what users have in common
+    private: Array  # (n_users,) without
+
+
+def bent_shares(run: Prepared) -> BentShares:
+    """Compute the shares for a run's masks, over all items."""
+    design = design_of(run.features.expanded, sees_features=True)  # (n_items, m)
+    lines = lines_of(run.masks, run.features.seen, design, run.engine.mask_runner())
+    common = np.zeros(design.shape[1])
+    common[: len(run.masks.population.line)] = run.masks.population.line
+    plain = design_of(run.features.content, sees_features=True)
+    rest = design - plain @ np.linalg.lstsq(plain, design)[0]  # what no line has (n_items, m)
+    return BentShares(*(_share(weights, design, rest) for weights in (lines, lines - common)))
+
+
+def _share(lines: Array, design: Array, rest: Array) -> Array:
+    """Variance of the residuals divided by that of all values. (n_users,)."""
+    whole = np.var(lines @ design.T, axis=1)
+    return np.asarray(np.var(lines @ rest.T, axis=1) / np.maximum(whole, 1e-12))
+
+
 @dataclass(frozen=True)
 class StrengthPlan:
-    """The masks, strengths and users of the experiment.
+    """The masks, strengths and users of the experiment."""
 
-    Attributes:
-        masks: names of families.
-        strengths: of their regularisation.
-        n_users: how many users are attacked, at most; drawn at random.
-        seed: of the draw, the split and the training.
-    """
-
-    masks: Sequence[str] = MASKS
-    strengths: Sequence[float] = STRENGTHS
-    n_users: int = N_USERS
-    seed: int = 0
+    masks: Sequence[str] = MASKS  # names of families
+    strengths: Sequence[float] = STRENGTHS  # of their regularisation
+    n_users: int = N_USERS  # how many users are attacked, at most; drawn at random
+    seed: int = 0  # of the draw, the split and the training
 
     def settings(self) -> list[Settings]:
         """Settings of each mask at each strength, in the table's order, checked beforehand."""
@@ -80,41 +99,23 @@ class StrengthPlan:
 
 @dataclass(frozen=True)
 class StrengthRow:
-    """One mask at one strength.
+    """One mask at one strength."""
 
-    Attributes:
-        mask: name of the family.
-        strength: of its regularisation.
-        found: share of ratings that the best attack finds exactly, mean over attacked users.
-        interval: 95 % interval of it, by bootstrap over users.
-        public: the same share for public knowledge alone.
-        attack: the single attack that finds most.
-        recovered: share of attacked users of whose ratings at least `RECOVERED` are found.
-        verdict: `EXPOSED` if there is any such user, else `NOT_SHOWN`.
-        sentence: the audit's words for it.
-        j: in sample, mean over all users, as are the others below.
-        j_out_of_fold: on ratings that the models had not seen.
-        bent: share of the mask's variance that is not linear, of the median user.
-        bent_private: the same without what users have in common.
-        rmse_local: on test ratings, of LocalX: the mask alone.
-        rmse_federated: of FedMMF: the federated model, trained by `sgd`.
-    """
-
-    mask: str
-    strength: float
-    found: float
-    interval: list[float]
-    public: float
-    attack: str
-    recovered: float
-    verdict: str
-    sentence: str
-    j: float
-    j_out_of_fold: float
-    bent: float
-    bent_private: float
-    rmse_local: float
-    rmse_federated: float
+    mask: str  # name of the family
+    strength: float  # of its regularisation
+    found: float  # share of ratings that the best attack finds exactly, mean over attacked users
+    interval: list[float]  # 95 % interval of it, by bootstrap over users
+    public: float  # the same share for public knowledge alone
+    attack: str  # the single attack that finds most
+    recovered: float  # share of attacked users of whose ratings at least `RECOVERED` are found
+    verdict: str  # `EXPOSED` if there is any such user, else `NOT_SHOWN`
+    sentence: str  # the audit's words for it
+    j: float  # in sample, mean over all users, as are the others below
+    j_out_of_fold: float  # on ratings that the models had not seen
+    bent: float  # share of the mask's variance that is not linear, of the median user
+    bent_private: float  # the same without what users have in common
+    rmse_local: float  # on test ratings, of LocalX: the mask alone
+    rmse_federated: float  # of FedMMF: the federated model, trained by `sgd`
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def row_of(ratings: Ratings, users: Array, settings: Settings) -> StrengthRow:
     return StrengthRow(
         mask=settings.mask,
         strength=float(fitted.masks.strengths[0]),
-        **_attacked(fitted, users),
+        **attacked(fitted, users),
         j=float(np.nanmean(fitted.masks.j_train)),
         j_out_of_fold=float(np.nanmean(fitted.masks.j_out_of_fold)),
         bent=float(np.median(bent.whole)),
@@ -188,7 +189,7 @@ def row_of(ratings: Ratings, users: Array, settings: Settings) -> StrengthRow:
     )
 
 
-def _attacked(fitted: Prepared, users: Array) -> dict[str, Any]:
+def attacked(fitted: Prepared, users: Array) -> dict[str, Any]:
     """What the attacks find, by the names of a row."""
     everybody = expose(fitted)
     keep = np.isin(everybody.users, users)  # (n_users,)
@@ -228,14 +229,9 @@ def _errors(ratings: Ratings, settings: Settings) -> dict[str, Any]:
 
 def write(report: StrengthTable, out: Path) -> None:
     """The table as JSON and Markdown, and drawn."""
-    write_results(out, "strengths", report, to_markdown(report), {"strengths": draw(report)})
-
-
-def to_markdown(report: StrengthTable) -> str:
-    """One line per mask and strength."""
-    rows = [[show(row) for show in COLUMNS.values()] for row in report.rows]
-    lines = [list(COLUMNS), ["---"] * len(COLUMNS), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    write_results(
+        out, "strengths", report, markdown(COLUMNS, report.rows), {"strengths": draw(report)}
+    )
 
 
 def draw(report: StrengthTable) -> Any:

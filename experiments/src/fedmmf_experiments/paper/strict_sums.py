@@ -26,37 +26,38 @@ from fedmmf.audit.cohorts import FirstRound, weighed
 from fedmmf.data import Ratings
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf_experiments.paper.drawing import new_figure, write_results
-from fedmmf_experiments.paper.gains import Gain, paired_gain
+from fedmmf_experiments.paired import Gain, paired_gain
+from fedmmf_experiments.paper.drawing import Columns, markdown, new_figure, write_results
 
 COHORTS = {12: 16, 25: 8, 50: 6, 100: 5, 200: 3, 400: 2}  # size -> how many at most
 ON_SUMS = ("calibrated", "unmixing")
+COLUMNS: Columns = {
+    "cohort": lambda row: str(row.size),
+    "cohorts": lambda row: str(row.n_cohorts),
+    "rounds": lambda row: str(row.rounds),
+    "in the sums": lambda row: f"{row.shown:.2f}",
+    "attack": lambda row: row.attack,
+    "found": lambda row: f"{row.success:.3f}",
+    "public": lambda row: f"{row.public:.3f}",
+    "gain": lambda row: str(row.gain),
+    "control": lambda row: str(row.control),
+}
 
 
 @dataclass(frozen=True)
 class SumRow:
-    """One attack on cohorts of one size.
+    """One attack on cohorts of one size."""
 
-    Attributes:
-        size: members of a cohort.
-        n_cohorts: that were attacked.
-        attack: its name.
-        success: share that it finds, mean over users; and so public, what public knowledge finds.
-        gain: attack minus public, user by user.
-        control: the same with nothing to find.
-        shown: share of the members' ratings whose items are in the sum at all.
-        rounds: whose sums were attacked.
-    """
-
-    size: int
-    n_cohorts: int
-    attack: str
+    size: int  # members of a cohort
+    n_cohorts: int  # that were attacked
+    attack: str  # its name
+    # share that it finds, mean over users; and so public, what public knowledge finds
     success: float
     public: float
-    gain: Gain
-    control: Gain
-    shown: float
-    rounds: int = 1
+    gain: Gain  # attack minus public, user by user
+    control: Gain  # the same with nothing to find
+    shown: float  # share of the members' ratings whose items are in the sum at all
+    rounds: int = 1  # whose sums were attacked
 
 
 @dataclass(frozen=True)
@@ -175,21 +176,7 @@ def sum_row(
 
 def write(report: StrictSums, out: Path, name: str = "strict") -> None:
     """The figures as JSON and Markdown, and drawn."""
-    write_results(out, name, report, to_markdown(report), {f"{name}-sums": draw(report)})
-
-
-def to_markdown(report: StrictSums) -> str:
-    """One line per attack and size; shares, and gains with their intervals."""
-    lines = [
-        "| cohort | cohorts | rounds | in the sums | attack | found | public | gain | control |",
-        "|---" * 9 + "|",
-    ]
-    lines += [
-        f"| {row.size} | {row.n_cohorts} | {row.rounds} | {row.shown:.2f} | {row.attack} | "
-        f"{row.success:.3f} | {row.public:.3f} | {row.gain} | {row.control} |"
-        for row in report.rows
-    ]
-    return "\n".join(lines) + "\n"
+    write_results(out, name, report, markdown(COLUMNS, report.rows), {f"{name}-sums": draw(report)})
 
 
 def draw(report: StrictSums) -> Any:

@@ -6,9 +6,27 @@ Each party decides for itself, from a J that never leaves it (errata 37); the se
 group it is in.
 """
 
-from fedmmf.aggregation.adaptive.disclosure import words
+from typing import Any
+
 from fedmmf.aggregation.contract import AggregationScheme
+from fedmmf.aggregation.secure import NOT_HIDDEN
 from fedmmf.registry import lazy
+
+
+def disclosure(settings: Any) -> tuple[str, ...]:
+    """Return sentences that say who is protected and who is not."""
+    collected = "The server collects the masked ratings themselves of users with J <= threshold_j."
+    return (
+        "Sharing is adaptive, the paper's way: users with J <= threshold_j send their updates in "
+        "the clear. This is obfuscation, not protection. Who knows the item features and the kind "
+        "of mask can work ratings out of masked ratings.",
+        "The server also learns who is in which group, and which items users in the clear rated.",
+        "Updates of the others go into a sum, made by secure aggregation. These users hide in a "
+        "smaller crowd than under strict sharing.",
+        NOT_HIDDEN,
+        *((collected,) if settings.collect_masked else ()),
+    )
+
 
 ADAPTIVE = AggregationScheme(
     name="adaptive",
@@ -17,5 +35,7 @@ ADAPTIVE = AggregationScheme(
     server=lazy("fedmmf.aggregation.adaptive.server:AdaptiveServer"),
     simulate=lazy("fedmmf.aggregation.adaptive.simulated:groups"),
     cost=lazy("fedmmf.aggregation.adaptive.simulated:cost"),
-    words=words,
+    disclosure=disclosure,
+    in_clear="some",
+    is_secagg=lambda settings: True,
 )

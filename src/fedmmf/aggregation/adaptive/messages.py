@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from fedmmf.arrays import Array
 from fedmmf.wire import Kind, Message
-from fedmmf.wire.frames import ITEMS, SINGLES, require
+from fedmmf.wire.codec import ITEMS, SINGLES, require
 from fedmmf.wire.messages import Expected, require_items
 
 

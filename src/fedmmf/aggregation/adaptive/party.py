@@ -1,6 +1,5 @@
 """A party's side of adaptive aggregation: in the clear or in secure sums, as it has chosen."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from fedmmf.aggregation.adaptive.messages import Collect, Collected
@@ -28,14 +27,3 @@ class AdaptiveParty(PartySide):
         if self.context.layout is None or not self.context.in_clear:
             raise WireError("this party does not hand over masked ratings; its policy says so")
         return Collected(*self.context.collect())
-
-    def state(self) -> dict[str, Any]:
-        """Return this side's state, with the states of its plain and its secure side."""
-        sides = {"plain": self._plain.state(), "secure": self._secure.state()}
-        return {"own": super().state(), **sides}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state`, with those of both sides."""
-        super().restore(state["own"])
-        self._plain.restore(state["plain"])
-        self._secure.restore(state["secure"])

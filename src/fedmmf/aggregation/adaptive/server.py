@@ -150,7 +150,7 @@ class CollectedRatings:
         """MaskedUpdate of Algorithm 1 for every collected party."""
         sizes = self._sizes
         nothing = np.zeros((sizes.n_items, 0))
-        reading = self._solver.reading(sizes.update_shape, round_.public, nothing)
+        reading = self._solver.reading(sizes.update_shape, round_.broadcast, nothing)
         rows = np.zeros((sizes.n_items, sizes.update_shape.width), np.float32)
         n_raters: Array = np.zeros(len(rows), np.int64)
         for own, half in zip(self._own, self._halves, strict=True):

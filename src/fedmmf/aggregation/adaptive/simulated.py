@@ -2,29 +2,27 @@
 
 import numpy as np
 
-from fedmmf.aggregation.costs import Cost, CostInput
 from fedmmf.aggregation.plain.simulated import cost as plain_cost
-from fedmmf.aggregation.secure.cost import cost_among
-from fedmmf.aggregation.secure.simulated import hidden_group, is_crowd, require_crowd
-from fedmmf.aggregation.simulated import Group, Simulated
+from fedmmf.aggregation.secure.simulated import can_hide, cost_among, hidden_group, require_enough
+from fedmmf.aggregation.simulated import Cost, CostInput, Group, Simulated
 from fedmmf.engines.contract import Cohort
 from fedmmf.secagg import MINIMUM_COHORT
 
 NOTHING = Cost(0.0, 0.0)
 
 
-def groups(crowd: Simulated) -> list[Group]:
+def groups(users: Simulated) -> list[Group]:
     """The clear group, and the secure group if it has enough users to hide each of them."""
-    in_clear, found = crowd.in_clear, []
+    in_clear, found = users.in_clear, []
     if in_clear.any():
-        counts = crowd.lists.counts(crowd.n_items, in_clear)
+        counts = users.lists.counts(users.n_items, in_clear)
         cohort = Cohort(members=in_clear)
-        collected = crowd.settings.collect_masked
+        collected = users.settings.collect_masked
         found.append(Group(cohort, in_clear, counts, is_collected=collected, is_clear=True))
-    if is_crowd(crowd, ~in_clear):
-        found.append(hidden_group(crowd, ~in_clear))
+    if can_hide(users, ~in_clear):
+        found.append(hidden_group(users, ~in_clear))
     if not found:
-        require_crowd(crowd, np.zeros_like(in_clear))
+        require_enough(users, np.zeros_like(in_clear))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.errors import SettingsError
+from fedmmf.registry import import_extra
 
 EXCESS = 1e-9  # largest `excess` that epsilon allows for; a grid that needs more is refused
 
@@ -76,16 +76,8 @@ def multiplier(epsilon: float, rounds: int, delta: float) -> float:
 def _accountant() -> Any:
     """Accountant with orders so fine that epsilon is right to more digits than are shown."""
     orders = 1.0 + np.geomspace(0.0101, 1e7, 4000)  # dp-accounting uses no order below 1.01
-    return _tools().rdp.RdpAccountant(orders)
+    return _tools(".rdp").RdpAccountant(orders)
 
 
-def _tools() -> Any:
-    try:
-        import dp_accounting
-        import dp_accounting.rdp
-    except ImportError:
-        raise SettingsError(
-            "differential privacy is accounted for by dp-accounting, which is not installed: "
-            "pip install 'fedmmf[dp]'"
-        ) from None
-    return dp_accounting
+def _tools(part: str = "") -> Any:
+    return import_extra(f"dp_accounting{part}", "accounting for differential privacy", "dp")

@@ -17,33 +17,43 @@ ring, and a wrap-around costs accuracy, not privacy.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
+
+import numpy as np
 
 from fedmmf.aggregation.contract import CORRUPT
 from fedmmf.aggregation.dp import accounting
-from fedmmf.aggregation.dp.sampler import discrete_gaussian
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
+from fedmmf.registry import import_extra
 from fedmmf.secagg import RING32, FixedPoint, Ring
 from fedmmf.solvers.contract import Bounds
 
 ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
 _TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
 _FLOATING = 2.0**-20  # relative error of a length in 64-bit arithmetic, up to 2^32 entries
+NEIGHBOURS = {
+    "local": "one user's updates, of all rounds, replaced by any others",
+    "distributed": "one user's updates, of all rounds, present or all zero",
+}
+ADDED_BY = {
+    "local": "each party, enough for itself",
+    "distributed": "all parties together, under secure sums",
+}
+NOT_COVERED = (
+    "J, RMSE, MAE and every other error or figure of a list are computed on raw ratings and are "
+    "not inside epsilon; nor is a choice of settings by them."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyGrid:
-    """Grid on which users' rows become integers, and the size of a party's noise.
+    """Grid on which users' rows become integers, and the size of a party's noise."""
 
-    Attributes:
-        cohort: how an engine shrinks and rounds each user's rows.
-        sigma: of the party's noise, in steps.
-    """
-
-    cohort: Cohort
-    sigma: float
+    cohort: Cohort  # how an engine shrinks and rounds each user's rows
+    sigma: float  # of the party's noise, in steps
 
     def add(self, steps: Array) -> Array:
         """Rows of the whole catalogue, in steps, with noise. (n_items, width) int64."""
@@ -52,21 +62,15 @@ class NoisyGrid:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The guarantee that a party demands for every update that leaves it.
+    """The guarantee that a party demands for every update that leaves it."""
 
-    Args:
-        clip: largest length of a user's update, all its rows taken together, once it is rounded.
-        multiplier: standard deviation of the noise over the sensitivity.
-        noise: who adds it.
-        rounds: how many updates the multiplier pays for.
-        corrupt: parties that may add no noise, if that is more than 5 % of those in a sum: all
-            that the corrupt sites may bring.
-    """
-
+    # largest length of a user's update, all its rows taken together, once it is rounded
     clip: float
-    multiplier: float
-    noise: Literal["local", "distributed"]
-    rounds: int
+    multiplier: float  # standard deviation of the noise over the sensitivity
+    noise: Literal["local", "distributed"]  # who adds it
+    rounds: int  # how many updates the multiplier pays for
+    # parties that may add no noise, if that is more than 5 % of those in a sum: all that the
+    # corrupt sites may bring
     corrupt: int = 0
 
     def noise_std(self, n_parties: int) -> float:
@@ -158,3 +162,45 @@ def least_survivors(n_parties: int) -> int:
 def corrupt(n_parties: int) -> int:
     """Number of all parties that may add no noise: 5 %, rounded up."""
     return -(-n_parties // ONE_IN)
+
+
+def spent(settings: Any, rounds_used: int) -> dict[str, Any]:
+    """Epsilon of the rounds used by all runs of an ensemble, and of those the noise allows."""
+    guarantee, delta = guarantee_of(settings), settings.dp_delta
+    return {
+        "epsilon": accounting.epsilon(guarantee.multiplier, rounds_used, delta),
+        "delta": delta,
+        "rounds_used": rounds_used,
+        "rounds_paid": guarantee.rounds,
+        "epsilon_paid": accounting.epsilon(guarantee.multiplier, guarantee.rounds, delta),
+        "noise_multiplier": guarantee.multiplier,
+        "clip": guarantee.clip,
+        "noise": guarantee.noise,
+        "added_by": ADDED_BY[guarantee.noise],
+        "neighbours": NEIGHBOURS[guarantee.noise],
+        "not_covered": NOT_COVERED,
+    }
+
+
+def discrete_gaussian(n: int, sigma: float) -> Array:
+    """Draw independent integers, each x with probability proportional to exp(-x^2 / 2 sigma^2).
+
+    OpenDP draws by the rejection sampler of Canonne, Kamath and Steinke 2020 (algorithm 3) in whole
+    numbers and fractions of any size, from the random bytes of OpenSSL. Nothing is rounded, so
+    nothing of Mironov 2012 applies. It has no seed: two draws never agree.
+
+    Args:
+        n: how many.
+        sigma: any positive float64, taken as the fraction that it is.
+
+    Returns:
+        (n,) int64
+    """
+    opendp = partial(import_extra, user="noise of differential privacy", extra="dp")
+    # OpenDP's code without a formal proof, vetted by people
+    opendp("opendp.mod").enable_features("contrib")
+    domains, measurements = opendp("opendp.domains"), opendp("opendp.measurements")
+    space = domains.vector_domain(domains.atom_domain(T="i64"))
+    distance = opendp("opendp.metrics").l2_distance(T="i64")
+    mechanism = measurements.make_gaussian(space, distance, sigma)
+    return np.array(mechanism([0] * n), np.int64)

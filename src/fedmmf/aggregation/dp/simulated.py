@@ -4,26 +4,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedmmf.aggregation.costs import Cost, CostInput
 from fedmmf.aggregation.dp.guarantee import guarantee_of
 from fedmmf.aggregation.plain.simulated import ask_bytes, update_bytes
-from fedmmf.aggregation.secure.cost import cost as secure_cost
-from fedmmf.aggregation.simulated import Group, Simulated
+from fedmmf.aggregation.secure.simulated import cost as secure_cost
+from fedmmf.aggregation.simulated import Cost, CostInput, Group, Simulated
 from fedmmf.secagg import ring_named
 
 NOISE_S = 11e-6  # CPU seconds of one draw: 35,000 of opendp 0.16 took 0.39 s
 
 
-def groups(crowd: Simulated) -> list[Group]:
+def groups(users: Simulated) -> list[Group]:
     """One group; rows are bounded as a party would, and everybody counts as rater of everything.
 
     The noise is as large as parties' noise together, and no more than that: it comes from a seed.
     """
-    n, guarantee = crowd.lists.n_users, guarantee_of(crowd.settings)
-    scale = guarantee.scale_among(n, ring_named(crowd.solver.ring))
-    grid = guarantee.grid(scale, n, crowd.n_items * crowd.update_shape.width)
+    n, guarantee = users.lists.n_users, guarantee_of(users.settings)
+    scale = guarantee.scale_among(n, ring_named(users.solver.ring))
+    grid = guarantee.grid(scale, n, users.n_items * users.update_shape.width)
     noise_std = guarantee.noise_std(n) * float(np.sqrt(n))
-    everybody, counts = np.ones(n, bool), np.full(crowd.n_items, n)
+    everybody, counts = np.ones(n, bool), np.full(users.n_items, n)
     return [Group(grid.cohort, everybody, counts, noise_std=noise_std)]
 
 

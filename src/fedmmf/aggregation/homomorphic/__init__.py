@@ -13,23 +13,39 @@ gives the keeper one party's ciphertexts as the sum shows it that party's update
 """
 
 from functools import partial
+from typing import Any
 
 from fedmmf.aggregation.contract import AggregationScheme
-from fedmmf.aggregation.homomorphic.disclosure import words
-from fedmmf.registry import lazy
+from fedmmf.aggregation.secure import NOT_HIDDEN
+from fedmmf.registry import import_extra, lazy
+
+import_he = partial(import_extra, user="homomorphic aggregation", extra="he")
 
 
-def _way(name: str, scheme: str) -> AggregationScheme:
+def disclosure(settings: Any) -> tuple[str, ...]:
+    """Return sentences that say what the server and the keeper see."""
+    return (
+        "Sharing is strict: every update goes into a sum, made under homomorphic encryption. The "
+        "server adds ciphertexts and has no key. One party, the keeper, decrypts the sums. The "
+        "keeper must not collude with the server, and the server must hand it the sum of all.",
+        NOT_HIDDEN,
+    )
+
+
+def _scheme(name: str, scheme: str) -> AggregationScheme:
     return AggregationScheme(
         name=name,
         hides=True,
         party=lazy("fedmmf.aggregation.homomorphic.party:HomomorphicParty"),
-        server=partial(lazy("fedmmf.aggregation.homomorphic.keeper:KeeperServer"), scheme=scheme),
+        server=partial(lazy("fedmmf.aggregation.homomorphic.server:KeeperServer"), scheme=scheme),
         simulate=lazy("fedmmf.aggregation.secure.simulated:groups"),
-        cost=partial(lazy("fedmmf.aggregation.homomorphic.cost:cost"), scheme=scheme),
-        words=words,
+        cost=partial(lazy("fedmmf.aggregation.homomorphic.simulated:cost"), scheme=scheme),
+        disclosure=disclosure,
+        across_machines=False,  # parties get the keeper's keys
     )
 
 
-PAILLIER = _way("homomorphic-paillier", "paillier-packed")
-CKKS = _way("homomorphic-ckks", "ckks")
+PAILLIER = _scheme("homomorphic-paillier", "paillier-packed")
+
+
+CKKS = _scheme("homomorphic-ckks", "ckks")

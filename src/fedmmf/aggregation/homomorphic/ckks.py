@@ -13,20 +13,18 @@ parties may collude with the server.
 """
 
 import math
-import struct
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fedmmf.aggregation.homomorphic.extra import import_extra
+from fedmmf.aggregation.homomorphic import import_he
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, WireError
+from fedmmf.wire.codec import BLOB, Reader
 
 DEGREE = 4096
 SLOTS = DEGREE // 2
 PRIME_BITS = (60, 40)  # of the ciphertexts; of the prime that encryption divides its noise by
-_SIZE = struct.Struct("<I")
 
 
 def scale_of(limit: int) -> float:
@@ -57,8 +55,8 @@ class CkksPublic:
     """
 
     def __init__(self, data: bytes) -> None:
-        self._tenseal = import_extra("tenseal")
-        self._context = _read_context(data)
+        self._tenseal = import_he("tenseal")
+        self.context = _read_context(data)
 
     def slots(self, limit: int) -> int:
         """Number of integers in one ciphertext."""
@@ -69,11 +67,11 @@ class CkksPublic:
         padded = np.zeros((math.ceil(len(integers) / SLOTS), SLOTS))
         padded.ravel()[: len(integers)] = integers
         vector, scale = self._tenseal.ckks_vector, scale_of(limit)
-        return self.write([vector(self._context, row.tolist(), scale) for row in padded])
+        return self.write([vector(self.context, row.tolist(), scale) for row in padded])
 
     def read(self, data: bytes, length: int, limit: int) -> list[Any]:
         """Read the ciphertexts of a vector of that length; raise `WireError` for anything else."""
-        return read_vectors(self._context, data, length, limit)
+        return read_vectors(self.context, data, length, limit)
 
     def add(self, total: list[Any], part: list[Any]) -> list[Any]:
         """Return the ciphertexts of the sum of two vectors."""
@@ -82,7 +80,7 @@ class CkksPublic:
     def write(self, ciphertexts: list[Any]) -> bytes:
         """Serialize ciphertexts for `read`, each after its size."""
         parts = [vector.serialize() for vector in ciphertexts]
-        return b"".join(_SIZE.pack(len(part)) + part for part in parts)
+        return b"".join(map(BLOB.write, parts))
 
 
 class CkksSecret:
@@ -91,8 +89,8 @@ class CkksSecret:
     name = "ckks"
 
     def __init__(self) -> None:
-        tenseal = import_extra("tenseal")
-        self._context = tenseal.context(
+        tenseal = import_he("tenseal")
+        self.context = tenseal.context(
             tenseal.SCHEME_TYPE.CKKS, DEGREE, coeff_mod_bit_sizes=list(PRIME_BITS), n_threads=1
         )
 
@@ -100,11 +98,11 @@ class CkksSecret:
     def public(self) -> bytes:
         """Context in bytes, without the secret key and the keys of products and rotations."""
         options = {"save_secret_key": False, "save_galois_keys": False, "save_relin_keys": False}
-        return bytes(self._context.serialize(**options))
+        return bytes(self.context.serialize(**options))
 
     def decrypt(self, total: bytes, length: int, limit: int) -> Array:
         """Decrypt a sum to the nearest integers. (length,) int64."""
-        vectors = read_vectors(self._context, total, length, limit)
+        vectors = read_vectors(self.context, total, length, limit)
         values = np.concatenate([vector.decrypt() for vector in vectors])[:length]
         if not (np.abs(values) <= 2.0 * limit).all():
             raise DataError(f"a sum is beyond {limit}, which honest parties cannot reach")
@@ -116,7 +114,7 @@ class CkksSecret:
 
 
 def _read_context(data: bytes) -> Any:
-    tenseal = import_extra("tenseal")
+    tenseal = import_he("tenseal")
     try:
         context = tenseal.context_from(data, n_threads=1)
     except (ValueError, RuntimeError) as error:  # what SEAL raises for bytes it cannot read
@@ -133,25 +131,15 @@ def _read_context(data: bytes) -> Any:
 def read_vectors(context: Any, data: bytes, length: int, limit: int) -> list[Any]:
     """Read the ciphertexts of a vector, and check each against what is expected."""
     due = math.ceil(length / SLOTS)
-    starts = _starts(data, due + 1)
-    if len(starts) != due + 1 or starts[-1] != len(data):
-        raise WireError(f"{due} ciphertexts are due; got {len(starts) - 1} in {len(data)} bytes")
-    parts = [data[begin + _SIZE.size : end] for begin, end in pairwise(starts)]
+    reader = Reader(data, lambda rule: WireError(f"{due} ciphertexts are due: {rule}"))
+    parts = [BLOB.read(reader) for _ in range(due)]
+    reader.end()
     return [_read_vector(context, part, scale_of(limit)) for part in parts]
-
-
-def _starts(data: bytes, most: int) -> list[int]:
-    """Return where ciphertexts start, and where the last one ends; no more than one too many."""
-    starts = [0]
-    while len(starts) <= most and starts[-1] + _SIZE.size <= len(data):
-        (size,) = _SIZE.unpack_from(data, starts[-1])
-        starts.append(starts[-1] + _SIZE.size + size)
-    return starts
 
 
 def _read_vector(context: Any, data: bytes, scale: float) -> Any:
     try:
-        vector = import_extra("tenseal").ckks_vector_from(context, data)
+        vector = import_he("tenseal").ckks_vector_from(context, data)
         parts = vector.ciphertext()
     except (ValueError, RuntimeError) as error:  # what SEAL raises for bytes it cannot read
         raise WireError(f"a ciphertext cannot be read: {error}") from None

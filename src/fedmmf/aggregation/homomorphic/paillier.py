@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmmf.aggregation.homomorphic.extra import import_extra
+from fedmmf.aggregation.homomorphic import import_he
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, SettingsError, WireError
 
@@ -53,15 +53,10 @@ def split(number: int, slots: int, limit: int) -> list[int]:
 
 @dataclass(frozen=True)
 class PaillierPublic:
-    """The modulus, which encrypts and adds.
+    """The modulus, which encrypts and adds."""
 
-    Args:
-        n: the modulus.
-        packed: whether a ciphertext holds as many numbers as fit; else one, as in Chai et al.
-    """
-
-    n: int
-    packed: bool
+    n: int  # the modulus
+    packed: bool  # whether a ciphertext holds as many numbers as fit; else one, as in Chai et al.
 
     @classmethod
     def of(cls, data: bytes, *, packed: bool) -> "PaillierPublic":
@@ -80,7 +75,7 @@ class PaillierPublic:
 
     def encrypt(self, integers: Array, limit: int) -> bytes:
         """Encrypt a vector of int64 (length,) into ciphertexts."""
-        key = import_extra("phe").PaillierPublicKey(self.n)
+        key = import_he("phe").PaillierPublicKey(self.n)
         numbers, slots, width = integers.tolist(), self.slots(limit), slot_bits(limit)
         plaintexts = (
             join(numbers[begin : begin + slots], width) for begin in range(0, len(numbers), slots)
@@ -92,7 +87,7 @@ class PaillierPublic:
         n_ciphertexts, step = math.ceil(length / self.slots(limit)), self._ciphertext_bytes
         if len(data) != n_ciphertexts * step:
             raise WireError(f"{n_ciphertexts * step} bytes of ciphertext are due; got {len(data)}")
-        mpz = import_extra("gmpy2").mpz
+        mpz = import_he("gmpy2").mpz
         parts = [data[begin : begin + step] for begin in range(0, len(data), step)]
         ciphertexts = [mpz(int.from_bytes(part, "little")) for part in parts]
         if not self._are_units(ciphertexts):
@@ -120,7 +115,7 @@ class PaillierPublic:
             if number >= square:
                 return False
             product = product * number % self.n
-        return bool(import_extra("gmpy2").gcd(product, self.n) == 1)
+        return bool(import_he("gmpy2").gcd(product, self.n) == 1)
 
 
 class PaillierSecret:
@@ -133,15 +128,10 @@ class PaillierSecret:
 
     @classmethod
     def generate(cls, bits: int = MIN_BITS, *, packed: bool = False) -> "PaillierSecret":
-        """Draw a key.
-
-        Args:
-            bits: of the modulus.
-            packed: whether to put several numbers into a ciphertext.
-        """
+        """Draw a key with a modulus of so many bits; `packed`: for several numbers a ciphertext."""
         if bits < MIN_BITS:
             raise SettingsError(f"a Paillier key must have at least {MIN_BITS} bits; got {bits}")
-        _, key = import_extra("phe").generate_paillier_keypair(n_length=bits)
+        _, key = import_he("phe").generate_paillier_keypair(n_length=bits)
         return cls(key, packed=packed)
 
     @property

@@ -1,8 +1,7 @@
 """A party's side of homomorphic aggregation: broadcasts arrive sealed, updates leave encrypted."""
 
 from fedmmf.aggregation.contract import Work, bounds_of
-from fedmmf.aggregation.homomorphic.channel import unseal
-from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed
+from fedmmf.aggregation.homomorphic.messages import Ciphertexts, HomomorphicKey, Sealed, unseal
 from fedmmf.aggregation.homomorphic.schemes import load_public
 from fedmmf.aggregation.party_side import PartyContext, PartySide
 from fedmmf.aggregation.vector import SumCodec, codec_of
@@ -17,8 +16,7 @@ class HomomorphicParty(PartySide):
 
     def __init__(self, context: PartyContext) -> None:
         super().__init__(context)
-        self._key: HomomorphicKey | None = None
-        self._opened: Work | Layout | None = None
+        self._key: HomomorphicKey | None = None  # given once, by the keeper
 
     def hold(self, secret: bytes) -> None:
         """Take the keeper's key, if it is one that can encrypt."""
@@ -34,14 +32,14 @@ class HomomorphicParty(PartySide):
         work = self.context.read_work(unseal(self._key, sealed))
         if sealed.round != (work.round if isinstance(work, Round) else 0):
             raise WireError(f"the box of round {sealed.round} holds another round")
-        self._opened = work
+        self.context.side_state = work  # opened last
         return work
 
     def answer(self, message: Ask) -> Ciphertexts:
         """Encrypt this party's contribution to what the broadcast asks for."""
         work = self.context.work(message.about)
         key = self._key
-        if key is None or self._opened is not work:
+        if key is None or self.context.side_state is not work:
             raise WireError("that round is over; rounds must increase")
         codec = self._codec(work, key)
         part = self.context.contribute(work, codec, None, n_parties=1)

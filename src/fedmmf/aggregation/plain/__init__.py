@@ -1,8 +1,18 @@
 """Plain aggregation: the server sees every party's update."""
 
+from typing import Any
+
 from fedmmf.aggregation.contract import AggregationScheme
-from fedmmf.aggregation.plain.disclosure import words
 from fedmmf.registry import lazy
+
+
+def disclosure(settings: Any) -> tuple[str, ...]:
+    """Return sentences that say what the server sees."""
+    return (
+        "Sharing is plain: the server sees the update of every user. From two rounds of updates it "
+        "can work out masked ratings, and without a mask the ratings themselves.",
+    )
+
 
 PLAIN = AggregationScheme(
     name="plain",
@@ -11,5 +21,6 @@ PLAIN = AggregationScheme(
     server=lazy("fedmmf.aggregation.plain.server:PlainServer"),
     simulate=lazy("fedmmf.aggregation.plain.simulated:groups"),
     cost=lazy("fedmmf.aggregation.plain.simulated:cost"),
-    words=words,
+    disclosure=disclosure,
+    in_clear="everybody",
 )

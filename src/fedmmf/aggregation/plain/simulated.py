@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from fedmmf.aggregation.costs import Cost, CostInput
-from fedmmf.aggregation.simulated import Group, Simulated
+from fedmmf.aggregation.simulated import Cost, CostInput, Group, Simulated
 from fedmmf.engines.contract import Cohort
-from fedmmf.wire.frames import HEADER_BYTES, NAME_BYTES
+from fedmmf.wire.codec import NAME_BYTES
+from fedmmf.wire.frames import HEADER_BYTES
 
 
-def groups(crowd: Simulated) -> list[Group]:
+def groups(users: Simulated) -> list[Group]:
     """One group of all users in floating point; updates are seen singly if the solver allows it."""
-    everybody, counts = np.ones(crowd.lists.n_users, bool), crowd.lists.counts(crowd.n_items)
-    return [Group(Cohort(), everybody, counts, is_clear=crowd.solver.may_be_clear)]
+    everybody, counts = np.ones(users.lists.n_users, bool), users.lists.counts(users.n_items)
+    return [Group(Cohort(), everybody, counts, is_clear=users.solver.may_be_clear)]
 
 
 def cost(given: CostInput) -> Cost:

@@ -1,24 +1,27 @@
-"""The messages of secure aggregation; `secagg` defines the content of a trip."""
+"""The messages of secure aggregation, and the set-up that both sides compute from them.
 
-from dataclasses import dataclass
+`secagg` defines the content of a trip. A server that could choose neighbours, threshold or graph
+would choose them for itself. So they follow from the number of parties, and the graph's seed from
+everything that was agreed on, which parties sign together with their keys. A server may still try
+many set-ups until a graph suits it. Where parties sign, a graph is bad with probability
+2^-(SECURITY_BITS + GRINDING_BITS) at most: 2^40 tries find one with probability 2^-40, and about
+2^80 tries are needed, each of one digest for every party.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
+from fedmmf.aggregation.contract import CORRUPT, lost_share
+from fedmmf.aggregation.vector import SumCodec
 from fedmmf.arrays import Array
-from fedmmf.secagg import LARGEST_COHORT
-from fedmmf.wire import Kind, Message
-from fedmmf.wire.frames import (
-    BLOB,
-    BYTE,
-    ITEMS,
-    KEYS,
-    NAME,
-    SWITCH,
-    WHOLE,
-    fixed,
-    require,
-)
+from fedmmf.secagg import LARGEST_COHORT, Setup, parameters
+from fedmmf.wire import Invitation, Kind, Message, name_of
+from fedmmf.wire.codec import BLOB, BYTE, ITEMS, KEYS, NAME, SWITCH, WHOLE, fixed, require
 
 SESSION_BYTES = 16
+SECURITY_BITS, GRINDING_BITS = 40, 40
+FAILURE_BITS = 10  # where 5 % drop out at most, the graph fails one round in 2^10
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +30,7 @@ class SecureSetup(Message):
 
     Everything here is public. A party checks it against the conditions of `secagg.policy` and its
     own policy before it takes part. Party numbers are 0 to n_parties - 1. Graph and threshold
-    follow from what is here (`agreed`).
+    follow from what is here (`agreed_setup`).
     """
 
     kind: ClassVar[int] = Kind.SECURE_SETUP
@@ -73,3 +76,46 @@ class SecureTrip(Message):
     def check(self, known: Any) -> None:
         """Raise `WireError` unless the trip is one of the three."""
         require(self.trip in (1, 2, 3), f"trip must be 1, 2 or 3; got {self.trip}")
+
+
+@lru_cache(maxsize=16)
+def graph_of(n: int, *, active: bool, batch: int = 1, corrupt: int = 0) -> tuple[int, int]:
+    """Return the number of neighbours of each of n parties, and the threshold.
+
+    Args:
+        n: parties in the cohort.
+        active: whether they sign.
+        batch: so many are summed together or not at all.
+        corrupt: parties that may be in league, where that is more than 5 %: those of corrupt sites.
+    """
+    bits = SECURITY_BITS + GRINDING_BITS * active
+    return parameters(
+        n, max(CORRUPT, corrupt / n), lost_share(batch), bits, FAILURE_BITS, active=active
+    )
+
+
+def agreed_setup(
+    message: SecureSetup, codec: SumCodec, invitation: Invitation, corrupt: int = 0
+) -> Setup:
+    """Setup of the session; raises where a condition of the protocol fails.
+
+    Keys, masks and graph depend on all that was agreed on, of the run and of these sums: bounds,
+    layout, items left out, users. Parties that got different terms have no masks in common.
+    """
+    told = invitation.encode() + replace(message, party=0).encode()
+    n, active = message.n_parties, bool(message.identities)
+    degree, threshold = graph_of(n, active=active, batch=message.batch, corrupt=corrupt)
+    return Setup(
+        round_id=message.session,
+        parties=tuple(range(n)),
+        threshold=threshold,
+        length=codec.length,
+        ring=codec.ring,
+        neighbours=None if degree == n - 1 else degree,
+        graph_seed=name_of(b"graph" + told),
+        active=active,
+        identities=message.identities,
+        minimum=message.minimum,
+        batch=message.batch,
+        binding=name_of(told),
+    )

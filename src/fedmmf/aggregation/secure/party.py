@@ -1,14 +1,20 @@
 """A party's side of secure aggregation: its update, in fixed point, under masks that cancel."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from fedmmf.aggregation.contract import Shapes, Work, asked_by, bounds_of
 from fedmmf.aggregation.party_side import PartyContext, PartySide
-from fedmmf.aggregation.secure.agreed import agreed_setup, graph_of
-from fedmmf.aggregation.secure.messages import SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.aggregation.secure.messages import (
+    SecureAgreed,
+    SecureSetup,
+    SecureTrip,
+    agreed_setup,
+    graph_of,
+)
 from fedmmf.aggregation.vector import SumCodec, as_flags, codec_of
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
@@ -21,7 +27,7 @@ from fedmmf.wire import Message, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 from fedmmf.wire.messages import Expected, require_items
 
-MAX_NEIGHBOURS = 600  # sharing secrets takes time with the square of their number
+MAX_NEIGHBOURS = 600  # the time to share secrets grows with the square of their number
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +40,23 @@ class Agreement:
     session: SessionClient
 
 
+@dataclass(frozen=True, eq=False)
+class SecureState:
+    """What a party remembers of the sessions of a run.
+
+    Attributes:
+        agreed: the session at hand.
+        about: name of the broadcast that its current round answers.
+        sessions: names of all set-ups of this run.
+        survivors: identities of those in the current survey, where parties sign.
+    """
+
+    agreed: Agreement | None = None
+    about: bytes = NO_NAME
+    sessions: tuple[bytes, ...] = ()
+    survivors: frozenset[bytes] = frozenset()
+
+
 class SecureParty(PartySide):
     """Takes part in sums that its owner's policy finds large and safe enough."""
 
@@ -41,24 +64,34 @@ class SecureParty(PartySide):
 
     def __init__(self, context: PartyContext) -> None:
         super().__init__(context)
-        self._agreed: Agreement | None = None
-        self._about = NO_NAME  # what the round at hand sums
-        self._sessions: tuple[bytes, ...] = ()  # names of set-ups of this run
-        self._survivors: frozenset[bytes] = frozenset()  # identities, of the round at hand
+        context.side_state = SecureState()
+
+    @property
+    def agreed(self) -> Agreement | None:
+        """Series of rounds at hand."""
+        return self._state.agreed
+
+    @property
+    def _state(self) -> SecureState:
+        state: SecureState = self.context.side_state
+        return state
+
+    def _change(self, **changes: Any) -> None:
+        self.context.side_state = replace(self._state, **changes)
 
     def answer(self, message: SecureSetup | SecureTrip) -> Message:
-        """Agree to a series of rounds, or take a trip of one."""
+        """Agree to a session, or answer one trip of its rounds."""
         if isinstance(message, SecureSetup):
             name = name_of(message.encode())
-            if name in self._sessions:
+            sessions = self._state.sessions
+            if name in sessions:
                 raise WireError("that session has begun before, and another since")
-            self._agreed = self._agree(message)
-            self._sessions = (*self._sessions, name)
+            self._change(agreed=self._agree(message), sessions=(*sessions, name))
             return SecureAgreed()
         return self._take_trip(message)
 
     def _agree(self, message: SecureSetup) -> Agreement:
-        """Check everything that can be checked; the server's other statements are not trusted."""
+        """Check a set-up by all that this party knows itself, and make its side of the session."""
         self._check_cohort(message)
         self._check_identities(message)
         context = self.context
@@ -66,6 +99,7 @@ class SecureParty(PartySide):
         codec = codec_of(sizes, self._bounds(message), message.n_users, context.solver.ring)
         if context.policy.noise is not None:
             n_entries = sizes.n_items * sizes.update_shape.width
+            # Raises where steps are too large; the grid itself is made anew in each round.
             context.policy.noise.grid(float(codec.rows.scale), message.n_parties, n_entries)
         identity = context.policy.identity
         setup = agreed_setup(message, codec, context.invitation, context.policy.corrupt)
@@ -100,7 +134,7 @@ class SecureParty(PartySide):
         return bounds
 
     def _check_batch(self, setup: Setup, party: int) -> None:
-        """Refuse changed batches: sums over changing batches differ by less than a batch."""
+        """Refuse small or changed batches: sums over changed ones differ by less than a batch."""
         smallest = self.context.policy.smallest_batch
         if setup.batch < smallest:
             raise WireError(
@@ -141,9 +175,9 @@ class SecureParty(PartySide):
     def _check_factors(self, message: SecureSetup) -> None:
         """Refuse sums with as many columns as users: they can be solved for single updates."""
         rank, policy = self.context.invitation.rank, self.context.policy
-        is_fine = policy.takes_thin_sums or policy.noise is not None or message.for_survey
-        n_users = self._check_users(message)
-        if n_users <= rank and not is_fine:
+        is_exempt = policy.takes_thin_sums or policy.noise is not None or message.for_survey
+        n_users = self._known_users(message)
+        if n_users <= rank and not is_exempt:
             raise WireError(
                 f"a sum over {n_users} users of rows with {rank} numbers shows each of them; this "
                 f"party takes part with fewer factors, or among more than {rank} users. It counts "
@@ -151,10 +185,10 @@ class SecureParty(PartySide):
                 "since it has nothing but the server's word for more"
             )
 
-    def _check_users(self, message: SecureSetup) -> int:
-        """Check the number of users; return the fewest that this party knows of by itself.
+    def _known_users(self, message: SecureSetup) -> int:
+        """Return the fewest users that this party knows of by itself; refuse a smaller number.
 
-        Every other party has one user. That it has more is the server's word.
+        It counts one user for every other party: that one has more is the server's word.
         """
         n_users = message.n_parties - 1 + self.context.n_users
         if message.n_users < n_users:
@@ -166,7 +200,7 @@ class SecureParty(PartySide):
         return n_users
 
     def _check_identities(self, message: SecureSetup) -> None:
-        """Refuse unknown identities: a server could invent as many parties as it likes."""
+        """Refuse identities that it does not know: a server could invent any number of parties."""
         identity = self.context.policy.identity
         if identity is None:
             if message.identities:
@@ -189,46 +223,47 @@ class SecureParty(PartySide):
 
     def _take_trip(self, message: SecureTrip) -> SecureTrip:
         """Answer one trip of a secure round; the update leaves only under its masks."""
-        agreed = self._agreed
+        agreed = self.agreed
         if agreed is None:
             raise WireError("a secure round needs a SecureSetup first")
         if message.trip == 1:
             values = self._values(agreed, message)
             data = agreed.session.first(message.data, values, message.about)
-            self._about = message.about
+            self._change(about=message.about)
             return SecureTrip(1, message.about, data)
-        if message.about != self._about:
+        if message.about != self._state.about:
             raise WireError("the trips of a round have to be about the same")
         if message.trip == 2 and not agreed.setup.identities:
             raise WireError("only parties that sign have a second trip")
         if message.trip == 2:
             self._check_survivors(agreed, message)
-        work = self._work(message)  # first: if the broadcast is missing, nothing may have changed
+        work = self._work(message)  # before the session changes: the broadcast may be missing
         answer = agreed.session.check if message.trip == 2 else agreed.session.second
         data = answer(message.data)
         if message.trip == 3 and Trip.decode(agreed.session.setup, SERVER, message.data).current:
-            self._note_survey(work)  # it may also have made boxes for the next round alone
+            self._note_survey(work)  # without `current` the trip only prepares the next round
         return SecureTrip(message.trip, message.about, data)
 
     def _check_survivors(self, agreed: Agreement, message: SecureTrip) -> None:
-        """Refuse a second survey among nearly the same parties: the difference would show.
+        """Refuse a second survey among nearly the same parties: the difference shows the others.
 
-        A survey that was spoilt can be made again, once, without several parties: of three sets
-        that differ by three each, the surveys say nothing of fewer. Any number of sets is fine in
-        batches that are large enough. Who does not sign believes the server anyway.
+        A survey that failed may be made again once, if `smallest_cohort` parties or more differ:
+        then the two surveys show nothing of fewer. In batches of that size there is no limit. A
+        party that does not sign has to believe the server anyway.
         """
         setup = agreed.session.setup
         trip, work = Trip.decode(setup, SERVER, message.data), self._work(message)
         if not isinstance(work, Survey) or not trip.current:
             return
         shown = Survivors.decode(setup_of(setup, trip.number), SERVER, trip.current).members
-        self._survivors = frozenset(map(setup.identity, shown))
+        survivors = frozenset(map(setup.identity, shown))
+        self._change(survivors=survivors)
         smallest = self.context.policy.smallest_cohort
-        before = [who for asked, who in self.context.surveyed if asked == work.asks]
-        if self._survivors in before or not before or setup.batch >= smallest:
+        earlier = [who for asked, who in self.context.surveyed if asked == work.asks]
+        if survivors in earlier or not earlier or setup.batch >= smallest:
             return
-        differ = min(len(who ^ self._survivors) for who in before)
-        if differ < smallest or len(before) > 1:
+        differ = min(len(who ^ survivors) for who in earlier)
+        if differ < smallest or len(earlier) > 1:
             raise WireError(
                 f"a survey among others than before differs by {differ} parties; this party takes "
                 f"part where that is none or, once, at least {smallest}. In batches of {smallest} "
@@ -238,7 +273,7 @@ class SecureParty(PartySide):
     def _note_survey(self, work: Work | None) -> None:
         """Note a survey as done when it is unmasked."""
         if isinstance(work, Survey):
-            self.context.surveyed = {*self.context.surveyed, (work.asks, self._survivors)}
+            self.context.surveyed = {*self.context.surveyed, (work.asks, self._state.survivors)}
 
     def _work(self, message: SecureTrip) -> Work | None:
         """Return the broadcast that a trip names."""
@@ -261,8 +296,8 @@ class SecureParty(PartySide):
     def _is_agreed(self, work: Work, about: bytes, setup: SecureSetup) -> bool:
         """Whether these sums were agreed on for this broadcast."""
         asks, layout = asked_by(work), self.context.layout
-        laid_out = {"counts": NO_NAME, "moments": about}
+        layout_name = {"counts": NO_NAME, "moments": about}  # as the set-up has to give it
         if layout is not None and asks in ("ratings", "updates"):
-            laid_out[asks] = name_of(layout.encode())
+            layout_name[asks] = name_of(layout.encode())
         is_survey = isinstance(work, Survey)
-        return setup.for_survey == is_survey and setup.layout == laid_out.get(asks)
+        return setup.for_survey == is_survey and setup.layout == layout_name.get(asks)

@@ -1,9 +1,10 @@
 """The server's side of secure aggregation.
 
-Two trips a round, with fresh keys every round (`secagg.session`); a third, between them, where
-parties sign what they see, against a server that lies. A party that misses a trip has dropped out
-of that round; one that sends something wrong is treated the same. A round that falls below its
-threshold gives no sum, and the next one begins a new session among those who are left.
+A trip is one message to each party and its reply. A round has trips 1 and 3, with fresh keys
+(`secagg.session`), and trip 2 between them where parties sign what they see, against a server that
+lies. A party that misses a trip has dropped out of that round; one that sends something wrong is
+treated the same. A round that falls below its threshold gives no sum, and the next one begins a new
+session among those who are left.
 """
 
 import math
@@ -17,41 +18,35 @@ from random import SystemRandom
 import numpy as np
 
 from fedmmf.aggregation.contract import Work, asked_by, bounds_of
-from fedmmf.aggregation.hiding import HidingServer
-from fedmmf.aggregation.secure.agreed import agreed_setup
-from fedmmf.aggregation.secure.messages import SESSION_BYTES, SecureAgreed, SecureSetup, SecureTrip
+from fedmmf.aggregation.rare_items import HidingServer
+from fedmmf.aggregation.secure.messages import (
+    SESSION_BYTES,
+    SecureAgreed,
+    SecureSetup,
+    SecureTrip,
+    agreed_setup,
+)
 from fedmmf.aggregation.server_side import ServerContext
 from fedmmf.aggregation.vector import SumCodec, as_flags, codec_of
 from fedmmf.arrays import Array
 from fedmmf.errors import DataError, ExcludedError, WireError
-from fedmmf.secagg import (
-    MINIMUM_COHORT,
-    BelowThresholdError,
-    SecAggError,
-    SessionServer,
-    Setup,
-)
+from fedmmf.secagg import MINIMUM_COHORT, BelowThresholdError, SecAggError, SessionServer, Setup
 from fedmmf.solvers.contract import Bounds, ItemSums
 from fedmmf.wire import Round, Survey, name_of
 from fedmmf.wire.frames import NO_NAME
 
-_ATTEMPTS = 3  # at the survey
+_ATTEMPTS = 3  # at a survey
 
 
 @dataclass(frozen=True)
 class SecureOptions:
-    """Parameters of the sums that the settings do not give.
+    """Parameters of sums that depend on how many parties there are, and not on settings alone."""
 
-    Attributes:
-        bounds: of one user's numbers; None: what the solver calls for.
-        minimum: the fewest parties that may be in a sum.
-    """
-
-    bounds: Bounds | None = None
-    minimum: int = MINIMUM_COHORT
+    bounds: Bounds | None = None  # of one user's numbers; None: what the solver calls for
+    minimum: int = MINIMUM_COHORT  # the fewest parties that may be in a sum
 
 
-class _Session:
+class Session:
     """A series of rounds among parties that have agreed to it."""
 
     def __init__(
@@ -71,7 +66,7 @@ class _Session:
         return set(self.protocol.setup.holders(number)) - {number}
 
     def n_to_fail(self, number: int) -> int:
-        """Return how many holders without shares of a party make a sum fail; two at least."""
+        """Return how many holders have to miss a party's shares for a sum to fail; two at least."""
         setup = self.protocol.setup
         return max(2, len(setup.holders(number)) - setup.threshold + 1)
 
@@ -87,21 +82,17 @@ class _Session:
 
 
 class SecureServer(HidingServer):
-    """Runs the secure aggregation protocol over the parties of the roster.
-
-    Args:
-        context: what the server lends.
-        names: whom to sum; None: everybody who joined.
-    """
+    """Runs the secure aggregation protocol over some parties of the roster, or over all."""
 
     def __init__(self, context: ServerContext, names: Sequence[str] | None = None) -> None:
         super().__init__(context)
-        self._names = names
-        self.left_out = np.zeros(0, np.int32)  # of the layout: what too few of the summed rated
-        self._session: _Session | None = None
-        self._resting: set[str] = set()  # left out of a survey that is made again
-        self._excluded: set[str] = set()  # who broke the protocol
-        self._doubtful: set[str] = set()  # who gave no proper answers in a session that failed
+        self.names = names
+        # Positions in the layout that too few of the summed users rated.
+        self.left_out = np.zeros(0, np.int32)
+        self.session: Session | None = None
+        self._resting: set[str] = set()  # who sits out a survey that is made again
+        self.excluded: set[str] = set()  # who broke the protocol
+        self._doubtful: set[str] = set()  # who sits out the next session, since the last one failed
 
     def options_among(self, n_parties: int) -> SecureOptions:
         """Parameters of sums over so many parties."""
@@ -110,7 +101,7 @@ class SecureServer(HidingServer):
     def survey(self, work: Survey) -> ItemSums:
         """Run a survey; on failure repeat it without those who made it fail, and some more.
 
-        Parties that sign and have unmasked one do not help with another that differs by one or two.
+        Some more, because parties that sign refuse a second survey among nearly the same parties.
         """
         n_failed = 0
         try:
@@ -126,30 +117,31 @@ class SecureServer(HidingServer):
             self._resting = set()
 
     def _rest_some(self) -> None:
+        """Let so many parties sit out that the next survey is among `smallest_cohort` others."""
         settings, names = self.context.settings, self._eligible()
         fewest = settings.smallest_cohort
         must_differ = settings.signed and settings.batch < fewest
-        n_more = fewest - len(self._excluded | self._doubtful)  # those were in it, and are not now
+        n_more = fewest - len(self.excluded | self._doubtful)  # these sit out already
         if must_differ and 0 < n_more <= len(names) - fewest:
             self._resting = set(SystemRandom().sample(names, n_more))
 
     def finish(self, round_: Round) -> None:
         """Send the final factors to all parties."""
-        names = self.context.roster.joined if self._names is None else self._names
+        names = self.context.roster.joined if self.names is None else self.names
         self.hand_out(round_, names)
 
     def sum(self, stage: str, work: Work) -> ItemSums:
-        """Run one round of the protocol."""
+        """Sum the answers to a broadcast, in one round of the protocol."""
         self.survivors = ()
         try:
-            session = self._fit_session(work) or self._start(work)
+            session = self._fit_session(work) or self.start(work)
             frame = self.broadcast(work)
             total = self._round(session, "trip" if stage == "round" else stage, frame)
             if total is None:
                 raise WireError("the session gave no sum for this round")
             survivors = [session.names[number] for number in session.protocol.survivors]
-            is_before = asked_by(work) in ("counts", "moments")
-            n_raters = None if is_before else self.n_raters_among(survivors)
+            is_before_layout = asked_by(work) in ("counts", "moments")
+            n_raters = None if is_before_layout else self.n_raters_among(survivors)
             sums = session.codec.sums(session.codec.ring.lift(total), n_raters)
         except (WireError, DataError) as error:
             if self._give_up(error):
@@ -164,9 +156,9 @@ class SecureServer(HidingServer):
         known = self.known_raters()
         return np.where(as_flags(self.left_out, len(known)), 0, known)
 
-    def _fit_session(self, work: Work) -> _Session | None:
+    def _fit_session(self, work: Work) -> Session | None:
         """Return the current session if it fits such sums of the same items, else None."""
-        session = self._session
+        session = self.session
         if session is None or session.setup.for_survey != isinstance(work, Survey):
             return None
         is_same = session.setup.layout == self._layout_name(work)
@@ -174,28 +166,28 @@ class SecureServer(HidingServer):
         return session if is_same else None
 
     def _layout_name(self, work: Work) -> bytes:
-        """Name of the layout that the sums follow: none, the survey itself, or the layout."""
+        """What a set-up names as its layout: nothing, a survey of moments itself, or the layout."""
         asks = asked_by(work)
         if asks == "counts":
             return NO_NAME
         return name_of((work if asks == "moments" else self.require_layout()).encode())
 
-    def _start(self, work: Work) -> _Session:
+    def start(self, work: Work) -> Session:
         """Start a session among those who agree, and fill its pipeline."""
         session = self._propose(self._in_batches(self._eligible()), work)
         while len(willing := self._invite(session)) < len(session.names):
             session = self._propose(self._in_batches(willing), work)
-        self._session = session
+        self.session = session
         self._round(session, "fill", b"")
         return session
 
     def _give_up(self, error: Exception) -> bool:
         """End a session that failed; return whether somebody is excluded for it."""
-        session, self._session = self._session, None
+        session, self.session = self.session, None
         if session is None:
             return False
         proven = error.blamed if isinstance(error, SecAggError) else None
-        guilty = self._guilty(session) | session.named(() if proven is None else (proven,))
+        guilty = self.guilty(session) | session.named(() if proven is None else (proven,))
         self._exclude(guilty, f"made a session fail: {error}")
         # Where most stayed away the network failed: the cohort must not shrink for that.
         is_network = 2 * len(session.improper) > len(session.names)
@@ -203,25 +195,25 @@ class SecureServer(HidingServer):
         self._doubtful = set() if guilty or is_network else doubtful
         return bool(guilty)
 
-    def _end_if_guilty(self, session: _Session) -> None:
+    def _end_if_guilty(self, session: Session) -> None:
         """End the session if somebody broke the protocol, even where the sum could be recovered."""
-        guilty = self._guilty(session)
+        guilty = self.guilty(session)
         self._exclude(guilty, "sent others than its own shares, or shares that nobody can use")
         if guilty:
-            self._session = None
+            self.session = None
 
     def _exclude(self, names: set[str], reason: str) -> None:
         for name in sorted(names):
             self.context.roster.refuse(name, reason)
-            self._excluded.add(name)
+            self.excluded.add(name)
 
-    def _guilty(self, session: _Session) -> set[str]:
+    def guilty(self, session: Session) -> set[str]:
         """Return who revealed wrong shares, or is accused by enough holders of enough sites."""
         accusers = self._accusers(session)
         accused = [number for number in accusers if self._is_convicted(session, number, accusers)]
         return session.named({*session.protocol.wrong, *accused})
 
-    def _accusers(self, session: _Session) -> dict[int, set[int]]:
+    def _accusers(self, session: Session) -> dict[int, set[int]]:
         """Return the accusers of each party: holders who miss its shares, or refused its message.
 
         Others than its holders get nothing from a party, so what they say of it does not count.
@@ -234,13 +226,13 @@ class SecureServer(HidingServer):
         return {number: by & session.holders(number) for number, by in found.items()}
 
     def _is_convicted(
-        self, session: _Session, number: int, accusers: Mapping[int, set[int]]
+        self, session: Session, number: int, accusers: Mapping[int, set[int]]
     ) -> bool:
         """Return whether a party's accusers are enough to make every sum with it fail.
 
-        Fewer could be liars who put out one honest party after the other, and the sum can do
+        Fewer could be liars who get one honest party after the other excluded, and a sum can do
         without their shares. A site has one voice, however many parties it has: the same share of
-        sites is needed as of holders. Whoever is in a dispute of fewer sites sits out for a while.
+        sites is needed as of holders. In a dispute among fewer, both sides sit out a session.
         """
         holders, needed = session.holders(number), session.n_to_fail(number)
         site_of = self.context.site_of
@@ -250,19 +242,19 @@ class SecureServer(HidingServer):
         return len(accusers[number]) >= needed and len(accusing) >= sites_needed
 
     def _eligible(self) -> list[str]:
-        """Names for the next session: present, and not to blame for the end of the last one."""
-        joined, least = self.context.roster.joined, self.context.settings.smallest_cohort
-        asked = joined.keys() if self._names is None else joined.keys() & self._names
-        names = asked - self._excluded - self._resting
+        """Names for the next session: joined, not excluded, and not doubtful if enough are left."""
+        joined, fewest = self.context.roster.joined, self.context.settings.smallest_cohort
+        asked = joined.keys() if self.names is None else joined.keys() & self.names
+        names = asked - self.excluded - self._resting
         proper = names - self._doubtful
-        return self._identified(sorted(proper if len(proper) >= least else names))
+        return self._identified(sorted(proper if len(proper) >= fewest else names))
 
     def _in_batches(self, names: Sequence[str]) -> list[str]:
         """Names whose whole batch is present, batch after batch; batches never change."""
         size = self.context.settings.batch
         if size == 1:
             return list(names)
-        everybody = self.context.roster.names if self._names is None else sorted(self._names)
+        everybody = self.context.roster.names if self.names is None else sorted(self.names)
         whole = [batch for batch in batches_of(everybody, size) if set(batch).issubset(names)]
         return [name for batch in whole for name in batch]
 
@@ -282,7 +274,7 @@ class SecureServer(HidingServer):
             claimed.add(joined[name].identity)
         return fit
 
-    def _propose(self, names: Sequence[str], work: Work) -> _Session:
+    def _propose(self, names: Sequence[str], work: Work) -> Session:
         context, joined = self.context, self.context.roster.joined
         signed = bool(context.settings.signed)
         if len(names) < context.settings.smallest_cohort:
@@ -304,16 +296,16 @@ class SecureServer(HidingServer):
         )
         codec = codec_of(self.expected(work), bounds, n_users, context.solver.ring)
         agreed = agreed_setup(setup, codec, context.invitation, context.corrupt)
-        return _Session(names, setup, codec, agreed)
+        return Session(names, setup, codec, agreed)
 
-    def _invite(self, session: _Session) -> list[str]:
+    def _invite(self, session: Session) -> list[str]:
         """Send the set-up to all parties; return the sorted names of those who agree."""
         setups = {
             name: replace(session.setup, party=number) for name, number in session.numbers.items()
         }
         return sorted(self.context.roster.ask("set-up", setups, SecureAgreed))
 
-    def _round(self, session: _Session, stage: str, frame: bytes) -> Array | None:
+    def _round(self, session: Session, stage: str, frame: bytes) -> Array | None:
         """Run every trip of a round; an empty frame fills the pipeline and sums nothing."""
         protocol, about = session.protocol, name_of(frame) if frame else NO_NAME
         trips: list[tuple[int, Callable[[], dict[int, bytes]]]] = [
@@ -334,7 +326,7 @@ class SecureServer(HidingServer):
             self._receive(session, replies)
         return protocol.result()
 
-    def _receive(self, session: _Session, replies: Mapping[str, SecureTrip]) -> None:
+    def _receive(self, session: Session, replies: Mapping[str, SecureTrip]) -> None:
         for name, reply in replies.items():
             try:
                 session.protocol.receive(session.numbers[name], reply.data)

@@ -6,14 +6,14 @@ import numba
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Crowd, CrowdInput
+from fedmmf.engines.contract import TrainingInput, UserHalves
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.masks import CompiledRunner
-from fedmmf.engines.kernels.sgd import SgdCrowd
-from fedmmf.engines.kernels.vb import VbCrowd
-from fedmmf.engines.reference import ReferenceCrowd
+from fedmmf.engines.kernels.sgd import SgdHalves
+from fedmmf.engines.kernels.vb import VbHalves
+from fedmmf.engines.reference import ReferenceHalves
 
-_CROWDS: dict[str, Callable[[CrowdInput], Crowd]] = {"sgd": SgdCrowd, "vb": VbCrowd}
+_HALVES_OF: dict[str, Callable[[TrainingInput], UserHalves]] = {"sgd": SgdHalves, "vb": VbHalves}
 _ONE_COHORT = ("vb",)  # kernels for one cohort without a clip, which their solvers never have
 
 
@@ -40,12 +40,12 @@ class NumbaEngine:
 
     name = "numba"
 
-    def crowd(self, given: CrowdInput) -> Crowd:
+    def halves(self, given: TrainingInput) -> UserHalves:
         """Make the user group before its first round."""
         is_simple = len(given.cohorts) == 1 and np.isinf(given.cohorts[0].clip)
         if given.solver in _ONE_COHORT and not is_simple:
-            return ReferenceCrowd(given)
-        return _CROWDS.get(given.solver, ReferenceCrowd)(given)
+            return ReferenceHalves(given)
+        return _HALVES_OF.get(given.solver, ReferenceHalves)(given)
 
     def mask_runner(self, progress: Callable[[int], None] | None = None) -> CompiledRunner:
         """Return a runner of compiled masks, shared between threads."""

@@ -40,14 +40,14 @@ class CompiledRunner:
 
     def train(self, family: MaskFamily, indptr: Array, *arrays: Any) -> None:
         """Run the compiled trainer; the arguments are those of `models._trainer`."""
-        items, features, *inputs, starts, theta, chosen, fitted, held_out = arrays
+        items, features, *inputs, theta, chosen, fitted, held_out = arrays
         items, features = threads.frozen(items, np.int32), threads.frozen(features, np.float64)
         indptr = threads.frozen(indptr, np.int64)
         kernel, _ = compiled(family)
 
         def run(begin: int, end: int) -> None:
             rows = slice(begin, end)
-            outputs = (starts[rows], theta[rows], chosen[rows], fitted, held_out)
+            outputs = (theta[rows], chosen[rows], fitted, held_out)
             kernel(indptr[begin : end + 1], items, features, *inputs, *outputs)
 
         self._share(run, indptr)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.data.rated_items import RatedItems
-from fedmmf.engines.contract import Cohort, CrowdInput
+from fedmmf.engines.contract import Cohort, TrainingInput
 from fedmmf.engines.kernels import threads
 
 
@@ -63,7 +63,7 @@ class RatingOrders:
 _ORDERS: WeakKeyDictionary[RatedItems, dict[int, RatingOrders]] = WeakKeyDictionary()
 
 
-def orders_of(given: CrowdInput) -> RatingOrders:
+def orders_of(given: TrainingInput) -> RatingOrders:
     """Return both orders of a user group's ratings."""
     found = _ORDERS.setdefault(given.lists, {})
     if given.n_items not in found:

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate, limit_in_float32
+from fedmmf.engines.contract import Cohort, CohortSums, TrainingInput, limit_in_float32
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.orders import Raters, RatingOrders, orders_of
 from fedmmf.solvers import sgd
@@ -25,18 +25,12 @@ _FLOAT32 = 2.0**126  # below the largest float32, with a bit to spare for a sum 
 _TAME = 1.0 - 2.0**-20  # of a bound, which float32 then rounds to no more than the bound
 
 _jit = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-# Without the assumption that all numbers are finite, because kernels test for that.
-_checking_jit = numba.njit(
-    cache=True,
-    nogil=True,
-    fastmath={"reassoc", "contract", "arcp", "nsz", "afn"},
-    error_model="numpy",
-)
-# Lengths are bounded for privacy, so every step is rounded as IEEE 754 says.
+# Privacy rests on bounds, so what checks them is compiled as IEEE 754 says: `_jit` may assume that
+# there are no infinite numbers.
 _strict_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
-@_checking_jit
+@_jit
 def _dot(a: Array, b: Array) -> Any:
     total = np.float32(0)
     for f in range(len(a)):
@@ -44,21 +38,39 @@ def _dot(a: Array, b: Array) -> Any:
     return total
 
 
-@_checking_jit
-def _party_gradient(items: Array, masked: Array, q: Array, pu: Array, pull: Array) -> Array:
-    """Sum of lambda (p - p0) - e q over one party's ratings; `pull` is the first part. (k,)."""
-    gradient = pull
+@_jit
+def _top_bits(values: Array) -> Any:
+    """Bits of the largest absolute value, which are larger for infinity and NaN than for any other.
+
+    Args:
+        values: float32, read as int32. (n,)
+    """
+    top = np.int32(0)
+    for j in range(len(values)):
+        top = max(top, values[j] & np.int32(0x7FFFFFFF))
+    return top
+
+
+@_jit
+def _add_gradient(items: Array, masked: Array, q: Array, pu: Array, gradient: Array) -> None:
+    """Add the gradient of one party's squared errors: minus the sum of e q. (k,)."""
     for j in range(len(items)):
         qi = q[items[j]]
         error = masked[j] - _dot(qi, pu)
         for f in range(len(pu)):
             gradient[f] -= error * qi[f]
-    return gradient
 
 
-@_checking_jit
+@_jit
+def _find_errors(items: Array, masked: Array, q: Array, pu: Array, errors: Array) -> None:
+    """Write e' of one party's ratings into `errors`. (n,)."""
+    for j in range(len(items)):
+        errors[j] = masked[j] - _dot(q[items[j]], pu)
+
+
+@_jit
 def _descend(pu: Array, first: Array, second: Array, g: Array, n: Any, rule: Any) -> None:
-    """`sgd.descend` for one party; `rule` is made by `SgdCrowd._rule`."""
+    """`sgd.descend` for one party; `rule` is made by `SgdHalves._rule`."""
     step, rate, correct_first, correct_second = rule
     for f in range(len(pu)):
         if step == 0:
@@ -72,7 +84,7 @@ def _descend(pu: Array, first: Array, second: Array, g: Array, n: Any, rule: Any
             pu[f] -= rate * (first[f] / correct_first) / scale
 
 
-@_checking_jit
+@_strict_jit
 def _user_pass(
     begin: int,
     end: int,
@@ -92,32 +104,30 @@ def _user_pass(
     rule: Any,
 ) -> None:
     """`sgd.party_update` up to e', for users begin..end; users whose reach exceeds the cap stay."""
-    k, zero = q.shape[1], np.float32(0)
-    before = np.empty((3, k), np.float32)
+    k = q.shape[1]
+    before, gradient = np.empty((3, k), np.float32), np.empty(k, np.float32)
+    top = np.zeros(2, np.int32)
+    largest = top.view(np.float32)
+    error_bits, p_bits = errors.view(np.int32), p.view(np.int32)
+    first_bits, second_bits = first.view(np.int32), second.view(np.int32)
+    max_bits = np.array([MAX_NUMBER], np.float32).view(np.int32)[0]
     for u in range(begin, end):
         a, b = indptr[u], indptr[u + 1]
         if a == b:
             continue
         pu, n = p[u], np.float32(b - a)
+        before[0], before[1], before[2] = pu, first[u], second[u]
         for f in range(k):
-            before[0, f], before[1, f], before[2, f] = pu[f], first[u, f], second[u, f]
-        pull = n * regularization * (pu - prior)
-        gradient = _party_gradient(items[a:b], masked[a:b], q, pu, pull)
+            gradient[f] = n * regularization * (pu[f] - prior[f])
+        _add_gradient(items[a:b], masked[a:b], q, pu, gradient)
         if is_pinned:
             gradient[0] = np.float32(0)
         _descend(pu, first[u], second[u], gradient, n, rule)
-        farthest = largest = moment = doubt = zero
-        for j in range(a, b):
-            error = masked[j] - _dot(q[items[j]], pu)
-            errors[j] = error
-            farthest = max(farthest, abs(error))
-            doubt += error * zero  # NaN if an error is not finite; maxima ignore NaN
-        for f in range(k):
-            largest = max(largest, abs(pu[f]))
-            moment = max(moment, abs(first[u, f]), second[u, f])
-            doubt += pu[f] * zero + first[u, f] * zero + second[u, f] * zero
-        is_small = doubt == 0 and max(farthest, largest, moment) <= MAX_NUMBER
-        reaches[u] += np.float64(farthest) * np.float64(largest) if is_small else np.inf
+        _find_errors(items[a:b], masked[a:b], q, pu, errors[a:b])
+        top[0], top[1] = _top_bits(error_bits[a:b]), _top_bits(p_bits[u])
+        moment = max(_top_bits(first_bits[u]), _top_bits(second_bits[u]))
+        is_small = max(top[0], top[1], moment) <= max_bits
+        reaches[u] += np.float64(largest[0]) * np.float64(largest[1]) if is_small else np.inf
         if not reaches[u] <= cap:
             p[u], first[u], second[u] = before[0], before[1], before[2]
 
@@ -304,10 +314,10 @@ class _Pulled:
         return reaches
 
 
-class SgdCrowd:
+class SgdHalves:
     """The user group of `sgd`: the party's half of every user."""
 
-    def __init__(self, given: CrowdInput) -> None:
+    def __init__(self, given: TrainingInput) -> None:
         self._orders = orders_of(given)
         self._masked = threads.frozen(given.masked_ratings, np.float32)
         self._cohorts = [
@@ -326,13 +336,13 @@ class SgdCrowd:
     def user_factors(self, value: Array) -> None:
         self._p.value[:] = value
 
-    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
+    def update(self, broadcast: Broadcast, t: int) -> CohortSums:
         """Run both passes of round t; the totals are for the mean of all p_u."""
         with np.errstate(all="ignore"):  # hostile factors overflow; each user's numbers are checked
-            return self._updated(public, t)
+            return self._updated(broadcast, t)
 
-    def _updated(self, public: Broadcast, t: int) -> CrowdUpdate:
-        plan, q = sgd.SgdPlan.of(public), threads.frozen(public.item_factors, np.float32)
+    def _updated(self, broadcast: Broadcast, t: int) -> CohortSums:
+        plan, q = sgd.SgdPlan.of(broadcast), threads.frozen(broadcast.item_factors, np.float32)
         about = _Pulled(q, np.float32(plan.regularization))
         reaches = self._move(about, plan, t)
         is_sound = reaches <= self._cap
@@ -340,7 +350,7 @@ class SgdCrowd:
         cohorts = self._cohorts if is_sound.all() else self._without(is_sound)
         rows = [self._sum(cohort, raters, about, largest) for cohort, raters in cohorts]
         totals = [self._totals(cohort) for cohort, _ in cohorts]
-        return CrowdUpdate(rows, totals, int(np.count_nonzero(~is_sound)))
+        return CohortSums(rows, totals, int(np.count_nonzero(~is_sound)))
 
     @property
     def _cap(self) -> float:
@@ -387,12 +397,12 @@ class SgdCrowd:
         totals = sgd.AllUsers.totals_of(self._p.value[is_summed])
         return np.asarray(cohort.totals_in_steps(totals).sum(axis=0), np.float64)
 
-    def settle(self, public: Broadcast, users: Array) -> None:
+    def solve_users(self, broadcast: Broadcast, users: Array) -> None:
         """Compute p_u of some users for fixed item factors."""
-        plan, orders, known = sgd.SgdPlan.of(public), self._orders, sgd.AllUsers.of(public)
+        plan, orders, known = sgd.SgdPlan.of(broadcast), self._orders, sgd.AllUsers.of(broadcast)
         for user in users:
             mine = slice(orders.by_user[user], orders.by_user[user + 1])
-            q = public.item_factors[orders.items[mine]]
+            q = broadcast.item_factors[orders.items[mine]]
             with np.errstate(all="ignore"), suppress(OverflowError):
                 self._p.value[user] = sgd.solved_factors(self._masked[mine], q, plan, known)
 

@@ -10,6 +10,15 @@ import numba
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.engines.kernels.vb_arguments import (
+    PassPublic,
+    PassRatings,
+    PassRoom,
+    PassSending,
+    PassSums,
+    PassUsers,
+    UserTotals,
+)
 from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL
 from fedmmf.solvers.vb.ordinal import FAR, MIN_SHARE
 
@@ -83,11 +92,10 @@ def _eliminate(matrix: Array, inverse: Array) -> None:
 
 
 @_jit
-def _solve(
-    second: Array, first: Array, a: Array, prior: Array, tau: float, mean: Array, n_ratings: int
-) -> Array:
+def _solve(room: PassRoom, broadcast: PassPublic, n_ratings: int) -> Array:
     """Fill the mean of the posterior; return its covariance, NaN where there is none."""
-    matrix, right = second / tau, a * prior + first / tau
+    a, tau = broadcast.user_precision, broadcast.tau
+    matrix, right = room.second / tau, a * room.prior + room.first / tau
     for f in range(len(a)):
         matrix[f, f] += a[f]
     if _is_regular(matrix, a, n_ratings):
@@ -95,7 +103,7 @@ def _solve(
     else:
         covariance = np.empty(matrix.shape).T  # columns first, as numpy's inverse has them
         _eliminate(matrix, covariance)
-    np.dot(covariance, right, mean)
+    np.dot(covariance, right, room.mean)
     return covariance
 
 
@@ -126,12 +134,19 @@ def _density(x: float) -> float:
 
 @_jit
 def _fill_latent(
-    levels: Array, mask: Array, q: Array, p: Array, cuts: Array, tau: float, out: Array, sums: Array
+    levels: Array, mask: Array, p: Array, broadcast: PassPublic, room: PassRoom, n: int
 ) -> float:
     """`ordinal.latent` less the mask, and `ordinal.level_totals`; return the summed variance.
 
-    Without levels, `out` stays as it is.
+    Without levels, the ratings stay as they are.
     """
+    q, out, sums, cuts, tau = (
+        room.q[:n],
+        room.ratings[:n],
+        room.ordered,
+        broadcast.cuts,
+        broadcast.tau,
+    )
     spread, total, n_cuts = math.sqrt(tau), 0.0, len(cuts)
     sums[:] = 0.0
     for j in range(len(levels)):
@@ -184,25 +199,15 @@ def _fill_line(line: Array, value: float, own: Array) -> None:
 
 
 @_jit
-def _add_unrated(
-    second: Array,
-    first: Array,
-    q: Array,
-    mine: Array,
-    design: Array,
-    line: Array,
-    weight: float,
-    all_moment: Array,
-    all_line: Array,
-    gram: Array,
-    here: Array,
-) -> float:
+def _add_unrated(mine: Array, broadcast: PassPublic, room: PassRoom) -> float:
     """`party._with_unrated`: change the sums that decide p_u; return what the squares gain."""
-    k, squares = len(first), float(weight * np.dot(line, np.dot(gram, line)))
-    first += weight * np.dot(all_line, line)
+    first, second, line, weight = room.first, room.second, room.line, broadcast.weight
+    q, here, design = room.q, room.here, broadcast.design
+    k, squares = len(first), float(weight * np.dot(line, np.dot(broadcast.gram, line)))
+    first += weight * np.dot(broadcast.all_line, line)
     for i in range(k):
         for j in range(k):
-            second[i, j] = (1 - weight) * second[i, j] + weight * all_moment[i, j]
+            second[i, j] = (1 - weight) * second[i, j] + weight * broadcast.all_moment[i, j]
     for j in range(len(mine)):
         total = 0.0
         for f in range(len(line)):
@@ -215,10 +220,9 @@ def _add_unrated(
 
 
 @_jit
-def _error(
-    squares: float, mean: Array, covariance: Array, first: Array, second: Array, moment: Array
-) -> float:
+def _error(squares: float, covariance: Array, room: PassRoom) -> float:
     """Return the sum of E[(r - q.p)^2]; fill E[p p^T]."""
+    mean, first, second, moment = room.mean, room.first, room.second, room.moment
     error = squares
     for i in range(len(mean)):
         error -= 2 * mean[i] * first[i]
@@ -229,8 +233,9 @@ def _error(
 
 
 @_jit
-def _fill_rows(ratings: Array, here: Array, mean: Array, tells_p: bool, e: Array) -> bool:
+def _fill_rows(room: PassRoom, n: int, tells_p: bool) -> bool:
     """Turn E[p p^T] E[q_i] in `e` into a user's rows; return whether all are small enough."""
+    ratings, here, mean, e = room.ratings[:n], room.here[:n], room.mean, room.e[:n]
     is_small = True
     for j in range(len(ratings)):
         r = np.float32(ratings[j] - here[j])
@@ -264,74 +269,72 @@ def _add_rows(rows: Array, items: Array, left_out: Array, table: Array) -> None:
 @_jit
 def _fill_deviation(out: Array, mean: Array, moment: Array, prior: Array) -> None:
     """Fill E[(p - prior)^2], entry by entry."""
-    for i in range(len(mean)):
+    for i in range(len(out)):
         out[i] = moment[i, i] - 2 * mean[i] * prior[i] + prior[i] * prior[i]
 
 
 @_jit
-def _fill_totals(
-    out: Array, numbers: Array, mean: Array, moment: Array, prior: Array, n: int
-) -> int:
-    """Fill weight, error, n_users, n_ratings, user_sum, deviation, moment; return their end."""
-    k = len(mean)
-    out[0], out[1], out[2], out[3] = numbers[0], numbers[1], 1.0, n
-    out[4 : 4 + k] = mean
-    at = 4 + k
-    _fill_deviation(out[at : at + k], mean, moment, prior)
-    at += k
+def _fill_packed(out: Array, matrix: Array, k: int, factor: float) -> None:
+    """Fill the lower triangle of k rows of a matrix, times a factor."""
+    at = 0
     for i in range(k):
         for j in range(i + 1):
-            out[at] = n * moment[i, j]
+            out[at] = factor * matrix[i, j]
             at += 1
-    return at
 
 
 @_jit
-def _fill_users(out: Array, at: int, known: Array, mean: Array, profile: Array) -> int:
-    """Fill the sums for the weights of users' prior, and for profiles."""
-    e, k = len(known), len(mean)
-    for i in range(e):
+def _fill_gram(out: Array, values: Array) -> None:
+    """Fill the lower triangle of the products of a vector with itself."""
+    at = 0
+    for i in range(len(values)):
         for j in range(i + 1):
-            out[at] = known[i] * known[j]
+            out[at] = values[i] * values[j]
             at += 1
-    for i in range(e):
-        out[at] = 0.0
-        for f in range(1, k):
-            out[at + f] = known[i] * mean[f]
-        at += k
+
+
+@_jit
+def _fill_outer(out: Array, left: Array, right: Array) -> None:
+    """Fill the products of two vectors, row by row."""
+    for i in range(len(left)):
+        for j in range(len(right)):
+            out[i * len(right) + j] = left[i] * right[j]
+
+
+@_jit
+def _fill_totals(parts: UserTotals, room: PassRoom, profile: Array) -> None:
+    """Fill all totals of a user but weight, error and the number of ratings."""
+    k, mean, moment, prior = len(parts.user_sum), room.mean, room.moment, room.prior
+    parts.n_users[0] = 1.0
+    parts.user_sum[:] = mean[:k]
+    _fill_deviation(parts.deviation, mean, moment, prior)
+    _fill_packed(parts.moment, moment, k, parts.n_ratings[0])
+    if len(room.known) > 0:
+        _fill_gram(parts.user_gram, room.known)
+        _fill_outer(parts.user_moments, room.known, mean[:k])
+        parts.user_moments[::k] = 0.0  # the coordinate that is always 1
     if len(profile) > 0:
-        out[at] = 1.0 if profile.any() else 0.0
-        out[at + 1 : at + 1 + len(profile)] = profile
-        at += 1 + len(profile)
-    return at
+        parts.n_profiled[0] = 1.0 if profile.any() else 0.0
+        parts.profile_sum[:] = profile
+    if len(room.line) > 0:
+        _fill_packed(parts.all_moment, moment, k, 1.0)
+        _fill_outer(parts.all_line, mean[:k], room.line)
+    parts.joint_sum[:] = mean[k:]
+    _fill_deviation(parts.joint_deviation, mean[k:], moment[k:, k:], prior[k:])
+    parts.levels[:] = room.ordered
 
 
 @_jit
-def _fill_all(out: Array, at: int, mean: Array, moment: Array, line: Array) -> int:
-    """Fill E[p p^T] and E[p] times the line of unrated items, where these count."""
-    if len(line) == 0:
-        return at
-    for i in range(len(mean)):
-        for j in range(i + 1):
-            out[at] = moment[i, j]
-            at += 1
-    for i in range(len(mean)):
-        for f in range(len(line)):
-            out[at] = mean[i] * line[f]
-            at += 1
-    return at
-
-
-@_jit
-def _add_totals(values: Array, matrix: Array, bound: float, scale: float, sums: Array) -> None:
-    """Add a user's totals, in steps or as they are; `matrix` is a part that is shrunk together."""
-    if scale > 0 and matrix.max() > bound:  # bounded entry by entry it need not stay a covariance
-        matrix *= bound / matrix.max()
+def _add_totals(sums: PassSums, bound: float, scale: float) -> None:
+    """Add a user's totals, in steps or as they are."""
+    moment, values = sums.parts.moment, sums.own
+    if scale > 0 and moment.max() > bound:  # bounded entry by entry it need not stay a covariance
+        moment *= bound / moment.max()
     for f in range(len(values)):
         if scale > 0:
-            sums[f] += np.rint(min(max(values[f], -bound), bound) * scale)
+            sums.totals[f] += np.rint(min(max(values[f], -bound), bound) * scale)
         else:
-            sums[f] += values[f]
+            sums.totals[f] += values[f]
 
 
 @_jit
@@ -344,106 +347,97 @@ def _are_small(values: Array, most: float) -> bool:
 
 
 @_jit
+def _made_room(longest: int, broadcast: PassPublic) -> PassRoom:
+    """Make room for users of at most so many ratings."""
+    n_own, k = broadcast.basis.shape
+    return PassRoom(
+        q=np.empty((longest, n_own), np.float32),
+        e=np.empty((longest, k), np.float32),
+        here=np.zeros(longest),
+        ratings=np.empty(longest, np.float32),
+        seen=np.empty(n_own, np.float32),
+        shrunk=np.empty(k, np.float32),
+        second=np.empty((n_own, n_own)),
+        moment=np.empty((n_own, n_own)),
+        mean=np.empty(n_own),
+        first=np.empty(n_own),
+        prior=np.empty(n_own),
+        known=np.empty(len(broadcast.user_weights)),
+        line=np.zeros(broadcast.design.shape[1]),
+        ordered=np.zeros(3 * len(broadcast.cuts)),
+    )
+
+
+@_jit
+def _gather_sums(
+    u: int, ratings: PassRatings, broadcast: PassPublic, users: PassUsers, room: PassRoom
+) -> float:
+    """Fill the sums over a user's ratings that decide p_u; return the sum of squares."""
+    own = slice(ratings.indptr[u], ratings.indptr[u + 1])
+    n, mine, ranks = own.stop - own.start, ratings.items[own], len(room.line) > 0
+    q, values = room.q[:n], room.ratings[:n]
+    values[:] = ratings.masked[own]
+    _gather(mine, broadcast.table, q, room.seen, room.shrunk)
+    variance = _fill_latent(ratings.levels[own], ratings.mask[own], users.p[u], broadcast, room, n)
+    room.first[:] = np.dot(q.T, values)
+    squares = np.float64(np.dot(values, values)) + variance
+    share = 1.0 / max(n, 1)  # `VbParty._share`
+    _fill_known(room.seen, share if ranks else np.sqrt(share), users.shown_profiles[u], room.known)
+    _fill_prior(room.known, broadcast.user_weights, broadcast.user_middle, room.prior)
+    _fill_second(np.dot(q.T, q), room.shrunk, broadcast.basis, room.second)
+    if ranks:
+        _fill_line(room.line, broadcast.value, users.lines[u])
+        squares += _add_unrated(mine, broadcast, room)
+    return squares
+
+
+@_jit
 def user_pass(
     begin: int,
     end: int,
-    indptr: Array,
-    items: Array,
-    masked: Array,
-    table: Array,  # E[q], known columns and shrinkages, side by side (n_items, k + j + k) float32
-    design: Array,  # where unrated items count (n_items, m) float32
-    basis: Array,  # (k + j, k)
-    a: Array,  # (k + j,)
-    middle: Array,  # (k + j,)
-    user_weights: Array,  # (e, k + j)
-    all_moment: Array,
-    all_line: Array,
-    gram: Array,
-    tau: float,
-    weight: float,
-    value: float,
-    profiles: Array,  # (n_users, d)
-    shown_profiles: Array,  # the same, the mean one where there is none
-    lines: Array,  # (n_users, m)
-    p: Array,
-    is_member: Array,
-    left_out: Array,
-    limit: Any,
-    scale: Any,
-    total_bound: float,
-    total_scale: float,
-    with_rows: bool,
-    is_membership_round: bool,
-    levels: Array,  # of ordered ratings; empty where they are taken as numbers
-    mask: Array,
-    cuts: Array,
-    sums: Array,
-    total_sums: Array,
+    ratings: PassRatings,
+    broadcast: PassPublic,
+    users: PassUsers,
+    sending: PassSending,
+    sums: PassSums,
 ) -> int:
     """`VbParty.update` for users begin..end; return how many overflowed, who add nothing.
 
     Without rows p alone moves, and is not a number where it would overflow.
     """
-    n_own, k = basis.shape
-    m, longest = design.shape[1], 0
+    longest, n_overflowed, k = 0, 0, broadcast.basis.shape[1]
     for u in range(begin, end):
-        longest = max(longest, indptr[u + 1] - indptr[u])
-    q_all, e_all = np.empty((longest, n_own), np.float32), np.empty((longest, k), np.float32)
-    here_all, ratings_all = np.zeros(longest), np.empty(longest, np.float32)
-    seen, shrunk = np.empty(n_own, np.float32), np.empty(k, np.float32)
-    second, moment = np.empty((n_own, n_own)), np.empty((n_own, n_own))
-    mean, first, prior, known = (
-        np.empty(n_own),
-        np.empty(n_own),
-        np.empty(n_own),
-        np.empty(len(user_weights)),
-    )
-    line, numbers, totals = np.zeros(m), np.empty(2), np.zeros(len(total_sums))
-    ordered, nowhere, n_overflowed = np.zeros(3 * len(cuts)), np.full(n_own, np.nan), 0
+        longest = max(longest, ratings.indptr[u + 1] - ratings.indptr[u])
+    room, parts = _made_room(longest, broadcast), sums.parts
+    nowhere = np.full(len(room.mean), np.nan)
     for u in range(begin, end):
-        n = indptr[u + 1] - indptr[u]
-        if n == 0 and with_rows:
+        n = ratings.indptr[u + 1] - ratings.indptr[u]
+        if n == 0 and sending.with_rows:
             continue
-        own = slice(indptr[u], indptr[u + 1])
-        mine, ratings = items[own], ratings_all[:n]
-        ratings[:] = masked[own]
-        q, e, here = q_all[:n], e_all[:n], here_all[:n]
-        _gather(mine, table, q, seen, shrunk)
-        variance = _fill_latent(levels[own], mask[own], q, p[u], cuts, tau, ratings, ordered)
-        first[:] = np.dot(q.T, ratings)
-        squares = np.float64(np.dot(ratings, ratings)) + variance
-        share = 1.0 / max(n, 1)  # `VbParty._share`
-        _fill_known(seen, share if m > 0 else np.sqrt(share), shown_profiles[u], known)
-        _fill_prior(known, user_weights, middle, prior)
-        _fill_second(np.dot(q.T, q), shrunk, basis, second)
-        numbers[0] = n
-        if m > 0:
-            _fill_line(line, value, lines[u])
-            public = (all_moment, all_line, gram)
-            squares += _add_unrated(second, first, q, mine, design, line, weight, *public, here)
-            numbers[0] = (1 - weight) * n + weight * len(table)
-        covariance = _solve(second, first, a, prior, tau, mean, n)
-        is_sound = _are_small(mean, MAX_NUMBER)
-        if not with_rows:
-            p[u] = mean if is_sound else nowhere
+        squares = _gather_sums(u, ratings, broadcast, users, room)
+        covariance = _solve(room, broadcast, n)
+        is_sound = _are_small(room.mean, MAX_NUMBER)
+        if not sending.with_rows:
+            users.p[u] = room.mean if is_sound else nowhere
             continue
-        numbers[1] = _error(squares, mean, covariance, first, second, moment)
-        np.dot(q, ((1 - weight) * moment[:, :k]).astype(np.float32), e)
-        is_sound &= _fill_rows(ratings, here, mean, is_membership_round, e)
-        at = _fill_totals(totals, numbers, mean[:k], moment, prior, n)
-        at = _fill_users(totals, at, known, mean[:k], profiles[u])
-        at = _fill_all(totals, at, mean[:k], moment, line)
-        totals[at : at + n_own - k] = mean[k:]
-        at += n_own - k
-        _fill_deviation(totals[at : at + n_own - k], mean[k:], moment[k:, k:], prior[k:])
-        totals[len(totals) - len(ordered) :] = ordered
-        is_sound &= _are_small(totals, MAX_TOTAL)
+        mine, q, e = (
+            ratings.items[ratings.indptr[u] : ratings.indptr[u + 1]],
+            room.q[:n],
+            room.e[:n],
+        )
+        parts.weight[0], parts.n_ratings[0] = n, n
+        if len(room.line) > 0:
+            parts.weight[0] = (1 - broadcast.weight) * n + broadcast.weight * len(broadcast.table)
+        parts.error[0] = _error(squares, covariance, room)
+        np.dot(q, ((1 - broadcast.weight) * room.moment[:, :k]).astype(np.float32), e)
+        is_sound &= _fill_rows(room, n, sending.is_membership_round)
+        _fill_totals(parts, room, users.profiles[u])
+        is_sound &= _are_small(sums.own, MAX_TOTAL)
         n_overflowed += not is_sound
         if is_sound:
-            p[u] = mean
-        if is_sound and is_member[u]:
-            _round(e.ravel(), limit, scale)
-            _add_rows(e, mine, left_out, sums)
-            matrix = totals[4 + 2 * k :][: k * (k + 1) // 2]
-            _add_totals(totals, matrix, total_bound, total_scale, total_sums)
+            users.p[u] = room.mean
+        if is_sound and users.is_member[u]:
+            _round(e.ravel(), sending.row_limit, sending.row_scale)
+            _add_rows(e, mine, sending.left_out, sums.rows)
+            _add_totals(sums, sending.total_bound, sending.total_scale)
     return n_overflowed

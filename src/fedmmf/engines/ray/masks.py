@@ -21,7 +21,7 @@ class RayRunner:
 
     def train(self, family: MaskFamily, indptr: Array, *arrays: Any) -> None:
         """Train on the workers; the arguments are those of `models._trainer`."""
-        items, features, targets, penalties, n_folds, starts, *outputs = arrays
+        items, features, targets, penalties, n_folds, *outputs = arrays
         workers = self._cluster.workers()
         parts = threads.ranges(indptr, CHUNKS_PER_WORKER * len(workers))
         shared = self._cluster.put(features)
@@ -30,7 +30,7 @@ class RayRunner:
         for number, (begin, end) in enumerate(parts):
             mine = slice(int(indptr[begin]), int(indptr[end]))
             lists = (indptr[begin : end + 1] - indptr[begin], items[mine])
-            inputs = (*lists, targets[mine], penalties, n_folds, starts[begin:end])
+            inputs = (*lists, targets[mine], penalties, n_folds)
             worker = workers[number % len(workers)]
             pending.append(worker.train.remote(pickled, shared, *inputs))
         for number, found in self._cluster.as_answered(pending):

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from fedmmf import __version__
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Crowd, CrowdInput
+from fedmmf.engines.contract import TrainingInput, UserHalves
 from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.engine import NUMBA
 from fedmmf.engines.kernels.masks import CompiledRunner
@@ -34,41 +34,41 @@ class Worker:
     def __init__(self, n_threads: int) -> None:
         os.environ[threads.VARIABLE] = str(n_threads)
         threadpool_limits(n_threads)
-        self._crowds: dict[int, Crowd] = {}
+        self.halves_of: dict[int, UserHalves] = {}
 
     def about(self) -> tuple[str, int]:
         """Return the version of this package, and the number of threads."""
         return __version__, threads.n_threads()
 
-    def make(self, number: int, given: CrowdInput) -> None:
+    def make(self, number: int, given: TrainingInput) -> None:
         """Make the users of a user group, before their first round."""
-        self._crowds[number] = NUMBA.crowd(given)
+        self.halves_of[number] = NUMBA.halves(given)
 
     def drop(self, number: int) -> None:
         """Release the users of the user group with that number."""
-        self._crowds.pop(number, None)
+        self.halves_of.pop(number, None)
 
     def call(self, number: int, method: str, *arguments: Any) -> Any:
         """Call a method of a user group."""
-        return getattr(self._crowds[number], method)(*arguments)
+        return getattr(self.halves_of[number], method)(*arguments)
 
     def factors(self, number: int) -> Array:
         """Factors p_u of a user group's users. (n_users, k)."""
-        return self._crowds[number].user_factors
+        return self.halves_of[number].user_factors
 
     def set_factors(self, number: int, value: Array) -> None:
         """Replace p_u of a user group's users."""
-        self._crowds[number].user_factors = value
+        self.halves_of[number].user_factors = value
 
     def train(
         self, pickled: bytes, features: Array, indptr: Array, *arrays: Any
     ) -> tuple[Array, ...]:
         """Fit masks; the arguments are the inputs of `models._trainer`; return its outputs."""
         family = _family(pickled)
-        items, targets, penalties, n_folds, starts = arrays
+        items, targets, penalties, n_folds = arrays
         theta = np.zeros((len(indptr) - 1, family.n_parameters(features.shape[1])))
         found = (theta, np.zeros(len(theta), np.int64), *np.zeros((2, len(items))))
         # Copies: Ray hands over read-only arrays, for which kernels would be compiled again.
-        inputs = (targets.copy(), penalties.copy(), n_folds, starts.copy())
+        inputs = (targets.copy(), penalties.copy(), n_folds)
         CompiledRunner().train(family, indptr, items, features, *inputs, *found)
         return found

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import Crowd, CrowdInput, Rounds
-from fedmmf.engines.reference import ReferenceCrowd
+from fedmmf.engines.contract import Rounds, TrainingInput, UserHalves
+from fedmmf.engines.reference import ReferenceHalves
 from fedmmf.engines.torch.device import found
 
 
@@ -29,23 +29,19 @@ class TorchEngine:
         """Return the same engine on another device, with users in `n_pieces` pieces."""
         return TorchEngine(device, n_pieces)
 
-    def crowd(self, given: CrowdInput) -> Crowd:
+    def halves(self, given: TrainingInput) -> UserHalves:
         """Make the user group before its first round."""
         device = found(self.device)
-        from fedmmf.engines.torch.sgd import TorchSgdCrowd
-        from fedmmf.engines.torch.vb import TorchVbCrowd
-
-        if given.solver == "sgd":
-            return TorchSgdCrowd(given, device)
-        if given.solver == "vb" and _is_simple(given):
-            return TorchVbCrowd(given, device, self.n_pieces)
-        return ReferenceCrowd(given)
+        if given.solver in _ON_DEVICE and not _is_simple(given):
+            return ReferenceHalves(given)
+        made: UserHalves = _HALVES_OF.get(given.solver, _in_numpy)(given, device, self.n_pieces)
+        return made
 
     def rounds(
-        self, given: CrowdInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
+        self, given: TrainingInput, half: Any, n_raters: Array, parties: Mapping[str, Array]
     ) -> Rounds | None:
         """Return rounds of `vb` that stay on the device; None where they cannot."""
-        if given.solver != "vb" or not _is_simple(given) or given.update_shape.n_levels:
+        if given.solver not in _ON_DEVICE or not _is_simple(given) or given.update_shape.n_levels:
             return None
         from fedmmf.engines.torch.vb_rounds import VbRounds
 
@@ -67,8 +63,29 @@ class TorchEngine:
         return pair_scores(users, items, p, q, device)
 
 
-def _is_simple(given: CrowdInput) -> bool:
-    """Whether there is one cohort without a clip, which `vb` never has."""
+def _of_sgd(given: TrainingInput, device: Any, n_pieces: int) -> UserHalves:
+    from fedmmf.engines.torch.sgd import TorchSgdHalves
+
+    return TorchSgdHalves(given, device)
+
+
+def _of_vb(given: TrainingInput, device: Any, n_pieces: int) -> UserHalves:
+    from fedmmf.engines.torch.vb import TorchVbHalves
+
+    return TorchVbHalves(given, device, n_pieces)
+
+
+def _in_numpy(given: TrainingInput, device: Any, n_pieces: int) -> UserHalves:
+    return ReferenceHalves(given)
+
+
+# Kernels, by the solver that they are for.
+_HALVES_OF = {"sgd": _of_sgd, "vb": _of_vb}
+_ON_DEVICE = ("vb",)  # whose rounds can stay on the device, users in pieces
+
+
+def _is_simple(given: TrainingInput) -> bool:
+    """Whether there is one cohort without a clip, as kernels of pieces need it."""
     return len(given.cohorts) == 1 and bool(np.isinf(given.cohorts[0].clip))
 
 

@@ -187,7 +187,7 @@ class TorchRunner:
 
     def train(self, family: MaskFamily, indptr: Array, *arrays: Any) -> None:
         """Train all users; the arguments are those of `models._trainer`."""
-        *given, _, theta, chosen, fitted, held_out = arrays
+        *given, theta, chosen, fitted, held_out = arrays
         if not _is_known(family):
             family.train(indptr, *arrays)
             self._progress(len(indptr) - 1)

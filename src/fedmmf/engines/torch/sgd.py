@@ -16,7 +16,7 @@ import torch
 
 from fedmmf.arrays import Array
 from fedmmf.data.rated_items import RatedItems
-from fedmmf.engines.contract import Cohort, CrowdInput, CrowdUpdate
+from fedmmf.engines.contract import Cohort, CohortSums, TrainingInput
 from fedmmf.engines.torch.device import explain_errors
 from fedmmf.solvers import sgd
 from fedmmf.solvers.contract import MAX_NUMBER, Broadcast
@@ -119,7 +119,7 @@ class TorchOrders:
 _ORDERS: WeakKeyDictionary[RatedItems, dict[object, TorchOrders]] = WeakKeyDictionary()
 
 
-def orders_of(given: CrowdInput, device: torch.device) -> TorchOrders:
+def orders_of(given: TrainingInput, device: torch.device) -> TorchOrders:
     """Return both orders of a user group's ratings."""
     found, key = _ORDERS.setdefault(given.lists, {}), (given.n_items, device)
     if key not in found:
@@ -247,7 +247,7 @@ def _descend(
         value.sub_(rate * first / (second.sqrt_() + float(np.float32(sgd.ADAM_EPSILON))))
 
 
-class TorchSgdCrowd:
+class TorchSgdHalves:
     """The user group of `sgd`: the party's half of every user.
 
     Args:
@@ -255,7 +255,7 @@ class TorchSgdCrowd:
         device: where the tensors are.
     """
 
-    def __init__(self, given: CrowdInput, device: torch.device) -> None:
+    def __init__(self, given: TrainingInput, device: torch.device) -> None:
         self._lists, self._ratings, self._device = given.lists, given.masked_ratings, device
         self._orders = orders_of(given, device)
         self._masked = self._tensor(given.masked_ratings)  # (n,)
@@ -288,13 +288,13 @@ class TorchSgdCrowd:
     def user_factors(self, value: Array) -> None:
         self._p["value"] = self._tensor(value)
 
-    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
+    def update(self, broadcast: Broadcast, t: int) -> CohortSums:
         """Run both passes of round t; the totals are for the mean of all p_u."""
         with explain_errors(), np.errstate(all="ignore"):  # each user's numbers are checked
-            return self._updated(public, t)
+            return self._updated(broadcast, t)
 
-    def _updated(self, public: Broadcast, t: int) -> CrowdUpdate:
-        plan, q = sgd.SgdPlan.of(public), self._tensor(public.item_factors)
+    def _updated(self, broadcast: Broadcast, t: int) -> CohortSums:
+        plan, q = sgd.SgdPlan.of(broadcast), self._tensor(broadcast.item_factors)
         moved = self._moved(q, plan, t)
         errors = torch.empty_like(self._masked)
         for _, some in self._orders.by_user.blocks():
@@ -310,7 +310,7 @@ class TorchSgdCrowd:
         gradients = replace(gradients, p=self._p["value"])
         rows = [self._sum(gradients, cohort, raters) for cohort, raters, _ in cohorts]
         totals = [self._totals(cohort, users) for cohort, _, users in cohorts]
-        return CrowdUpdate(rows, totals, int((~is_sound).sum()))
+        return CohortSums(rows, totals, int((~is_sound).sum()))
 
     def _without(self, is_sound: torch.Tensor) -> list[tuple[Cohort, TorchRaters, torch.Tensor]]:
         """Return the cohorts without the users who overflowed."""
@@ -364,13 +364,13 @@ class TorchSgdCrowd:
         sums = everybody.sums(totals_of, 1 + 2 * p.shape[1], torch.float64)
         return np.asarray(sums[0].cpu().numpy())
 
-    def settle(self, public: Broadcast, users: Array) -> None:
+    def solve_users(self, broadcast: Broadcast, users: Array) -> None:
         """Compute p_u of some users for fixed item factors, one after the other."""
-        plan, known = sgd.SgdPlan.of(public), sgd.AllUsers.of(public)
+        plan, known = sgd.SgdPlan.of(broadcast), sgd.AllUsers.of(broadcast)
         found = self.user_factors
         for user in users:
             mine = self._lists.of(user)
-            q = public.item_factors[self._lists.items[mine]]
+            q = broadcast.item_factors[self._lists.items[mine]]
             with np.errstate(all="ignore"), suppress(OverflowError):
                 found[user] = sgd.solved_factors(self._ratings[mine], q, plan, known)
         self.user_factors = found

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import CrowdInput, CrowdUpdate
+from fedmmf.engines.contract import CohortSums, TrainingInput
 from fedmmf.engines.torch.device import explain_errors
 from fedmmf.engines.torch.vb_job import SomeUsers, VbJob
 from fedmmf.engines.torch.vb_plain import Plain
@@ -24,7 +24,7 @@ from fedmmf.solvers.vb.party import SETTLING, looked, starting_user
 from fedmmf.solvers.vb.reading import Unrated, VbReading
 from fedmmf.solvers.vb.shapes import VbShape
 
-_SHARED: WeakKeyDictionary[CrowdInput, dict[Any, Any]] = WeakKeyDictionary()
+SHARED: WeakKeyDictionary[TrainingInput, dict[Any, Any]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Piece:
     order: Any  # None where the pass needs none
 
 
-class TorchVbCrowd:
+class TorchVbHalves:
     """The user group of `vb`, in one cohort: the party's half of every user.
 
     Args:
@@ -47,10 +47,10 @@ class TorchVbCrowd:
 
     def __init__(
         self,
-        given: CrowdInput,
+        given: TrainingInput,
         device: torch.device,
         n_pieces: int = 1,
-        kernels: Callable[[CrowdInput, torch.device], Any] | None = None,
+        kernels: Callable[[TrainingInput, torch.device], Any] | None = None,
     ) -> None:
         if not isinstance(given.update_shape, VbShape):
             raise TypeError("vb has forms of its own")
@@ -70,17 +70,20 @@ class TorchVbCrowd:
         self._here: dict[tuple[Any, ...], Any] = {}  # `unrated_here` by its arguments
 
     def _shared(
-        self, given: CrowdInput, n_pieces: int, kernels: Callable[[CrowdInput, torch.device], Any]
+        self,
+        given: TrainingInput,
+        n_pieces: int,
+        kernels: Callable[[TrainingInput, torch.device], Any],
     ) -> tuple[Any, list[Piece]]:
         """Return what runs over the same ratings share: an ensemble's are on the GPU once."""
-        known, about = _SHARED.setdefault(given, {}), (self._device, n_pieces, kernels)
+        known, about = SHARED.setdefault(given, {}), (self._device, n_pieces, kernels)
         if about not in known:
             made = kernels(given, self._device)
             with explain_errors(n_pieces):
                 known[about] = made, list(self._made_pieces(given, n_pieces, made))
         return known[about]
 
-    def _made_pieces(self, given: CrowdInput, n_pieces: int, kernels: Any) -> Iterator[Piece]:
+    def _made_pieces(self, given: TrainingInput, n_pieces: int, kernels: Any) -> Iterator[Piece]:
         """Make pieces one after the other, so that several are never on the device together."""
         for users in _cut(given, n_pieces):
             here = moved(users, self._device)
@@ -105,14 +108,14 @@ class TorchVbCrowd:
     def user_factors(self, value: Array) -> None:
         self._p[...] = self.placed(np.asarray(value, np.float32))
 
-    def update(self, public: Broadcast, t: int) -> CrowdUpdate:
+    def update(self, broadcast: Broadcast, t: int) -> CohortSums:
         """Compute all posteriors; return the sums of all updates."""
-        rows, totals, n_overflowed = self.sums(self._reading(public), t)
-        return CrowdUpdate([rows.cpu().numpy()], [totals.cpu().numpy()], int(n_overflowed))
+        rows, totals, n_overflowed = self.sums(self._reading(broadcast), t)
+        return CohortSums([rows.cpu().numpy()], [totals.cpu().numpy()], int(n_overflowed))
 
-    def _reading(self, public: Broadcast) -> Any:
+    def _reading(self, broadcast: Broadcast) -> Any:
         with np.errstate(all="ignore"):  # each user's numbers are checked
-            reading = VbReading.of(self._update_shape, public, self._host_design)
+            reading = VbReading.of(self._update_shape, broadcast, self._host_design)
         return moved(reading, self._device)
 
     def sums(self, reading: VbReading, t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -168,9 +171,9 @@ class TorchVbCrowd:
             self._here = {about: found} if len(self._pieces) == 1 else {}
         return found
 
-    def settle(self, public: Broadcast, users: Array) -> None:
+    def solve_users(self, broadcast: Broadcast, users: Array) -> None:
         """Compute the posterior means of p_u of some users for fixed item factors."""
-        reading = self._reading(public)
+        reading = self._reading(broadcast)
         before, chosen = self._p.clone(), self.placed(users).long()
         with explain_errors(len(self._pieces)):
             for turn in range(1 + SETTLING * bool(self._update_shape.n_levels)):
@@ -214,7 +217,7 @@ class TorchVbCrowd:
         self._n_membership_rounds = int(state["looks"].max(initial=0))
 
 
-def _kernels_for(given: CrowdInput, device: torch.device) -> Any:
+def _kernels_for(given: TrainingInput, device: torch.device) -> Any:
     """Return the pass over users that suits the device."""
     if device.type != "cuda":
         return Plain()
@@ -223,7 +226,7 @@ def _kernels_for(given: CrowdInput, device: torch.device) -> Any:
     return Fused.of(given, device)
 
 
-def _cut(given: CrowdInput, n_pieces: int) -> Iterator[SomeUsers]:
+def _cut(given: TrainingInput, n_pieces: int) -> Iterator[SomeUsers]:
     """Cut users into pieces of about as many ratings each, as tensors on the host."""
     lists, n_users = given.lists, given.lists.n_users
     indptr = np.asarray(lists.indptr, np.int64)

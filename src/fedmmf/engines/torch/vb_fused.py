@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fedmmf.engines.contract import Cohort, CrowdInput, limit_in_float32
+from fedmmf.engines.contract import Cohort, TrainingInput, limit_in_float32
 from fedmmf.engines.torch import vb_kernels as kernels
 from fedmmf.engines.torch.vb_job import Outcome, SomeUsers, VbJob, are_small, in_units
 from fedmmf.errors import SettingsError
@@ -141,7 +141,7 @@ class Fused:
         self._buffer = torch.empty(0)
 
     @classmethod
-    def of(cls, given: CrowdInput, device: torch.device) -> "Fused":
+    def of(cls, given: TrainingInput, device: torch.device) -> "Fused":
         """Make the pass for a user group."""
         return cls(programs_on(device, given.update_shape.n_own))
 
@@ -251,7 +251,7 @@ class _FusedPass:
         tau = torch.where(self._is_finite, told.tau, torch.nan)
         weight = torch.full_like(told.tau, self._job.weight)
         steps = self._row_unit * self._job.cohort.scale
-        crowd = told.tau[None, None] if told.unrated is None else told.unrated.moment
+        everybody = told.tau[None, None] if told.unrated is None else told.unrated.moment
         vectors = torch.ones((2, width), device=told.mean.device)
         vectors[0, : self._n], vectors[1, : self._n] = told.user_precision, self._wide
         return (
@@ -259,7 +259,7 @@ class _FusedPass:
             vectors,
             _square(told.spread.basis, width),
             _square(told.user_weights[: told.update_shape.n_seen], width),
-            _square(crowd, width),
+            _square(everybody, width),
         )
 
     @cached_property
@@ -353,10 +353,10 @@ class _FusedPass:
         kind = None if self._job.cohort.is_fixed else torch.float64
         sums = self._sums.sum(0, dtype=kind)
         moment, rest = sums[: width**2].view(width, width), sums[width**2 :].view(-1, width)
-        crowd = rest[3:, :k][:k]
+        everybody = rest[3:, :k][:k]
         is_sound = self._overflowed == 0
         vectors = (rest[0, :n], rest[1, :n], rest[2, 0])
-        return Outcome(self._summed(), moment[:k, :k], crowd, *vectors, self._known, is_sound)
+        return Outcome(self._summed(), moment[:k, :k], everybody, *vectors, self._known, is_sound)
 
     def _summed(self) -> torch.Tensor:
         """Rows of each item, summed by pieces, then over pieces. (n_items, k) float32 or int64."""

@@ -101,7 +101,7 @@ class Outcome:
 
     rows: torch.Tensor  # (n_items, k) float32 or int64
     moment: torch.Tensor  # of n E[p p^T] (k, k)
-    crowd: torch.Tensor  # of E[p p^T], where unrated items count (k, k)
+    everybody: torch.Tensor  # of E[p p^T], where unrated items count (k, k)
     mean: torch.Tensor  # (n_own,)
     deviation: torch.Tensor  # of E[(p - prior)^2] (n_own,)
     error: torch.Tensor  # of E[(r - q.p)^2] ()

@@ -135,7 +135,7 @@ def _inverse(matrix, n: tl.constexpr, K: tl.constexpr):
 
 @triton.jit
 def _posterior(
-    gram, shrunk, user, count, numbers, vectors, basis, weights, crowd, base, extra, offset,
+    gram, shrunk, user, count, numbers, vectors, basis, weights, everybody, base, extra, offset,
     base_stride, p, known, overflowed,
     n: tl.constexpr, k: tl.constexpr, e: tl.constexpr, K: tl.constexpr,
     SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr, ROWS: tl.constexpr,
@@ -159,7 +159,7 @@ def _posterior(
     second = tl.where(inside, gram, 0.0)
     second = tl.dot(turn * shrunk[None, :], tl.trans(turn), second, input_precision="tf32x3")
     if RANKS:
-        second = (1.0 - weight) * second + weight * tl.load(crowd + row * K + column)
+        second = (1.0 - weight) * second + weight * tl.load(everybody + row * K + column)
         first += tl.load(offset + user * K + f)
     if EXTRA:
         squares += tl.load(extra + user)
@@ -269,7 +269,7 @@ def _write_rows(
 @triton.jit
 def users_kernel(
     chunks, indptr, is_counted, items, ratings, places, table, n_raters, spectrum,
-    numbers, vectors, basis, weights, crowd, base, extra, offset, base_stride,
+    numbers, vectors, basis, weights, everybody, base, extra, offset, base_stride,
     p, known, overflowed, sums, rows, limit, total_limit, total_scale,
     n: tl.constexpr, k: tl.constexpr, e: tl.constexpr, K: tl.constexpr, S: tl.constexpr,
     BN: tl.constexpr, SIZE: tl.constexpr,
@@ -289,7 +289,7 @@ def users_kernel(
                 n, k, K, BN, WIDE, FAST,
             )  # fmt: skip
             moment, mean, deviation, error, overflows = _posterior(
-                gram, shrunk, user, count, numbers, vectors, basis, weights, crowd, base, extra,
+                gram, shrunk, user, count, numbers, vectors, basis, weights, everybody, base, extra,
                 offset, base_stride, p, known, overflowed, n, k, e, K, SEEN, RANKS, EXTRA, ROWS,
             )  # fmt: skip
             if ROWS:
@@ -327,7 +327,7 @@ def heavy_gram_kernel(
 @triton.jit
 def heavy_users_kernel(
     users, pieces, indptr, is_counted, grams, shrunks,
-    numbers, vectors, basis, weights, crowd, base, extra, offset, base_stride,
+    numbers, vectors, basis, weights, everybody, base, extra, offset, base_stride,
     p, known, overflowed, sums, moments, total_limit, total_scale,
     n: tl.constexpr, k: tl.constexpr, e: tl.constexpr, K: tl.constexpr, SIZE: tl.constexpr,
     SEEN: tl.constexpr, RANKS: tl.constexpr, EXTRA: tl.constexpr, FIXED: tl.constexpr,
@@ -344,7 +344,7 @@ def heavy_users_kernel(
         gram += tl.load(grams + piece * K * K + square)
         shrunk += tl.load(shrunks + piece * K + f)
     moment, mean, deviation, error, overflows = _posterior(
-        gram, shrunk, user, count, numbers, vectors, basis, weights, crowd, base, extra,
+        gram, shrunk, user, count, numbers, vectors, basis, weights, everybody, base, extra,
         offset, base_stride, p, known, overflowed, n, k, e, K, SEEN, RANKS, EXTRA, ROWS,
     )  # fmt: skip
     if (tl.load(is_counted + user) == 0) | overflows:

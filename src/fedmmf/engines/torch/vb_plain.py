@@ -82,8 +82,8 @@ class _PlainPass:
         for batch in _batches(self._job.users, self._job.reading.update_shape.n_own):
             self._one(batch)
         rows = self._rows if self._job.cohort.is_fixed else self._rows.float()
-        (moment, crowd), (mean, deviation) = self._moments, self._vectors
-        sums = (moment, crowd, mean, deviation, self._error)
+        (moment, everybody), (mean, deviation) = self._moments, self._vectors
+        sums = (moment, everybody, mean, deviation, self._error)
         return Outcome(rows, *sums, self._known, self._is_sound)
 
     def _one(self, batch: _Batch) -> None:

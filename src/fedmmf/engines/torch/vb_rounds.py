@@ -9,56 +9,57 @@ import numpy as np
 import torch
 
 from fedmmf.arrays import Array
-from fedmmf.engines.contract import CrowdInput
-from fedmmf.engines.torch.vb import TorchVbCrowd
+from fedmmf.engines.contract import TrainingInput
+from fedmmf.engines.torch.vb import TorchVbHalves
+from fedmmf.engines.torch.vb_server import VbServerInPlace, is_small
 from fedmmf.errors import WireError
 from fedmmf.solvers.contract import ItemSums
 from fedmmf.solvers.vb.server import VbServer
 
-_KNOWN: WeakKeyDictionary[CrowdInput, dict[Any, "VbRounds"]] = WeakKeyDictionary()
+KNOWN: WeakKeyDictionary[TrainingInput, dict[Any, "VbRounds"]] = WeakKeyDictionary()
 
 
 class VbRounds:
     """Rounds over the same ratings, again and again.
 
     On a card, a round is recorded after the first one and played from then on, where all of its
-    linear algebra is small; membership rounds are not recorded. Arrays
-    stay where they are, so that another run plays the same record.
+    linear algebra is small; membership rounds are not recorded. Arrays stay where they are, so
+    that another run plays the same record.
 
     Args:
-        crowd: the user group; its state is that of these rounds.
+        halves: the user group; its state is that of these rounds.
     """
 
-    def __init__(self, crowd: TorchVbCrowd) -> None:
-        self._crowd = crowd
-        self._server: VbServer | None = None
-        self._is_sound = crowd.placed(True)
-        self._n_raters = crowd.placed(np.zeros(0))
+    def __init__(self, halves: TorchVbHalves) -> None:
+        self._halves = halves
+        self._server: VbServerInPlace | None = None
+        self._is_sound = halves.placed(True)
+        self._n_raters = halves.placed(np.zeros(0))
         self._is_recorded = self._is_warm = False
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @classmethod
-    def of(cls, given: CrowdInput, device: torch.device, n_pieces: int) -> "VbRounds":
+    def of(cls, given: TrainingInput, device: torch.device, n_pieces: int) -> "VbRounds":
         """Return the rounds of this user group; the same object for every run of an ensemble."""
-        known = _KNOWN.setdefault(given, {})
+        known = KNOWN.setdefault(given, {})
         about = (device, n_pieces)
         if about not in known:
-            known[about] = cls(TorchVbCrowd(given, device, n_pieces))
+            known[about] = cls(TorchVbHalves(given, device, n_pieces))
         return known[about]
 
     def begin(self, half: VbServer, n_raters: Array, parties: Mapping[str, Array]) -> "VbRounds":
         """Start or continue from a server's half, which is not changed, and a state of users."""
-        self._crowd.restore(parties)
+        self._halves.restore(parties)
         self._is_sound.fill_(True)
-        is_small = self._crowd.stays_on_card and half.is_small()
+        waits = not (self._halves.stays_on_card and is_small(half))
         with _named_as_numpy_does():
-            placed = half.on(self._crowd.placed, _linalg(is_small=is_small))
-        counts = self._crowd.placed(np.asarray(n_raters, np.float64))
+            placed = VbServerInPlace(half, self._halves.placed, _linalg(waits=waits))
+        counts = self._halves.placed(np.asarray(n_raters, np.float64))
         if self._server is not None and self._server.is_like(half):
             self._server.take(placed)
             self._n_raters.copy_(counts)
         else:  # the recording uses other arrays
-            self._server, self._n_raters, self._is_recorded = placed, counts, is_small
+            self._server, self._n_raters, self._is_recorded = placed, counts, not waits
             self._is_warm, self._graph = False, None
         return self
 
@@ -79,16 +80,16 @@ class VbRounds:
         self._graph.replay()
 
     def _round(self, t: int) -> None:
-        server, cohort = self._begun(), self._crowd.cohort
-        rows, totals, n_overflowed = self._crowd.sums(server.reading(self._crowd.design), t)
+        server, cohort = self._begun(), self._halves.cohort
+        rows, totals, n_overflowed = self._halves.sums(server.reading(self._halves.design), t)
         if cohort.is_fixed:
             rows = (rows / cohort.scale).float()
         sums: Any = (rows, self._n_raters, totals / (cohort.total_scale or 1.0))
         with _named_as_numpy_does():
-            server.advance_in_place(ItemSums(*sums), t)
+            server.advance(ItemSums(*sums), t)
         self._is_sound &= (n_overflowed == 0) & server.is_usual()
 
-    def _begun(self) -> VbServer:
+    def _begun(self) -> VbServerInPlace:
         if self._server is None:
             raise RuntimeError("rounds need a beginning")
         return self._server
@@ -104,7 +105,7 @@ class VbRounds:
 
     def parties(self) -> dict[str, Array]:
         """Return the user group's state after the rounds so far."""
-        return self._crowd.state()
+        return self._halves.state()
 
 
 @contextmanager
@@ -116,9 +117,9 @@ def _named_as_numpy_does() -> Iterator[None]:
         raise np.linalg.LinAlgError(str(error)) from None
 
 
-def _linalg(*, is_small: bool) -> Any:
-    """Return linear algebra that never waits for the host, or torch's own."""
-    if not is_small:
+def _linalg(*, waits: bool) -> Any:
+    """Return torch's linear algebra, or one for small matrices that never waits for the host."""
+    if waits:
         return torch.linalg
     from fedmmf.engines.torch.small import SmallLinalg  # needs triton, which only CUDA builds have
 

@@ -83,7 +83,7 @@ def totals_of(
         summed["user_gram"] = pack(outer(job, found.known, found.known, counted))
         summed["user_moments"] = moments.ravel()
     if job.reading.unrated is not None:
-        summed["all_moment"] = pack(found.crowd)
+        summed["all_moment"] = pack(found.everybody)
         summed["all_line"] = outer(job, job.p[:, :k], job.lines, counted).ravel()
     whole = torch.zeros(update_shape.n_totals, dtype=torch.float64, device=counted.device)
     for name, values in summed.items():

@@ -1,121 +1,102 @@
-"""The status for monitoring: Prometheus' text format, version 0.0.4."""
+"""The status for monitoring, as metric families of Prometheus."""
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Literal, get_args
+from typing import get_args
 
-from fedmmf.federation.status import FederationStatus, State
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.registry import Collector
 
-KIND = "text/plain; version=0.0.4; charset=utf-8"
-PREFIX = "fedmmf_"
+from fedmmf.federation.status import FederationStatus, SiteStatus, State
 
-Sample = tuple[dict[str, str], float | None]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A name, what it means, and its samples; samples without a value are left out."""
-
-    name: str
-    type: Literal["gauge", "counter"]
-    meaning: str
-    samples: tuple[Sample, ...]
-
-    def lines(self) -> Iterator[str]:
-        """The lines of its text; none without a value."""
-        known = [(labels, value) for labels, value in self.samples if value is not None]
-        if not known:
-            return
-        name = PREFIX + self.name
-        yield f"# HELP {name} {self.meaning}"
-        yield f"# TYPE {name} {self.type}"
-        for labels, value in known:
-            yield f"{name}{_labelled(labels)} {_number(value)}"
+Number = float | None  # None: not known
+Kind = type[Gauge] | type[Counter]
 
 
-def metrics(status: FederationStatus) -> str:
-    """Write every number of a status as a metric."""
-    families = (*_of_run(status), *_of_quality(status), *_of_sites(status))
-    return "".join(f"{line}\n" for family in families for line in family.lines())
-
-
-def _alone(value: float | None) -> tuple[Sample, ...]:
-    return (({}, value),)
-
-
-def _of_run(status: FederationStatus) -> tuple[Metric, ...]:
-    about = {"federation": status.federation, "version": status.version}
-    states = tuple(({"state": name}, float(name == status.state)) for name in get_args(State))
-    return (
-        Metric("info", "gauge", "The federation and the version of its server.", ((about, 1),)),
-        Metric("state", "gauge", "1 for what the server is doing, 0 for the rest.", states),
-        Metric("round", "gauge", "Rounds that are finished.", _alone(status.round)),
-        Metric("rounds", "gauge", "Rounds that are wanted.", _alone(status.rounds)),
-        Metric("attempts_total", "counter", "Rounds that were begun.", _alone(status.attempts)),
-        Metric("seconds_per_round", "gauge", "The median round.", _alone(status.seconds_per_round)),
-        Metric("seconds_left", "gauge", "Until the last round.", _alone(status.seconds_left)),
-        Metric(
-            "smallest_cohort",
-            "gauge",
-            "Parties below which no sum is made.",
-            _alone(status.smallest_cohort),
-        ),
-        Metric(
-            "updated_timestamp_seconds",
-            "gauge",
-            "When the picture was taken.",
-            _alone(_moment(status.updated)),
-        ),
-    )
-
-
-def _of_quality(status: FederationStatus) -> tuple[Metric, ...]:
-    held_out = next((error for error in reversed(status.held_out) if error is not None), None)
-    done = status.evaluation
-    rmse, mae, count = (done.rmse, done.mae, done.n_ratings) if done else (None, None, None)
-    return (
-        Metric("held_out_rmse", "gauge", "The latest on held-out ratings.", _alone(held_out)),
-        Metric("evaluation_rmse", "gauge", "On the sites' own test ratings.", _alone(rmse)),
-        Metric("evaluation_mae", "gauge", "On the sites' own test ratings.", _alone(mae)),
-        Metric("evaluation_ratings", "gauge", "Test ratings of the sites.", _alone(count)),
-    )
-
-
-def _of_sites(status: FederationStatus) -> tuple[Metric, ...]:
-    def each(name: str) -> tuple[Sample, ...]:
-        return tuple(({"site": site.name}, getattr(site, name)) for site in status.sites)
-
-    here = tuple(({"site": site.name}, float(site.state == "here")) for site in status.sites)
-    return (
-        Metric("site_here", "gauge", "1 for a site that is connected and may take part.", here),
-        Metric("site_parties", "gauge", "Parties behind a site.", each("parties")),
-        Metric("site_users", "gauge", "Users behind a site, as it says.", each("users")),
-        Metric("site_rounds_total", "counter", "Rounds with a site's part.", each("rounds")),
-        Metric("site_drop_outs_total", "counter", "Rounds that a site left.", each("drop_outs")),
-        Metric("site_received_bytes_total", "counter", "Received from a site.", each("up_bytes")),
-        Metric("site_sent_bytes_total", "counter", "Sent to a site.", each("down_bytes")),
-    )
-
-
-def _labelled(labels: dict[str, str]) -> str:
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{pairs}}}" if pairs else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return str(int(value)) if value == int(value) else repr(float(value))
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-
-
-def _moment(when: str) -> float | None:
+def _seconds(when: str) -> Number:
+    """A time of a status as seconds since 1970."""
     try:
         return datetime.fromisoformat(when).timestamp()
     except ValueError:
         return None
+
+
+def _last_known(errors: Iterable[Number]) -> Number:
+    return next((error for error in reversed(tuple(errors)) if error is not None), None)
+
+
+# Name without `fedmmf_`, what it means, and its value. Prometheus calls counters `_total`.
+_OF_RUN: tuple[tuple[Kind, str, str, Callable[[FederationStatus], Number]], ...] = (
+    (Counter, "finished_rounds", "Rounds that gave a sum.", lambda s: s.round),
+    (Counter, "begun_rounds", "Rounds that were begun, with a sum or not.", lambda s: s.attempts),
+    (Gauge, "planned_rounds", "Rounds of the whole training.", lambda s: s.rounds),
+    (Gauge, "round_duration_seconds", "Median of recent rounds.", lambda s: s.seconds_per_round),
+    (Gauge, "remaining_seconds", "Time to the last round, about.", lambda s: s.seconds_left),
+    (Gauge, "smallest_cohort_parties", "Fewest parties of a sum.", lambda s: s.smallest_cohort),
+    (Counter, "incidents", "All that went wrong, also repeatedly.", lambda s: s.n_incidents),
+    (Gauge, "start_timestamp_seconds", "Start of the server.", lambda s: _seconds(s.started)),
+    (Gauge, "status_timestamp_seconds", "Last change of status.", lambda s: _seconds(s.updated)),
+    (Gauge, "held_out_rmse", "Latest on held-out ratings.", lambda s: _last_known(s.held_out)),
+    (Gauge, "evaluation_rmse", "On the sites' own test ratings.",
+     lambda s: s.evaluation.rmse if s.evaluation else None),
+    (Gauge, "evaluation_mae", "On the sites' own test ratings.",
+     lambda s: s.evaluation.mae if s.evaluation else None),
+    (Gauge, "evaluation_ratings", "Test ratings of the sites.",
+     lambda s: s.evaluation.n_ratings if s.evaluation else None),
+)  # fmt: skip
+_OF_SITE: tuple[tuple[Kind, str, str, Callable[[SiteStatus], Number]], ...] = (
+    (Gauge, "here", "1 for a site that is connected and let in.", lambda s: s.state == "here"),
+    (Gauge, "parties", "Parties behind a site.", lambda s: s.parties),
+    (Gauge, "users", "Users behind a site, as it says.", lambda s: s.users),
+    (Counter, "rounds", "Rounds whose sum has something of a site.", lambda s: s.rounds),
+    (Counter, "drop_outs", "Rounds that a site began and left.", lambda s: s.drop_outs),
+    (Counter, "received_bytes", "Bytes received from a site.", lambda s: s.up_bytes),
+    (Counter, "sent_bytes", "Bytes sent to a site.", lambda s: s.down_bytes),
+    (Gauge, "seen_timestamp_seconds", "Last sign of life.", lambda s: _seconds(s.seen)),
+    (Gauge, "awaited_timestamp_seconds", "Since when an answer of a site is waited for.",
+     lambda s: _seconds(s.awaited)),
+)  # fmt: skip
+
+
+class StatusCollector(Collector):
+    """Every number of a status as a metric; what is not known is left out."""
+
+    def __init__(self, status: FederationStatus) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families that have a value."""
+        return (family for family in self._families() if family.samples)
+
+    def _families(self) -> Iterator[Metric]:
+        status = self._status
+        about = Gauge("fedmmf_info", "The federation.", labels=["federation", "version"])
+        about.add_metric([status.federation, status.version], 1)
+        yield about
+        states = Gauge("fedmmf_state", "1 for what the server is doing.", labels=["state"])
+        for name in get_args(State):
+            states.add_metric([name], name == status.state)
+        yield states
+        for kind, name, meaning, value_of in _OF_RUN:
+            family = kind(f"fedmmf_{name}", meaning, labels=[])
+            _add(family, [], value_of(status))
+            yield family
+        yield from self._site_families()
+
+    def _site_families(self) -> Iterator[Metric]:
+        about = Gauge("fedmmf_site_info", "Version of a site.", labels=["site", "version"])
+        for site in self._status.sites:
+            _add(about, [site.name, site.version], 1 if site.version else None)
+        yield about
+        for kind, name, meaning, value_of in _OF_SITE:
+            family = kind(f"fedmmf_site_{name}", meaning, labels=["site"])
+            for site in self._status.sites:
+                _add(family, [site.name], value_of(site))
+            yield family
+
+
+def _add(family: Gauge | Counter, labels: list[str], value: Number) -> None:
+    if value is not None:
+        family.add_metric(labels, value)

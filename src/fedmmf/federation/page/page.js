@@ -7,8 +7,8 @@
   const UNTIL =
     "Below is what was known last; the page goes on by itself as soon as the server answers.";
   const LOCKED =
-    "The server wants a new token, maybe since it was started anew: open the address that it " +
-    "gave then. Below is what was known last.";
+    "The server wants another token: open this address with ?token= and what is in the file " +
+    "server/state/token at its end. Below is what was known last.";
   const lost = document.getElementById("lost");
   const live = document.getElementById("live");
   let source, watchdog, retry, asking = false, asked = false;

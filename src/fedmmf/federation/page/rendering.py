@@ -1,11 +1,14 @@
 """The status as an HTML page, rendered by the server, so that it is readable without scripts."""
 
+import math
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from fedmmf.federation.page import chart, words
+from fedmmf.federation.page import words
 from fedmmf.federation.status import FederationStatus, SiteStatus
+from fedmmf.reports.charts import Chart, Series, line
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 PACKAGE = "fedmmf.federation.page"
 SHOWN_AT_ONCE = 6  # incidents; the others can be unfolded
 ROWS_OF_ERRORS = 20
+MIN_ATTEMPTS = 4  # that the drawing has room for
 
 
 def page(status: FederationStatus) -> str:
@@ -45,7 +49,6 @@ def _shown(status: FederationStatus) -> dict[str, Any]:
     return {
         "status": status,
         "title": _title(status),
-        "sentence": status.detail or words.SENTENCES[status.state],
         "figures": _figures(status),
         "sites": [_site(site, status.updated) for site in status.sites],
         "incidents": [
@@ -87,6 +90,7 @@ def _site(site: SiteStatus, today: str) -> dict[str, Any]:
         "state": site.state,
         "look": site.state.replace(" ", "-"),
         "cells": [
+            ("Version", site.version or "not known"),
             ("Users", f"{site.users:,}"),
             ("Parties", f"{site.parties:,}"),
             ("Rounds", f"{site.rounds:,}"),
@@ -95,17 +99,29 @@ def _site(site: SiteStatus, today: str) -> dict[str, Any]:
             ("Down", words.size(site.down_bytes)),
             ("Last seen", words.moment(site.seen, today) if site.seen else "never"),
         ],
-        "reason": site.reason,
+        "trouble": site.trouble,
     }
 
 
 def _accuracy(status: FederationStatus) -> dict[str, Any]:
-    points = chart.known(status.held_out)
+    points = [(n, e) for n, e in enumerate(status.held_out, start=1) if _is_number(e)]
     if not points:
         silence = words.NOBODY_HELD_OUT if status.held_out else words.NO_ROUND_YET
         return {"drawing": "", "errors": [], "no_errors": silence}
     return {
-        "drawing": chart.line(status.held_out),
+        "drawing": _drawn(dict(points), len(status.held_out)),
         "errors": [(number, words.error(value)) for number, value in points[-ROWS_OF_ERRORS:]],
         "no_errors": "",
     }
+
+
+def _drawn(errors: Mapping[int, float], n_attempts: int) -> Chart:
+    """The error by attempt as a curve with gaps, whose latest point is marked."""
+    attempts = range(max(n_attempts, MIN_ATTEMPTS) + 1)  # from 0, so that ticks are whole numbers
+    curve = Series("RMSE", [errors.get(number) for number in attempts], words.error)
+    title = "RMSE on held-out ratings by round"
+    return line("error", title, attempts, curve, "rounds begun", marked=max(errors))
+
+
+def _is_number(error: float | None) -> TypeGuard[float]:
+    return error is not None and math.isfinite(error)

@@ -4,16 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from fedmmf.federation.status import FederationStatus, State
+from fedmmf.federation.status import FederationStatus
 
-SENTENCES: dict[State, str] = {
-    "waiting": "The server waits for its sites.",
-    "surveying": "The server asks for what must be known before training.",
-    "training": "Rounds are being made.",
-    "finished": "All rounds are done.",
-    "failed": "The run has failed.",
-    "stopped": "The server was stopped.",
-}
 NOBODY_HELD_OUT = (
     "The sites hold out no ratings while they train, so that there is no error to follow here. "
     "An evaluation asks them for one."

@@ -133,7 +133,7 @@ class Covered:
 
 
 @dataclass(frozen=True, eq=False)
-class _Given:
+class Given:
     """An answer that was given, or is about to be."""
 
     model: str
@@ -173,7 +173,7 @@ class ErrorAnswers:
         self._smallest = max(_MIN_TESTED, policy.smallest_cohort)
         self._client: RoundClient | None = None
         self._agreement: ErrorAgreement | None = None
-        self._giving: _Given | None = None
+        self._giving: Given | None = None
         self._step = 0
 
     def answer(self, data: bytes, model: bytes, tested: JudgedOn) -> bytes:
@@ -196,7 +196,7 @@ class ErrorAnswers:
         self._check_company(agreement)
         setup = agreement.setup(self._charter)
         client = RoundClient(setup, agreement.party, identity=self._policy.identity)
-        self._giving = self._part(agreement.model, tested)
+        self._giving = self.part(agreement.model, tested)
         self._client, self._agreement, self._step = client, agreement, 0
         return client.advertise()
 
@@ -224,9 +224,9 @@ class ErrorAnswers:
                 "identities that it trusts"
             )
 
-    def _part(self, model: str, tested: JudgedOn) -> _Given:
+    def part(self, model: str, tested: JudgedOn) -> Given:
         """This site's part of the sum; what was said of a model before is said again."""
-        last = self._last()
+        last = self.last()
         if last is not None and last.model == model:
             return last
         now = Covered.of(tested.test, tested.item_ids, self._guards)
@@ -241,7 +241,7 @@ class ErrorAnswers:
             squared=float(np.square(errors).sum()),
             absolute=float(np.abs(errors).sum()),
         )
-        return _Given(model, (), sums, covered)
+        return Given(model, (), sums, covered)
 
     def _take_trip(self, data: bytes) -> bytes:
         """Go through the round: share keys, masked input, signature where sites sign, unmasking."""
@@ -260,19 +260,19 @@ class ErrorAnswers:
         self._step += 1
         return reply
 
-    def _add(self, client: RoundClient, giving: _Given, boxes: bytes) -> bytes:
+    def _add(self, client: RoundClient, giving: Given, boxes: bytes) -> bytes:
         """Add this site's part under its masks, once it is written down whom it is about.
 
         Others can unmask the sum without this site, so that it may never hear of the end. It says
         the same of this model all the same, whoever has come or gone when it is asked again.
         """
         masked = client.masked_input(boxes, as_ring(giving.sums))
-        last = self._last()
+        last = self.last()
         if last is None or last.model != giving.model:
             self._keep(giving)
         return masked
 
-    def _unmask(self, client: RoundClient, giving: _Given, data: bytes) -> bytes:
+    def _unmask(self, client: RoundClient, giving: Given, data: bytes) -> bytes:
         """Let the sum be seen, once it is written down among whom and about whom."""
         if self._agreement is None:
             raise WireError("a trip needs an agreement first")
@@ -285,12 +285,12 @@ class ErrorAnswers:
             )
         reply = client.unmask(data)
         if not giving.sites:
-            self._keep(_Given(giving.model, sites, giving.sums, giving.covered))
+            self._keep(Given(giving.model, sites, giving.sums, giving.covered))
         return reply
 
     # On disk
 
-    def _keep(self, given: _Given) -> None:
+    def _keep(self, given: Given) -> None:
         """Save an answer before it leaves; the counter goes up once the file exists."""
         number = self._guards.n_evaluations + 1
         meta = {
@@ -303,7 +303,7 @@ class ErrorAnswers:
         checkpoints.save(self._file, vars(given.covered), meta)
         self._guards.count_evaluation()
 
-    def _last(self) -> _Given | None:
+    def last(self) -> Given | None:
         """Return the last answer; None: there was none."""
         if not self._file.exists() and self._guards.n_evaluations == 0:
             return None
@@ -312,7 +312,7 @@ class ErrorAnswers:
             if meta["number"] < self._guards.n_evaluations:
                 raise CheckpointError("it is older than the last answer")
             sums, covered = ErrorSums(**meta["sums"]), Covered(**arrays)
-            return _Given(meta["model"], tuple(meta["sites"]), sums, covered)
+            return Given(meta["model"], tuple(meta["sites"]), sums, covered)
         except (FedMMFError, KeyError, TypeError, ValueError) as error:
             raise DeclinedError(
                 f"what its last answer covered is lost ({error}), so that another might show the "

@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from fedmmf.data import Ratings, load
-from fedmmf.data.features import read_features
+from fedmmf.data.features import content_features, read_features, scaled_features
 from fedmmf.data.files import read_attribute_frame
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError
 from fedmmf.federation.catalogue import ItemList
-from fedmmf.simulation.features import content_features, scaled_features
 
 
 def item_list(source: str, scale: RatingScale | None) -> ItemList:

@@ -8,13 +8,14 @@ from threading import Event
 from typing import Any
 
 from fedmmf import __version__
+from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.folder import Folder, Machine
 from fedmmf.federation.hello import PROTOCOL, Hello, Welcome
 from fedmmf.federation.limits import beyond_limits, too_large_messages
-from fedmmf.federation.needs import needs_nvflare
+from fedmmf.federation.needs import import_extra
 from fedmmf.federation.provision import server_name
 from fedmmf.federation.server import issuer_of
 from fedmmf.federation.site.ratings import Outside, SiteRatings, UserRatings, read_ratings, split
@@ -23,7 +24,6 @@ from fedmmf.federation.site.store import SiteStore
 from fedmmf.federation.site.warming import compile_kernels
 from fedmmf.identity import Identity, take_part
 from fedmmf.party import Policy
-from fedmmf.simulation.prepared import policy_of
 from fedmmf.solvers import SOLVERS
 from fedmmf.transports.tls import RefusedError, knock, require_own
 from fedmmf.wire import name_of
@@ -46,51 +46,51 @@ class SiteProcess:
     def __init__(
         self, folder: Folder, name: str, ratings: Path | None = None, test: float = 0.1
     ) -> None:
-        self._charter, self._name = folder.charter(), name
+        self._charter, self.name = folder.charter(), name
         if name not in self._charter.sites:
             known = ", ".join(self._charter.sites)
             raise SettingsError(f"this federation has no site {name!r}; its sites are {known}")
         machine = folder.machine(name)
         require_own(machine.credentials.certificate, name)
-        self._store, self._items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
+        self.store, self.items = SiteStore(machine.state()), ItemList.load(folder.catalogue_file)
         self.outside: Outside | None = None
         holdings = self._holdings(ratings, test)
         policy = policy_for(folder, self._charter, machine)
-        plan = SitePlan(name, self._charter, self._items, holdings, policy, self._seed)
+        plan = SitePlan(name, self._charter, self.items, holdings, policy, self._seed)
         _require_within_limits(plan)
-        self.site = Site(plan, self._store)
-        holdings.save(self._store.holdings)  # only once it is sure that they may be used
-        self._store.keep_test_seed()
+        self.site = Site(plan, self.store)
+        holdings.save(self.store.holdings)  # only once it is sure that they may be used
+        self.store.keep_test_seed()
         self._policy, self._machine = policy, machine
         self._instance, self._stop = secrets.token_hex(8), Event()
-        self._is_welcome = False
+        self.is_welcome = False
         self._warned, self._n_repeats = "", 0  # the last warning, and how often it came again
 
     @property
     def _seed(self) -> int:
         is_public = self._charter.reproducible
-        return self._charter.training.seed if is_public else self._store.seed
+        return self._charter.training.seed if is_public else self.store.seed
 
     def _holdings(self, path: Path | None, test: float) -> SiteRatings:
         if path is None:
-            if not self._store.holdings.exists():
+            if not self.store.holdings.exists():
                 raise SettingsError("give the site its ratings with --ratings FILE the first time")
-            return SiteRatings.load(self._store.holdings)
+            return SiteRatings.load(self.store.holdings)
         self._require_same_share(test)
-        ratings, self.outside = read_ratings(path, self._items)
+        ratings, self.outside = read_ratings(path, self.items)
         self._tell_of(ratings, self.outside)
         is_public = self._charter.reproducible
-        seed = self._charter.training.seed if is_public else self._store.test_seed
-        return split(ratings, test, seed, self._items.ids)
+        seed = self._charter.training.seed if is_public else self.store.test_seed
+        return split(ratings, test, seed, self.items.ids)
 
     def _require_same_share(self, test: float) -> None:
         """Refuse another share of test ratings once this site has had a part in a training.
 
         A larger one would test on ratings that were trained on.
         """
-        if not self._store.has_answered or not self._store.holdings.exists():
+        if not self.store.has_answered or not self.store.holdings.exists():
             return
-        share = SiteRatings.load(self._store.holdings).share
+        share = SiteRatings.load(self.store.holdings).share
         if test != share:
             raise SettingsError(
                 f"this site's training began with --test {share:g}; got {test:g}. No rating "
@@ -126,7 +126,7 @@ class SiteProcess:
 
     def _may_connect(self) -> bool:
         """Ask first whether the site's place is free: joining would disconnect another process."""
-        names = (self._name, server_name(self._charter))
+        names = (self.name, server_name(self._charter))
         question = self._instance.encode()
         try:
             said = knock(self._charter.url, self._machine.credentials, names, question)
@@ -147,12 +147,12 @@ class SiteProcess:
 
     def _stay(self) -> None:
         """Stay connected until this process is stopped or must wait outside."""
-        nvflare = needs_nvflare("fedmmf.transports.nvflare")
+        nvflare = import_extra("fedmmf.transports.nvflare")
         name = server_name(self._charter)
-        link = nvflare.CellLink(self._name, self._charter.url, self._machine.credentials, name)
+        link = nvflare.CellLink(self.name, self._charter.url, self._machine.credentials, name)
         try:
-            link.answer("ask", self._answer)
-            link.answer("evaluate", self._evaluate)
+            link.answer("ask", self.answer)
+            link.answer("evaluate", self.evaluate)
             while not self._stop.is_set() and self._is_heard(link):
                 self._stop.wait(self._charter.deadlines.heartbeat)
         finally:
@@ -170,12 +170,14 @@ class SiteProcess:
         """Ask `serve` to return soon."""
         self._stop.set()
 
-    def _answer(self, who: str, data: bytes) -> bytes:
-        if not self._is_welcome:
+    def answer(self, who: str, data: bytes) -> bytes:
+        """Answer a bundle, once the server has let this site in."""
+        if not self.is_welcome:
             raise WireError("this site was not let in yet")
         return self.site.answer(data)
 
-    def _evaluate(self, who: str, data: bytes) -> bytes:
+    def evaluate(self, who: str, data: bytes) -> bytes:
+        """Answer a question about errors on the site's own test ratings."""
         return self.site.evaluate(data)
 
     def _say_hello(self, link: Any) -> bool:
@@ -183,20 +185,20 @@ class SiteProcess:
 
         Where the server does not answer, it stays if the server lets it in when it knocks.
         """
-        said = link.ask("hello", {"server": self._hello().encode()}, _ANSWER).get("server")
+        said = link.ask("hello", {"server": self.hello().encode()}, _ANSWER).get("server")
         if said is None:
-            self._is_welcome = False
+            self.is_welcome = False
             return self._may_connect()
         welcome = Welcome.decode(said)
         if welcome.may_retry:
-            self._is_welcome = False
+            self.is_welcome = False
             self._warn(f"not let in yet: {welcome.reason}")
             return False
         if not welcome.is_welcome:
-            raise SettingsError(f"the server does not let {self._name} in: {welcome.reason}")
-        if not self._is_welcome:
+            raise SettingsError(f"the server does not let {self.name} in: {welcome.reason}")
+        if not self.is_welcome:
             log.info("connected to the server of %s", self._charter.name)
-        self._is_welcome, self._warned = True, ""
+        self.is_welcome, self._warned = True, ""
         if welcome.model and not self.site.model_name:
             self._fetch_model(link, welcome.model)
         return True
@@ -206,7 +208,8 @@ class SiteProcess:
         if parcel is not None and name_of(parcel).hex() == name:
             self.site.take_model(parcel)
 
-    def _hello(self) -> Hello:
+    def hello(self) -> Hello:
+        """Return what the site tells the server every few seconds."""
         run, last_round = self.site.place
         return Hello(
             run=run.hex(),
@@ -214,7 +217,7 @@ class SiteProcess:
             protocol=PROTOCOL,
             version=__version__,
             charter=self._charter.digest.hex(),
-            catalogue=self._items.catalogue.digest.hex(),
+            catalogue=self.items.catalogue.digest.hex(),
             identity=self._policy.public_identity.hex(),
             instance=self._instance,
             parties=len(self.site.parties),
@@ -238,11 +241,10 @@ def policy_for(folder: Folder, charter: Charter, machine: Machine) -> Policy:
     settings = charter.training
     corrupt = charter.corrupt_parties
     most = charter.most_parties * len(charter.sites)
-    policy = replace(policy_of(settings), max_parties=most, corrupt=corrupt)
-    if settings.aggregation == "dp":
-        from fedmmf.aggregation.dp.guarantee import guarantee_of
-
-        policy = replace(policy, noise=guarantee_of(settings, corrupt))
+    policy = Policy.of(settings, AttackAudit.of(settings))
+    policy = replace(policy, max_parties=most, corrupt=corrupt)
+    if settings.scheme.guarantee is not None:
+        policy = replace(policy, noise=settings.scheme.guarantee(settings, corrupt))
     if not settings.signed:
         return policy
     member = take_part(

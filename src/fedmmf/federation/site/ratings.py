@@ -15,8 +15,8 @@ from fedmmf.data import Ratings, load
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
 from fedmmf.federation.catalogue import ItemList
+from fedmmf.masks.feature_maps import FeatureViews
 from fedmmf.party import PartyData
-from fedmmf.simulation.prepared import mask_stream
 from fedmmf.storage import checkpoints
 
 _KIND = "holdings"
@@ -127,18 +127,19 @@ class SiteRatings:
         """Return both parts for some users. (n_users,) bool."""
         return SiteRatings(self.training.of(chosen), self.test.of(chosen), self.share)
 
-    def party_data(self, items: ItemList, users: range, seed: Any, held_out: Array) -> PartyData:
+    def party_data(
+        self, items: ItemList, features: FeatureViews, users: range, held_out: Array
+    ) -> PartyData:
         """Return the data of one party."""
         mine, start = self.training, int(self.training.lists.indptr[users.start])
         indptr = mine.lists.indptr[users.start : users.stop + 1]
         own = slice(start, int(indptr[-1]))
         return PartyData(
             catalogue=items.catalogue,
-            features=items.features,
+            features=features,
             lists=RatedItems(indptr - start, mine.lists.items[own]),
             ratings=mine.values[own],
             held_out=held_out[own] if held_out.any() else None,
-            streams=[mask_stream(seed, mine.user_ids[user]) for user in users],
         )
 
 

@@ -12,12 +12,11 @@ from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.folder import Folder
 from fedmmf.federation.site.ratings import SiteRatings
 from fedmmf.federation.site.store import SiteStore
-from fedmmf.masks import FAMILIES, MaskFamily, apply_one_mask
-from fedmmf.masks.feature_maps import expand
+from fedmmf.masks import FAMILIES, MaskFamily, MaskPlan, apply_one_mask
 from fedmmf.masks.population import ASSUMED_PULL, Population
 from fedmmf.reports.results import RecommendedItem, RecommendedList
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import design_of, whole_factors
+from fedmmf.solvers.contract import whole_factors
 from fedmmf.solvers.sgd import scores
 
 
@@ -54,9 +53,9 @@ class SiteModel:
         self._holdings = SiteRatings.load(store.holdings)
         self._solver = SOLVERS[about["solver"]]
         self._update_shape = self._solver.update_shape(self._public.rank, about["variant"])
-        self._seen = expand(self._family.name, self._items.features)
-        design = design_of(self._seen, sees_features=self._family.needs_features)
-        self._factors = whole_factors(self._update_shape, self._public, design)  # (n_items, k)
+        features = MaskPlan(self._family.name).views(self._items.features)
+        self._seen = features.seen
+        self._factors = whole_factors(self._update_shape, self._public, features.design)
 
     def recommend(self, user: str, n: int) -> RecommendedList:
         """Return the n items with the highest predictions among those the user has not rated."""

@@ -19,10 +19,11 @@ from fedmmf.federation.site.evaluation import ErrorAnswers, JudgedOn
 from fedmmf.federation.site.guards import GuardStore, behind, missing
 from fedmmf.federation.site.ratings import SiteRatings, choose_held_out
 from fedmmf.federation.site.store import SiteStore, rows_by_user
+from fedmmf.masks import MaskPlan
 from fedmmf.party import Expectation, Party, PartyData, Policy
+from fedmmf.party.expectation import check_agreement
 from fedmmf.party.guards import Guards
-from fedmmf.party.run import check_agreement, check_line
-from fedmmf.simulation.prepared import mask_plan
+from fedmmf.party.run import check_line
 from fedmmf.solvers import SOLVERS
 from fedmmf.transports.bundles import pack, unpack
 from fedmmf.wire import (
@@ -62,7 +63,7 @@ class Site:
     """
 
     def __init__(self, plan: SitePlan, store: SiteStore) -> None:
-        self._plan, self._store = plan, store
+        self.plan, self._store = plan, store
         self._lock = Lock()  # one bundle at a time: the state is on disk before an answer leaves
         self._unsaved: set[str] = set()  # parties whose state has changed since it was written
         store.ratings_print = plan.holdings.fingerprint
@@ -70,16 +71,16 @@ class Site:
         self.n_users = len(plan.holdings.training.user_ids)
         self.model_name = b""  # of the finished model; empty: there is none
         self._guards = GuardStore(store.guards_folder)
-        self._errors = ErrorAnswers(plan.name, plan.charter, plan.policy, self._guards)
+        self.errors = ErrorAnswers(plan.name, plan.charter, plan.policy, self._guards)
         self._owners = self._guarded_names()
         store.clean_up()
         self._go_on()
 
     def _guarded_names(self) -> dict[str, str]:
         """Name of each party in the guards: of the site, or of a user wherever its ratings are."""
-        if self._plan.charter.party == "site":
+        if self.plan.charter.party == "site":
             return dict.fromkeys(self.parties, "site")
-        users = self._plan.holdings.training.user_ids
+        users = self.plan.holdings.training.user_ids
         return {
             name: self._guards.name_of(str(user))
             for name, user in zip(self.parties, users, strict=True)
@@ -115,7 +116,7 @@ class Site:
 
     def _forget_erased(self) -> None:
         """Where users were taken out in the middle of a training, delete what it has of them."""
-        path, now = self._store.holdings, self._plan.holdings
+        path, now = self._store.holdings, self.plan.holdings
         if not path.exists() or not self._store.has_answered:
             return
         if now.is_without_some_of(SiteRatings.load(path)):
@@ -138,10 +139,7 @@ class Site:
         """Answer a bundle; what it changed is on disk before the answer leaves."""
         messages = unpack(data)
         with self._lock:
-            known = [name for name in messages if name in self.parties]
-            before = {name: self.parties[name].mark for name in known}
             replies = {name: self._answer_one(name, parcel) for name, parcel in messages.items()}
-            self._unsaved |= {name for name in known if self.parties[name].mark != before[name]}
             self._store.save(self.parties, self._unsaved)
             # After the state, so that a site that is killed in between is not behind its guards.
             self._guards.raise_to(
@@ -156,7 +154,11 @@ class Site:
             return Refused("there is no such party at this site").encode()
         if self.model_name:  # what it has said before must not be asked for again
             return Refused("this site's training is done; its owner can let it begin anew").encode()
-        return party.answer(parcel)
+        before = party.mark
+        reply = party.answer(parcel)
+        if party.mark != before:  # noted at once: the next party's answer may fail
+            self._unsaved.add(name)
+        return reply
 
     # The end of training
 
@@ -167,7 +169,7 @@ class Site:
             WireError: it is not the result of the run that this site had a part in.
         """
         with self._lock:
-            model = read_model(parcel, self._plan)
+            model = read_model(parcel, self.plan)
             self._require_own(model.invitation)
             frame = model.last.encode()
             finish = frame + Finish(name_of(frame)).encode()
@@ -192,7 +194,7 @@ class Site:
 
     def _take_late(self, parcel: bytes) -> None:
         """Start with a finished model: solve p_u for all users, newcomers included."""
-        model = read_model(parcel, self._plan)
+        model = read_model(parcel, self.plan)
         for party in self.parties.values():
             model.let_join(party)
         self._keep_result(model)
@@ -202,23 +204,23 @@ class Site:
     def _keep_result(self, model: "SentModel") -> None:
         parties = self.parties.values()
         users = {
-            "user_ids": self._plan.holdings.training.user_ids,
+            "user_ids": self.plan.holdings.training.user_ids,
             "user_factors": rows_by_user(party.user_factors for party in parties),
             "theta": rows_by_user(party.masks.theta for party in parties),
             "line": next(iter(parties)).masks.population.line,
         }
-        self._store.save_result(model.last.public, model.about, users)
+        self._store.save_result(model.last.broadcast, model.about, users)
 
     def evaluate(self, data: bytes) -> bytes:
         """Answer a question about errors on the site's own test ratings."""
-        plan = self._plan
-        tested = JudgedOn(plan.holdings.test, plan.items.ids, self._predicted)
+        plan = self.plan
+        tested = JudgedOn(plan.holdings.test, plan.items.ids, self.predicted)
         with self._lock:
-            return self._errors.answer(data, self.model_name, tested)
+            return self.errors.answer(data, self.model_name, tested)
 
-    def _predicted(self) -> Array:
+    def predicted(self) -> Array:
         """Predict all test ratings of the site. (n,)."""
-        test, parts, place = self._plan.holdings.test.lists, [], 0
+        test, parts, place = self.plan.holdings.test.lists, [], 0
         for party in self.parties.values():
             indptr = test.indptr[place : place + party.n_users + 1]
             items = test.items[indptr[0] : indptr[-1]]
@@ -232,12 +234,12 @@ def make_parties(plan: SitePlan) -> dict[str, Party]:
     holdings, settings = plan.holdings, plan.charter.training
     share, ids = settings.held_out_share, plan.items.ids
     held_out = choose_held_out(holdings.training, share, plan.seed, ids)
-    masks, n_users = mask_plan(settings), len(holdings.training.user_ids)
-    expected = expectation_of(plan)
+    mask, n_users = MaskPlan.of(settings), len(holdings.training.user_ids)
+    expected, features = expectation_of(plan), mask.views(plan.items.features)
 
     def made(users: range, engine: Engine) -> Party:
-        data = holdings.party_data(plan.items, users, plan.seed, held_out)
-        return Party(data, masks, plan.policy, expected, engine)
+        data = holdings.party_data(plan.items, features, users, held_out)
+        return Party(data, mask, plan.policy, expected, engine)
 
     most = plan.charter.most_parties
     if plan.charter.party == "user" and n_users > most:
@@ -252,7 +254,8 @@ def make_parties(plan: SitePlan) -> dict[str, Party]:
 
 def expectation_of(plan: SitePlan) -> Expectation:
     """Return what the site's charter says of any run."""
-    nobody = PartyData(plan.items.catalogue, plan.items.features, _NO_LISTS, np.zeros(0))
+    features = MaskPlan.of(plan.charter.training).views(plan.items.features)
+    nobody = PartyData(plan.items.catalogue, features, _NO_LISTS, np.zeros(0))
     each = 1 if plan.charter.party == "user" else None
     return Expectation.of(plan.charter.training, nobody, each)
 
@@ -274,7 +277,7 @@ class SentModel:
     def let_join(self, party: Party) -> None:
         """Let a party solve p_u for the finished model, without any round."""
         said = self.invitation
-        party.join_late(said.solver, said.variant, self.last.public, self.layout.population)
+        party.join_late(said.solver, said.variant, self.last.broadcast, self.layout.population)
 
 
 def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
@@ -291,7 +294,7 @@ def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
     layout = read(before[1], (Layout,), shapes.known(None))
     check_line(layout, invitation)
     last = read(frame, (Round,), shapes.known(layout))
-    solver.check(update_shape, last.public)
+    solver.check(update_shape, last.broadcast)
     if not last.is_last:
         raise WireError("this is no finished model")
     return SentModel(invitation, layout, last)

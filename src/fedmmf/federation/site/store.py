@@ -135,11 +135,11 @@ class SiteStore:
     # After training
 
     def save_result(
-        self, public: Broadcast, about: Mapping[str, Any], users: Mapping[str, Array]
+        self, broadcast: Broadcast, about: Mapping[str, Any], users: Mapping[str, Array]
     ) -> None:
         """Save the final factors, their description, and the users' results."""
-        arrays = {"parameters": public.parameters, "item_rows": public.item_rows, **users}
-        meta = {"kind": "result", "rank": public.rank, **about}
+        arrays = {"parameters": broadcast.parameters, "item_rows": broadcast.item_rows, **users}
+        meta = {"kind": "result", "rank": broadcast.rank, **about}
         checkpoints.save(self._folder / "result.npz", arrays, meta)
 
     def result(self) -> tuple[Broadcast, dict[str, Any], dict[str, Array]] | None:
@@ -148,8 +148,8 @@ class SiteStore:
         if not path.exists():
             return None
         arrays, meta = checkpoints.load(path, "result")
-        public = Broadcast(int(meta["rank"]), arrays.pop("parameters"), arrays.pop("item_rows"))
-        return public, meta, arrays
+        broadcast = Broadcast(int(meta["rank"]), arrays.pop("parameters"), arrays.pop("item_rows"))
+        return broadcast, meta, arrays
 
     def save_model(self, parcel: bytes) -> None:
         """Save the model as it was received."""

@@ -14,9 +14,8 @@ from fedmmf.data import ItemFeatures, Ratings
 from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
 from fedmmf.errors import FedMMFError
+from fedmmf.federation.local import Holdings, LocalFederation, make_silos, server_plan
 from fedmmf.settings import Settings
-from fedmmf.simulation import LocalFederation, prepare
-from fedmmf.simulation.federation import Holdings, make_silos
 
 _ROUNDS = 2
 _PARTIES = 3
@@ -41,10 +40,9 @@ def compile_kernels(settings: Settings) -> None:
 
 def _run_rounds(small: Settings) -> None:
     ratings = _made_up()
-    run = prepare(ratings, small)
-    holdings = Holdings(ratings, small, run.is_held_out, run.statistics)
     cuts = np.linspace(0, _N_USERS, _PARTIES + 1).astype(int)
-    federation = LocalFederation.among(run.plan, make_silos(holdings, cuts, ENGINES["numba"]))
+    parties = make_silos(Holdings(ratings, small), cuts, ENGINES["numba"])
+    federation = LocalFederation.among(server_plan(ratings, small), parties)
     federation.prepare_sums()
     for _ in range(_ROUNDS):
         federation.one_round()

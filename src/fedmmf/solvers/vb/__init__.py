@@ -53,6 +53,8 @@ class Vb:
     default_rounds, default_held_out = 22, 0.0
     may_be_clear = may_be_noisy = False  # one update holds masked ratings
     ranks = joins_masks = True
+    spans = (1e-3, 1e4)
+    sums_as = "vb sums"
 
     def rank(self, settings: Any) -> int:
         """Return the number of factors plus one, for the item's bias."""
@@ -68,6 +70,9 @@ class Vb:
             joint=n_columns if settings.has_joint_mask and n_columns <= MAX_JOINT else 0,
         )
 
+    def divergence_hint(self, settings: Any) -> None:
+        """Return nothing: no setting makes it diverge."""
+
     def update_shape(self, rank: int, variant: str) -> VbShape:
         """Return the shape of a variant's updates and broadcasts."""
         return VbShape.of(rank, variant)
@@ -76,13 +81,13 @@ class Vb:
         """Return bounds: gradients are some spans, totals a user's ratings times squared spans."""
         return Bounds(row=8.0 * max(span, 1.0), total=total_bound(span))
 
-    def check(self, update_shape: UpdateShape, public: Broadcast) -> None:
+    def check(self, update_shape: UpdateShape, broadcast: Broadcast) -> None:
         """Raise `WireError` unless variances, precisions and matrices are positive."""
-        check_broadcast(_vb(update_shape), public)
+        check_broadcast(_vb(update_shape), broadcast)
 
-    def reading(self, update_shape: UpdateShape, public: Broadcast, design: Array) -> VbReading:
+    def reading(self, update_shape: UpdateShape, broadcast: Broadcast, design: Array) -> VbReading:
         """Split the broadcast into parts, with what all users need of it."""
-        return VbReading.of(_vb(update_shape), public, design)
+        return VbReading.of(_vb(update_shape), broadcast, design)
 
     def party(self, update_shape: UpdateShape) -> VbParty:
         """Make a party's half before its first round."""
@@ -97,21 +102,21 @@ class Vb:
             unrated = (weight_of_unrated(settings, context), value_of_unrated(settings, context))
         return VbServer(_vb(update_shape), context, unrated)
 
-    def default_user(self, update_shape: UpdateShape, public: Broadcast) -> Array:
+    def default_user(self, update_shape: UpdateShape, broadcast: Broadcast) -> Array:
         """Factors of the default user: the mean of all p_u, and of their masks. (n_own,)."""
-        numbers = _vb(update_shape).blocks["parameters"].split(public.parameters)
+        numbers = _vb(update_shape).blocks["parameters"].split(broadcast.parameters)
         mean = np.concatenate((numbers["mean_user"], numbers["joint_mean"]))
         return mean.astype(np.float32)
 
     def ratings_of(
-        self, update_shape: UpdateShape, public: Broadcast, scores: Array, scale: RatingScale
+        self, update_shape: UpdateShape, broadcast: Broadcast, scores: Array, scale: RatingScale
     ) -> Array:
         """Clip scores, or return the mean of ordered levels; ranking scores stay. (n,)."""
         if update_shape.n_design:
             return scores
         if not update_shape.n_levels:
             return np.asarray(scale.clip(scores))
-        numbers = _vb(update_shape).blocks["parameters"].split(public.parameters)
+        numbers = _vb(update_shape).blocks["parameters"].split(broadcast.parameters)
         return expected_rating(scores, numbers["cuts"], float(numbers["tau"][0]), scale)
 
 

@@ -125,18 +125,18 @@ class VbParty:
         ordered = Ordered(float(variance.sum()), ordinal.level_totals(*about).ravel())
         return replace(own, masked_ratings=masked), ordered
 
-    def settle(self, own: UserData, reading: VbReading) -> None:
+    def solve_user(self, own: UserData, reading: VbReading) -> None:
         """Compute the posterior mean of p_u for fixed item factors.
 
         With ordered ratings, p_u and the latent ratings are computed in turns.
         """
-        factors = self._settled(own, reading)
+        factors = self._solved(own, reading)
         for _ in range(SETTLING * bool(self._update_shape.n_levels)):
             told, _ = self._in_order(own, reading, factors, ordinal.BEGINS_AFTER + 1)
-            factors = self._settled(told, reading)
+            factors = self._solved(told, reading)
         self.user_factors = factors
 
-    def _settled(self, own: UserData, reading: VbReading) -> Array:
+    def _solved(self, own: UserData, reading: VbReading) -> Array:
         """Posterior mean of p_u. (n_own,) float32."""
         mean, *_ = self._posterior(own, reading, evidence(own, reading))
         factors = mean.astype(np.float32)

@@ -111,10 +111,10 @@ class VbReading:
     unrated: Unrated | None
 
     @classmethod
-    def of(cls, update_shape: VbShape, public: Broadcast, design: Array) -> "VbReading":
+    def of(cls, update_shape: VbShape, broadcast: Broadcast, design: Array) -> "VbReading":
         """Split a broadcast into its named parts."""
-        numbers = update_shape.blocks["parameters"].split(public.parameters)
-        columns = update_shape.blocks["published"].split(public.item_rows.astype(np.float64))
+        numbers = update_shape.blocks["parameters"].split(broadcast.parameters)
+        columns = update_shape.blocks["published"].split(broadcast.item_rows.astype(np.float64))
         matrices = (unpack(numbers[name], update_shape.rank) for name in ("curvature", "base"))
         numbers["tau"] = numbers["tau"][0]
         rows = (columns["mean"], columns["n_raters"][:, 0])
@@ -169,9 +169,9 @@ class VbReading:
         return self.spread.shrinkage(self.n_raters)
 
 
-def check_broadcast(update_shape: VbShape, public: Broadcast) -> None:
+def check_broadcast(update_shape: VbShape, broadcast: Broadcast) -> None:
     """Refuse numbers that a party cannot compute with."""
-    parts = update_shape.blocks["parameters"].split(public.parameters)
+    parts = update_shape.blocks["parameters"].split(broadcast.parameters)
     names = ("tau", "user_precision", "item_precision", "joint_precision")
     positive = np.concatenate([parts[name] for name in names])
     is_usual = bool(((positive > MIN_PRECISION) & (positive < MAX_PRECISION)).all())
@@ -181,7 +181,7 @@ def check_broadcast(update_shape: VbShape, public: Broadcast) -> None:
         values = np.linalg.eigvalsh(matrix)
         usual = bool(values[0] > least * max(1.0, values[-1]) and values[-1] < 1e30)
         require_valid_broadcast(usual, f"the {name} is positive")
-    n_raters = update_shape.blocks["published"].split(public.item_rows)["n_raters"]
+    n_raters = update_shape.blocks["published"].split(broadcast.item_rows)["n_raters"]
     require_valid_broadcast(bool((n_raters >= 0).all()), "numbers of raters are not negative")
     is_switch = bool(np.isin(parts["look"], (0.0, 1.0)).all())
     require_valid_broadcast(is_switch, "a round looks at who rated what, or it does not")

@@ -10,14 +10,7 @@ from fedmmf.arrays import Array, doubles, singles, space
 from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, moved_cuts
 from fedmmf.solvers.vb.party import PINNED
-from fedmmf.solvers.vb.reading import (
-    MAX_PRECISION,
-    MIN_PRECISION,
-    Spread,
-    VbReading,
-    check_broadcast,
-    prior_mean,
-)
+from fedmmf.solvers.vb.reading import Spread, VbReading, check_broadcast, prior_mean
 from fedmmf.solvers.vb.shapes import VbShape, pack, total_bound, unpack
 from fedmmf.solvers.vb.start import Items, start, start_share
 
@@ -26,7 +19,6 @@ USER_RIDGE = 10.0  # shrinkage of the weights in users' prior towards zero, in u
 MEMBERSHIP_RIDGE = 10.0  # the same for the weights of raters in an item's prior, in items
 MEMBERSHIP_ROUNDS = (5, 13)  # a membership round follows after so many rounds
 MAX_SPANS = 8.0  # largest distance of an entry of E[q_i] from its start, in spans of the scale
-FEW_FACTORS, FEW_COLUMNS = 32, 64  # largest sizes of matrices that a GPU inverts at once
 STEP = 0.85  # share of the step that the shared curvature gives for a mean
 MAX_IMBALANCE = 2.0**8  # of user and item precisions, each in units of its start
 
@@ -53,7 +45,7 @@ class VbServer:
         placed: Callable[[Array], Array] = np.asarray,
         linalg: Any = np.linalg,
     ) -> None:
-        self._update_shape, self.context, self.unrated = update_shape, context, np.array(unrated)
+        self.update_shape, self.context, self.unrated = update_shape, context, np.array(unrated)
         self._placed, self._linalg = placed, linalg
         self._most = MAX_SPANS * max(context.span, 1.0)
         ones = np.ones(context.n_items)
@@ -66,26 +58,13 @@ class VbServer:
         first = start(update_shape, context, self._item_unit)
         self.restore({part.name: getattr(first, part.name) for part in fields(Items)})
 
-    def on(self, placed: Callable[[Array], Array], linalg: Any) -> "VbServer":
-        """Return the same server with its arrays elsewhere."""
-        other = VbServer(self._update_shape, self.context, tuple(self.unrated), placed, linalg)
-        other.restore(self.state())
-        return other
-
-    def is_small(self) -> bool:
-        """Whether all matrices are small and nothing has to be sorted."""
-        n_known = self._regressors.shape[1] + self._now.raters.shape[1]
-        n_columns = max(n_known, len(self._now.user_weights))
-        is_few = self._update_shape.rank <= FEW_FACTORS and n_columns <= FEW_COLUMNS
-        return is_few and not self._update_shape.n_levels
-
-    def public(self) -> Broadcast:
+    def broadcast(self) -> Broadcast:
         """Return the broadcast: means, inputs of the priors, and hyperparameters."""
-        now, blocks = self._now, self._update_shape.blocks
+        now, blocks = self._now, self.update_shape.blocks
         columns = {"mean": now.mean, "n_raters": now.n_raters[:, np.newaxis]}
         parameters = blocks["parameters"].join((), **self._parameters)
         rows = blocks["published"].join((len(now.mean),), **columns).astype(np.float32)
-        return Broadcast(self._update_shape.rank, parameters, rows)
+        return Broadcast(self.update_shape.rank, parameters, rows)
 
     @property
     def _parameters(self) -> dict[str, Array]:
@@ -113,18 +92,18 @@ class VbServer:
             design: of the items that are summed, likewise. (n_items, m)
         """
         rows = (singles(self._now.mean), self._now.n_raters)
-        return VbReading.made(self._update_shape, self._parameters, rows, design, self._spread)
+        return VbReading.made(self.update_shape, self._parameters, rows, design, self._spread)
 
     @property
     def is_membership_round(self) -> bool:
         """Whether the coming round is a membership round."""
         return (
-            self._update_shape.has_membership_rounds and int(self._now.n_done) in MEMBERSHIP_ROUNDS
+            self.update_shape.has_membership_rounds and int(self._now.n_done) in MEMBERSHIP_ROUNDS
         )
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """Update every q_i from the parties' sums, then the hyperparameters."""
-        totals = self._update_shape.blocks["totals"].split(doubles(sums.totals))
+        totals = self.update_shape.blocks["totals"].split(doubles(sums.totals))
         rows, n_raters, is_membership_round = (
             doubles(sums.rows),
             doubles(sums.n_raters),
@@ -140,68 +119,23 @@ class VbServer:
         else:
             self._move_items(rows, totals, share)
         self._learn_users(totals)
-        if self._update_shape.n_levels and t > BEGINS_AFTER:
+        if self.update_shape.n_levels and t > BEGINS_AFTER:
             moved = moved_cuts(self._now.cuts, totals["levels"].reshape(3, -1))
             self._now = replace(self._now, cuts=moved)
         self._learn_items()
         self._balance()
 
-    def advance_in_place(self, sums: ItemSums, t: int) -> None:
-        """Run `advance` with every array in its place, so that a recorded round finds it there."""
-        before, spread = self._now, self._spread
-        self.advance(sums, t)
-        after = (self._now, self._spread)
-        self._now, self._spread = before, spread
-        self._put(*after)
-
-    def is_like(self, other: "VbServer") -> bool:
-        """Whether another server differs only in its current values."""
-        mine, theirs = self.context, other.context
-        same = (self._update_shape, mine.n_items, mine.span, mine.level) == (
-            other._update_shape,
-            theirs.n_items,
-            theirs.span,
-            theirs.level,
-        )
-        arrays = ((mine.regressors, theirs.regressors), (mine.design, theirs.design))
-        return same and all(
-            np.array_equal(a, b) for a, b in (*arrays, (self.unrated, other.unrated))
-        )
-
-    def is_usual(self) -> Array:
-        """Whether variances and precisions are in the range that parties accept. ()."""
-        now, xp = self._now, space(self._now.mean)
-        parts = (now.user_precision, now.item_precision, now.joint_precision)
-        numbers = xp.hstack((now.tau.reshape(1), *parts))
-        usual: Array = ((numbers > MIN_PRECISION) & (numbers < MAX_PRECISION)).all()
-        return usual
-
-    def take(self, other: "VbServer") -> None:
-        """Copy another server's values into the arrays of this one."""
-        self._put(other._now, other._spread)
-
-    def _put(self, now: Items, spread: Spread) -> None:
-        for part in fields(Items):
-            if part.name != "n_done":
-                getattr(self._now, part.name)[...] = getattr(now, part.name)
-        self._spread.basis[...], self._spread.spectrum[...] = spread.basis, spread.spectrum
-        self._now = replace(self._now, n_done=now.n_done)
-
-    def count_round(self) -> None:
-        """Count a round whose equations were replayed from a recording."""
-        self._now = replace(self._now, n_done=self._now.n_done + 1)
-
     def _move_items(self, gradient: Array, totals: dict[str, Array], share: Array) -> None:
         """E[q_i] <- E[q_i] + s T_i (sum g / tau - c (E[q_i] - prior_i)), T_i = (n_i A + B)^-1."""
-        now, k, tau, xp = self._now, self._update_shape.rank, self._now.tau, space(gradient)
+        now, k, tau, xp = self._now, self.update_shape.rank, self._now.tau, space(gradient)
         rounding = xp.diag(k * self._rounding(totals) * xp.ones_like(now.item_precision))
         curvature = (unpack(totals["moment"], k) + rounding) / totals["n_ratings"] / tau
         base = xp.diag(now.item_precision)
-        if self._update_shape.ranks:
-            weight, crowd = float(self.unrated[0]), unpack(totals["all_moment"], k) + rounding
-            line = totals["all_line"].reshape(k, self._update_shape.n_design)
-            gradient = gradient + weight * (self._design @ line.T - now.mean @ crowd)
-            curvature, base = (1 - weight) * curvature, base + weight * share * crowd / tau
+        if self.update_shape.ranks:
+            weight, everybody = float(self.unrated[0]), unpack(totals["all_moment"], k) + rounding
+            line = totals["all_line"].reshape(k, self.update_shape.n_design)
+            gradient = gradient + weight * (self._design @ line.T - now.mean @ everybody)
+            curvature, base = (1 - weight) * curvature, base + weight * share * everybody / tau
         slope = share * gradient / tau - now.item_precision * (now.mean - now.prior)
         self._spread = Spread.of(curvature, base, self._linalg)
         mean = now.mean + STEP * self._spread.apply(now.n_raters, slope)
@@ -227,7 +161,7 @@ class VbServer:
         now, n_users, update_shape, xp = (
             self._now,
             totals["n_users"],
-            self._update_shape,
+            self.update_shape,
             space(self._now.mean),
         )
         rounding = self._rounding(totals)
@@ -285,7 +219,7 @@ class VbServer:
             ratio < 1 / MAX_IMBALANCE, 2.0, 1.0
         )
         s[:1] = 1.0  # the coordinate of p_u that is always 1
-        both, n_seen = s[:, np.newaxis] * s, self._update_shape.n_seen
+        both, n_seen = s[:, np.newaxis] * s, self.update_shape.n_seen
         weights = now.user_weights / s  # (e, k); the first rows multiply item factors
         weights[:n_seen] = weights[:n_seen] / s[:n_seen, np.newaxis]
         self._now = replace(
@@ -302,16 +236,16 @@ class VbServer:
         )
         self._spread = replace(self._spread, basis=self._spread.basis * s[:, np.newaxis])
 
-    def check(self, public: Broadcast) -> None:
+    def check(self, broadcast: Broadcast) -> None:
         """Raise `WireError` unless variances, precisions and matrices are positive."""
-        check_broadcast(self._update_shape, public)
+        check_broadcast(self.update_shape, broadcast)
 
     def unknown(self, regressors: Array) -> Array:
         """Return the prior means of items without ratings. (n, published)."""
         ones = np.ones(len(regressors))
         x = np.column_stack((ones, regressors))[:, : self._regressors.shape[1]]
         mean = x @ self._now.item_weights[: x.shape[1]]
-        return self._update_shape.blocks["published"].join((len(x),), mean=mean).astype(np.float32)
+        return self.update_shape.blocks["published"].join((len(x),), mean=mean).astype(np.float32)
 
     def state(self) -> dict[str, Array]:
         """Return all arrays of `Items` by name."""

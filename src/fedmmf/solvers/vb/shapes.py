@@ -15,7 +15,7 @@ from fedmmf.arrays import Array, space
 from fedmmf.solvers.contract import UpdateShape, require_valid_broadcast
 
 IMPLICIT = ("none", "items", "users", "both")
-MAX_COLUMNS = 4096  # of profiles and of a design
+MAX_VB_COLUMNS = 4096  # of profiles and of a design
 
 
 def total_bound(span: float) -> float:
@@ -192,7 +192,9 @@ def _read(variant: str) -> dict[str, str]:
     is_known &= all(word.isdecimal() and len(word) < 5 for word in numbers.values())
     require_valid_broadcast(is_known, f"there is no variant {variant[:80]!r} of vb")
     most = max(map(int, numbers.values()))
-    require_valid_broadcast(most <= MAX_COLUMNS, f"{MAX_COLUMNS} columns are the most; got {most}")
+    require_valid_broadcast(
+        most <= MAX_VB_COLUMNS, f"{MAX_VB_COLUMNS} columns are the most; got {most}"
+    )
     same = write_variant(words["implicit"], **{name: int(n) for name, n in numbers.items()})
     is_one = "0" in (numbers["design"], numbers["joint"])
     require_valid_broadcast(is_one, "masks belong to p_u only where unrated items do not count")
