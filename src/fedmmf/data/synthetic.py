@@ -9,7 +9,6 @@ random, as they are in real life.
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +17,7 @@ from fedmmf.data.features import ItemFeatures
 from fedmmf.data.ratings import Ratings
 from fedmmf.data.scales import RatingScale, ScaleLike
 from fedmmf.errors import SettingsError
+from fedmmf.storage.kernel_cache import cached_jit
 
 _PATIENCE = 20  # draws per item of the catalogue before a user takes what is left
 _LIKING = 1.0  # how strongly liking an item makes a user choose it
@@ -61,7 +61,7 @@ def table_of(weights: npt.NDArray[np.float64]) -> tuple[Any, Any]:
     return cumulative, np.searchsorted(cumulative, steps)
 
 
-@numba.njit(cache=True)
+@cached_jit()
 def _draw(generator: Any, table: Any) -> Any:
     cumulative, guide = table
     point = generator.random()
@@ -71,7 +71,7 @@ def _draw(generator: Any, table: Any) -> Any:
     return item
 
 
-@numba.njit(cache=True)
+@cached_jit()
 def _score(world: Any, user: int, item: int) -> Any:
     """How much better than the average item this user finds the item."""
     traits, tastes, quality = world
@@ -81,7 +81,7 @@ def _score(world: Any, user: int, item: int) -> Any:
     return score
 
 
-@numba.njit(cache=True)
+@cached_jit()
 def _fill(generator: Any, user: int, table: Any, world: Any, taken: Any, items: Any) -> None:
     """Fill `items` with items that are not `taken`: met by popularity, accepted by liking."""
     n_items = len(taken)
@@ -100,7 +100,7 @@ def _fill(generator: Any, user: int, table: Any, world: Any, taken: Any, items: 
             filled += 1
 
 
-@numba.njit(cache=True)
+@cached_jit()
 def choose(
     generator: Any, counts: Any, table: Any, reserved: Any, world: Any, items: Any, scores: Any
 ) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import numba
 import numpy as np
 
 from fedmmf.arrays import Array
@@ -12,14 +11,14 @@ from fedmmf.engines.kernels.masks import CompiledRunner
 from fedmmf.engines.kernels.sgd import SgdHalves
 from fedmmf.engines.kernels.vb import VbHalves
 from fedmmf.engines.reference import ReferenceHalves
+from fedmmf.storage.kernel_cache import cached_jit
 
 _HALVES_OF: dict[str, Callable[[TrainingInput], UserHalves]] = {"sgd": SgdHalves, "vb": VbHalves}
 _ONE_COHORT = ("vb",)  # kernels for one cohort without a clip, which their solvers never have
 
 
 # Not all of fastmath: scores of hostile factors may be infinite, and that is checked.
-@numba.njit(
-    cache=True,
+@cached_jit(
     nogil=True,
     fastmath={"reassoc", "contract", "arcp", "nsz", "afn"},
     error_model="numpy",

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 from numba.extending import register_jitable
 from threadpoolctl import threadpool_limits
@@ -12,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from fedmmf.arrays import Array
 from fedmmf.engines.kernels import threads
 from fedmmf.masks.models import MaskFamily
+from fedmmf.storage.kernel_cache import cached_jit
 
 CHUNKS_PER_THREAD = 8  # small enough for a smooth progress bar, large enough to hide the dispatch
 
@@ -28,7 +28,7 @@ def compiled(family: MaskFamily) -> tuple[Callable[..., None], Callable[..., Non
     functions: tuple[Any, ...] = (*family.helpers, family.fit, family.predict)
     for helper in functions:
         register_jitable(helper)
-    jit = numba.njit(cache=True, nogil=True)
+    jit = cached_jit(nogil=True)
     return jit(family.train), jit(family.apply)
 
 

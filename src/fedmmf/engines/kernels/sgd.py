@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numba
 import numpy as np
 
 from fedmmf.arrays import Array
@@ -20,14 +19,15 @@ from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.orders import Raters, RatingOrders, orders_of
 from fedmmf.solvers import sgd
 from fedmmf.solvers.contract import MAX_NUMBER, Broadcast
+from fedmmf.storage.kernel_cache import cached_jit
 
 _FLOAT32 = 2.0**126  # below the largest float32, with a bit to spare for a sum of two
 _TAME = 1.0 - 2.0**-20  # of a bound, which float32 then rounds to no more than the bound
 
-_jit = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+_jit = cached_jit(nogil=True, fastmath=True, error_model="numpy")
 # Privacy rests on bounds, so what checks them is compiled as IEEE 754 says: `_jit` may assume that
 # there are no infinite numbers.
-_strict_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+_strict_jit = cached_jit(nogil=True, error_model="numpy")
 
 
 @_jit

@@ -6,7 +6,6 @@ All in one file, because numba's cache notices changes of a kernel's own file al
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from fedmmf.arrays import Array
@@ -21,6 +20,7 @@ from fedmmf.engines.kernels.vb_arguments import (
 )
 from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL
 from fedmmf.solvers.vb.ordinal import FAR, MIN_SHARE
+from fedmmf.storage.kernel_cache import cached_jit
 
 # numpy's inverse raises at a pivot of zero, and numba then never frees what the kernel holds. There
 # is one only where the matrix is within about n 2^-53 of a singular one.
@@ -30,9 +30,7 @@ _REGULAR = 2.0**-44
 _SINGLE = 2.0**-23
 
 # Not all of fastmath: kernels test whether numbers are finite.
-_jit = numba.njit(
-    cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy"
-)
+_jit = cached_jit(nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy")
 
 
 @_jit
@@ -380,7 +378,7 @@ def _gather_sums(
     _gather(mine, broadcast.table, q, room.seen, room.shrunk)
     variance = _fill_latent(ratings.levels[own], ratings.mask[own], users.p[u], broadcast, room, n)
     room.first[:] = np.dot(q.T, values)
-    squares = np.float64(np.dot(values, values)) + variance
+    squares: float = np.float64(np.dot(values, values)) + variance
     share = 1.0 / max(n, 1)  # `VbParty._share`
     _fill_known(room.seen, share if ranks else np.sqrt(share), users.shown_profiles[u], room.known)
     _fill_prior(room.known, broadcast.user_weights, broadcast.user_middle, room.prior)
