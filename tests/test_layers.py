@@ -50,7 +50,7 @@ ALLOWED = {
     "wire": {"arrays", "data.scales", "errors", "masks.population", "solvers", "wire.codec"},
     "secagg": {"arrays", "errors", "wire.codec"},
     "identity": {"errors", "secagg", "storage"},  # of secagg the keys alone: see below
-    "engines": {"arrays", "data.rated_items", "errors", "masks", "registry", "solvers"},
+    "engines": {"arrays", "data.rated_items", "errors", "masks", "registry", "solvers", "storage"},
     "aggregation": {"arrays", "data.rated_items", "data.scales", "engines", "errors"}
     | {"masks.feature_maps", "masks.population", "registry", "secagg", "solvers", "wire"}
     | {"wire.codec"},

@@ -293,7 +293,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
         FedMMF.load(tmp_path / "noise")
 
 
-@pytest.mark.parametrize("missing", ["engine", "cost", "settings"])
+@pytest.mark.parametrize("missing", ["engine", "scale", "settings"])
 def test_a_file_of_another_version_says_so(model, tmp_path, missing):
     """Version 0.1 wrote models without an engine, for one."""
     arrays, about = model.learned.to_arrays()
@@ -393,7 +393,7 @@ def test_a_saved_real_run_stays_real(small, tmp_path):
     model.save(tmp_path / "model.fedmmf")
     again = FedMMF.load(tmp_path / "model.fedmmf")
     assert not again.learned.is_simulated
-    assert again.learned.cost == model.learned.cost
+    assert again.learned.counted_cost == model.learned.counted_cost
     assert again.cost() == model.cost()
     assert again.summary().simulated is False
 

@@ -145,13 +145,15 @@ def _require_numbers(learned: "Learned") -> None:
         number = getattr(learned, name)
         if type(number) is not int or number < 0:
             raise ValueError(f"its {name} is no count")
-    if type(learned.synthetic) is not bool or type(learned.is_simulated) is not bool:
+    if type(learned.synthetic) is not bool:
         raise ValueError("its description has answers that are neither yes nor no")
-    cost = learned.cost
-    if not isinstance(cost.how, str):
-        raise ValueError("its cost is none")
-    numbers = (learned.pull, learned.means.overall, *learned.seconds.values(), cost.up_bytes)
-    numbers += (cost.down_bytes, cost.party_s, cost.server_s, *vars(learned.scale).values())
+    numbers = [learned.pull, learned.means.overall, *learned.seconds.values()]
+    numbers += vars(learned.scale).values()
+    if learned.counted_cost is not None:
+        *counted, how = vars(learned.counted_cost).values()
+        numbers += counted
+        if not isinstance(how, str):
+            raise ValueError("its cost is none")
     if not all(type(number) in (int, float) and np.isfinite(number) for number in numbers):
         raise ValueError("its description has numbers that are none")
     _require_fit(learned)

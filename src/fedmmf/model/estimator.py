@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fedmmf import __version__
-from fedmmf.aggregation.simulated import CostInput
+from fedmmf.aggregation.simulated import Cost, CostInput
 from fedmmf.arrays import Array
 from fedmmf.data.adapters import pairs_of, ratings_of
 from fedmmf.data.ids import as_ids, is_many
@@ -38,7 +38,7 @@ from fedmmf.reports.results import (
 )
 from fedmmf.settings import Settings
 from fedmmf.simulation import train, train_real
-from fedmmf.simulation.costs import RoundSizes, cost_input, tradeoff
+from fedmmf.simulation.costs import RoundSizes, cost_input, expected_cost, tradeoff
 from fedmmf.storage import checkpoints
 from fedmmf.storage.checkpoints import Checkpoint
 
@@ -259,7 +259,7 @@ class FedMMF(SklearnSide):
 
         Of the rounds alone: worked out from the messages, or counted where every party was real.
         """
-        cost = self.learned.cost
+        cost = self._round_cost()
         return RoundTraffic(
             up_bytes_per_user_round=round(cost.up_bytes, 1),
             down_bytes_per_user_round=round(cost.down_bytes, 1),
@@ -270,12 +270,15 @@ class FedMMF(SklearnSide):
 
         Where every party was real, those that were counted, of all that either side does.
         """
-        cost = self.learned.cost
+        cost = self._round_cost()
         return ProtocolCost(party_cpu_s=cost.party_s, server_cpu_s=cost.server_s, how=cost.how)
 
     def tradeoff(self) -> tuple[TradeoffPoint, ...]:
         """Effects of other values of threshold_j under adaptive sharing."""
         return tradeoff(self._cost_input(), self.learned.j_train)
+
+    def _round_cost(self) -> Cost:
+        return self.learned.counted_cost or expected_cost(self._cost_input())
 
     def _cost_input(self) -> CostInput:
         learned = self.learned

@@ -57,7 +57,6 @@ _PLAIN = [
     "synthetic",
     "seconds",
     "n_left_out",
-    "is_simulated",
 ]
 
 
@@ -103,9 +102,8 @@ class Learned:
     synthetic: bool  # whether the ratings are synthetic
     members: list[Member]
     seconds: dict[str, float]
-    cost: Cost  # of a round
+    counted_cost: Cost | None  # of a round among real parties; None: `expected_cost` finds it
     n_left_out: int  # items with too few raters for a sum that hides summands
-    is_simulated: bool  # else every party and message was real
 
     @classmethod
     def of(cls, trained: Trained, ratings: Ratings, settings: Settings) -> Self:
@@ -141,9 +139,8 @@ class Learned:
             synthetic=ratings.synthetic,
             members=trained.members,
             seconds={"mask": trained.mask_seconds, "train": trained.train_seconds},
-            cost=trained.cost,
+            counted_cost=trained.counted_cost,
             n_left_out=trained.n_left_out,
-            is_simulated=trained.is_simulated,
         )
         return found if not found.update_shape.n_joint else found._with_own_j(ratings)
 
@@ -157,6 +154,11 @@ class Learned:
         variances = rating_variances(unit, ratings.by_user)
         unknown = np.full(len(j), np.nan)
         return replace(self, j_train=j, j_out_of_fold=unknown, variances=variances)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether parties and messages were simulated; else all of them were real."""
+        return self.counted_cost is None
 
     @cached_property
     def user_factors(self) -> Array:
@@ -332,7 +334,8 @@ class Learned:
         about = {
             **{name: getattr(self, name) for name in _PLAIN},
             "scale": vars(self.scale),
-            "cost": vars(self.cost),
+            "is_simulated": self.is_simulated,
+            "cost": None if self.counted_cost is None else vars(self.counted_cost),
             "overall_mean": self.means.overall,
         }
         return arrays | means | members_to_arrays(self.members), about
@@ -344,7 +347,7 @@ class Learned:
         rest |= {name: arrays[name] for name in _ARRAYS}
         return cls(
             item_titles=arrays.get("item_titles"),
-            cost=Cost(**about["cost"]),
+            counted_cost=None if about["is_simulated"] else Cost(**about["cost"]),
             scale=RatingScale(**about["scale"]),
             means=RatingMeans(about["overall_mean"], arrays["user_means"], arrays["item_means"]),
             members=members_from_arrays(arrays),

@@ -110,8 +110,17 @@ class SettingsGroup(BaseModel):
         return cls.title or _TITLES[cls.kind]
 
     @classmethod
+    def is_concerned(cls, chosen: Chosen) -> bool:
+        """Whether a run uses the component, or somebody changed one of its settings."""
+        fields = cls.model_fields.items()
+        return cls.is_in_use(chosen) or any(chosen[name] != field.default for name, field in fields)
+
+    @classmethod
     def misfits(cls, settings: Any) -> Iterator[str]:
-        """Yield a sentence for each rule of the component that the settings of a run break."""
+        """Yield a sentence for each rule of the component that the settings of a run break.
+
+        Called where the component is concerned.
+        """
         return iter(())
 
     @classmethod

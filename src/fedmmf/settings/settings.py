@@ -113,7 +113,9 @@ class Settings(AllGroups):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        misfits = chain.from_iterable(group.misfits(self) for group in all_groups())
+        chosen = self.model_dump()
+        concerned = (group for group in all_groups() if group.is_concerned(chosen))
+        misfits = chain.from_iterable(group.misfits(self) for group in concerned)
         misfit = next(misfits, None)
         if misfit is not None:
             raise ValueError(misfit)

@@ -66,7 +66,7 @@ def train_real(ratings: Ratings, settings: Settings, progress: Report = quiet) -
     n_left_out = ratings.n_items - len(layout.items)
     features = next(iter(parties.values())).features.seen
     found = (masks, features, layout, plan.variant, in_clear, members)
-    return Trained(*found, *times, cost, n_left_out, False)
+    return Trained(*found, *times, cost, n_left_out)
 
 
 def counted_cost(

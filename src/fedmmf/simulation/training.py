@@ -44,9 +44,8 @@ class Trained:
     members: list[Member]
     mask_seconds: float
     train_seconds: float
-    cost: Cost  # of a round: worked out, or counted among real parties
+    counted_cost: Cost | None  # of a round among real parties; a simulation sends nothing
     n_left_out: int  # items with too few raters for a sum that hides summands
-    is_simulated: bool
 
 
 def train(
@@ -71,7 +70,7 @@ def train(
         saved.finish(members, is_last_use=kept is not checkpoint_file)
     times = (masked - began, time.perf_counter() - masked)
     found = (run.masks, run.features.seen, run.layout, run.plan.variant, run.in_clear, members)
-    return Trained(*found, *times, run.cost(), run.n_left_out, True)
+    return Trained(*found, *times, None, run.n_left_out)
 
 
 def _train_members(run: Prepared, progress: Report, saved: "_RunCheckpoint | None") -> list[Member]:
