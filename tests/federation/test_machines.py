@@ -2,7 +2,14 @@
 
 import numpy as np
 import pytest
-from machines import SITES, Machines, make_federation, split_by_user, wait_for_models
+from machines import (
+    EVERYBODY_IN_TIME,
+    SITES,
+    Machines,
+    make_federation,
+    split_by_user,
+    wait_for_models,
+)
 
 from fedmmf.data.synthetic import synthetic
 from fedmmf.settings import Settings
@@ -15,7 +22,8 @@ SETTINGS = Settings.checked(solver="vb", factors=4, rounds=12, signed=True, mask
 
 
 def made(path, **changes):
-    folder = make_federation(path / "fed", RATINGS, SETTINGS.changed(**changes))
+    settings = SETTINGS.changed(**changes)
+    folder = make_federation(path / "fed", RATINGS, settings, deadlines=EVERYBODY_IN_TIME)
     return Machines(folder, split_by_user(RATINGS, path), test=0.0)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from captured import server_hellos, streams
 from machines import (
+    EVERYBODY_IN_TIME,
     SITES,
     Machines,
     free_port,
@@ -65,10 +66,12 @@ def test_a_capture_shows_nothing_and_the_server_never_holds_a_rating(tmp_path):
     with hosts("server", *SITES) as links:
         address = links.addresses["server"]
         network = Network(host=address, port=free_port(), page_port=free_port())
-        folder = make_federation(tmp_path / "fed", ratings, SETTINGS, network=network)
+        patient = {"network": network, "deadlines": EVERYBODY_IN_TIME}
+        folder = make_federation(tmp_path / "fed", ratings, SETTINGS, **patient)
         files = split_by_user(ratings, tmp_path)
         capture = tmp_path / "wire.pcap"
-        command = ["ip", "netns", "exec", links.switch, "tcpdump", "-i", "bridge", "-s", "0", "-U"]
+        command = ["ip", "netns", "exec", links.switch, "tcpdump", "-i", "bridge"]
+        command += ["-s", "0", "-U", "-B", "65536"]  # kB of packets that wait to be written
         with subprocess.Popen([*command, "-w", str(capture)], stderr=subprocess.DEVNULL) as dump:
             with Machines(folder, files, namespaces=links.names) as machines:
                 machines.start("server", *SITES)
