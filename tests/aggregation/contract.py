@@ -95,7 +95,7 @@ class Twins:
 
 
 def in_common(run):
-    """Line and pull of what users have in common, by hand: rating by rating, in one regression."""
+    """Line and shrinkage that users have in common, by hand: rating by rating, in a regression."""
     n_columns = len(run.layout.line)
     common = CommonItems.of(
         run.layout.items, run.features.content[:, : n_columns - 1], run.settings.min_raters
@@ -112,8 +112,8 @@ def in_common(run):
     if n_columns > 1:
         line = line_by_hand(common.features[lists.items], known - run.ratings.scale.midpoint, means)
     levels, within, by_chance = np.array(spreads).T
-    pull = 2 * within.mean() / max(levels.var() - by_chance.mean(), 1e-9)
-    return line, np.clip(pull, 0.5, 50.0)
+    shrinkage = 2 * within.mean() / max(levels.var() - by_chance.mean(), 1e-9)
+    return line, np.clip(shrinkage, 0.5, 50.0)
 
 
 def line_by_hand(features, values, means):
@@ -197,11 +197,11 @@ class WayContract:
         is_level = mask == "mean" or settings.sharing != "strict" or self.is_noisy
         assert len(layout.line) == (1 if is_level else 1 + run.features.content.shape[1])
         assert federation.server.side.context.invitation.columns == len(layout.line)
-        line, pull = (unknown.line, 1.0) if self.is_noisy else in_common(run)
+        line, shrinkage = (unknown.line, 1.0) if self.is_noisy else in_common(run)
         np.testing.assert_allclose(layout.line, line, rtol=1e-6, atol=1e-7)
-        assert layout.pull == pytest.approx(pull, rel=1e-6)
+        assert layout.shrinkage == pytest.approx(shrinkage, rel=1e-6)
         np.testing.assert_allclose(layout.line, run.layout.line, rtol=1e-9, atol=1e-10)
-        assert layout.pull == pytest.approx(run.layout.pull, rel=1e-9)
+        assert layout.shrinkage == pytest.approx(run.layout.shrinkage, rel=1e-9)
         values = run.training.values.astype(np.float64)
         assert abs(line[0] - values.mean()) > 1e-4  # or one could not tell
         for party in federation.parties.values():
@@ -317,7 +317,7 @@ class WayContract:
 
     def test_it_has_words_for_people(self, variant):
         settings = self.settings(variant)
-        words = AGGREGATIONS[settings.sums].disclosure(settings)
+        words = AGGREGATIONS[settings.scheme_name].disclosure(settings)
         assert words
         assert all(sentence.endswith(".") for sentence in words)
 

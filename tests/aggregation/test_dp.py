@@ -258,7 +258,7 @@ def test_nobody_is_asked_for_a_survey(small, variant):
     assert not {stage for stage in stages if "survey" in stage}
     layout = federation.server.side.layout
     assert np.array_equal(layout.items, np.arange(small.n_items))  # and so nobody's level is known
-    assert (layout.line.tolist(), layout.pull) == ([small.scale.midpoint], 1.0)
+    assert (layout.line.tolist(), layout.shrinkage) == ([small.scale.midpoint], 1.0)
 
 
 # Sums

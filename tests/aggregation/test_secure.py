@@ -895,7 +895,7 @@ def test_a_party_refuses_a_second_and_different_layout_in_a_run(small, variant):
     masks, factors = party.masks, party.user_factors.copy()
     others = [
         replace(layout, line=np.array([layout.line[0] + 0.5])),
-        replace(layout, pull=layout.pull + 0.5),
+        replace(layout, shrinkage=layout.shrinkage + 0.5),
         replace(layout, items=layout.items[:-1]),
         replace(layout, items=np.arange(small.n_items, dtype=np.int32)),
     ]
@@ -917,10 +917,10 @@ def test_a_party_refuses_a_second_and_different_layout_in_a_run(small, variant):
         ({"line": np.array([3.0, 0.0])}, "what users have in common has 1 columns; got 2"),
         ({"line": np.array([np.nan])}, "all numbers must be finite"),
         ({"line": np.array([np.inf])}, "all numbers must be finite"),
-        ({"pull": 0.49}, "a pull is in [0.5, 50]; got 0.49"),
-        ({"pull": 50.1}, "a pull is in [0.5, 50]; got 50.1"),
-        ({"pull": 0.0}, "a pull is in [0.5, 50]; got 0"),
-        ({"pull": np.nan}, "all numbers must be finite"),
+        ({"shrinkage": 0.49}, "a shrinkage is in [0.5, 50]; got 0.49"),
+        ({"shrinkage": 50.1}, "a shrinkage is in [0.5, 50]; got 50.1"),
+        ({"shrinkage": 0.0}, "a shrinkage is in [0.5, 50]; got 0"),
+        ({"shrinkage": np.nan}, "all numbers must be finite"),
         ({"items": np.array([0, 90])}, r"items must increase within [0, 90)"),
         ({"items": np.array([2**31 - 1])}, r"items must increase within [0, 90)"),
         ({"items": np.array([5, 3])}, "items must increase strictly"),
@@ -938,14 +938,14 @@ def test_a_party_refuses_a_layout_off_the_limits_or_the_catalogue(small, changes
 
 
 @pytest.mark.parametrize(("level", "end"), [(1.0, 1.0), (0.99, 1.0), (5.01, 5.0), (1e6, 5.0)])
-@pytest.mark.parametrize("pull", [0.5, 50.0])
-def test_a_line_off_the_scale_is_taken_for_the_end_of_the_scale(small, level, end, pull):
-    """By hand: masks `mean` are (y + pull * end) / (n + pull), by ratings y of the user."""
+@pytest.mark.parametrize("shrinkage", [0.5, 50.0])
+def test_a_line_off_the_scale_is_taken_for_the_end_of_the_scale(small, level, end, shrinkage):
+    """By hand: masks `mean` are (y + shrinkage * end) / (n + shrinkage), y the sum of ratings."""
     party, run = fresh(small, settings_of("secure"))
-    layout = replace(layout_for(small), line=np.array([level]), pull=pull)
+    layout = replace(layout_for(small), line=np.array([level]), shrinkage=shrinkage)
     assert isinstance(adopt(party, layout), Adopted)
     mine = run.training.values[run.lists.of(0)]
-    mask = (mine.sum() + pull * end) / (len(mine) + pull)
+    mask = (mine.sum() + shrinkage * end) / (len(mine) + shrinkage)
     np.testing.assert_allclose(party.masks.masked_ratings, mine - mask, atol=1e-5)
 
 
@@ -1073,7 +1073,7 @@ def telling_two(stories, names):
     return down
 
 
-@pytest.mark.parametrize("change", ["line", "pull"])
+@pytest.mark.parametrize("change", ["line", "shrinkage"])
 def test_parties_that_were_told_different_layouts_have_no_sum_in_common(tiny, change):
     """Their keys, masks and checks are bound to what they were told: the server gets noise.
 
@@ -1082,7 +1082,7 @@ def test_parties_that_were_told_different_layouts_have_no_sum_in_common(tiny, ch
     settings = settings_of("secure", min_raters=2)
     _, quiet = prepared(tiny, settings)
     layout = quiet.layout
-    changes = {"line": np.array([3.0]), "pull": 0.75}
+    changes = {"line": np.array([3.0]), "shrinkage": 0.75}
     other = replace(layout, **{change: changes[change]})
     assert other.encode() != layout.encode()
     told = {f"{number:06}" for number in range(0, 12, 2)}

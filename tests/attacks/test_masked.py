@@ -121,15 +121,15 @@ def test_the_strength_need_not_be_known(small, strength):
     assert (result.success == 1).mean() >= 0.95
 
 
-@pytest.mark.parametrize("pull", [0.0, 0.5, 12.0])
-def test_an_intercept_without_penalty_costs_the_attacker_nothing(pull):
+@pytest.mark.parametrize("shrinkage", [0.0, 0.5, 12.0])
+def test_an_intercept_without_penalty_costs_the_attacker_nothing(shrinkage):
     """Nor does one with any penalty that is known; without one, the scale says what it was."""
     draw = np.random.default_rng(0)
     x, ratings = draw.standard_normal((40, 3)), draw.integers(0, 5, 40) / 4
     ratings[:2], base = (0.0, 1.0), draw.uniform(0.2, 0.8, 40)
     a, y = np.column_stack((np.ones(40), x)), ratings - base
-    theta = np.linalg.solve(a.T @ a + np.diag([pull, 2, 2, 2]), a.T @ y)
-    problem = Problem(y - a @ theta, x, base, np.linspace(0, 1, 5), pull)
+    theta = np.linalg.solve(a.T @ a + np.diag([shrinkage, 2, 2, 2]), a.T @ y)
+    problem = Problem(y - a @ theta, x, base, np.linspace(0, 1, 5), shrinkage)
     np.testing.assert_allclose(unmask(problem, 2.0), y, atol=1e-9)
     assert problem.misfit(y) == pytest.approx(0, abs=1e-9)
     assert problem.misfit(y + 0.1) == pytest.approx(0.4)
@@ -172,7 +172,7 @@ def test_a_scan_knows_what_somebody_unknown_gives(small, mask, cross_fit):
     """Were the line left out, masked ratings would be on no steps; a list's level may be wrong."""
     view = exposed(small, mask, mask_strength=1e5, cross_fit=cross_fit)
     weights = np.random.default_rng(1).normal(0, 0.8, view.features.shape[1])
-    line = Population(np.concatenate(([3.2], weights)), view.population.pull)
+    line = Population(np.concatenate(([3.2], weights)), view.population.shrinkage)
     given = MaskInput(view.lists, small.values, SCALE, view.features, line)
     masked = fit_masks(view.plan, given, OneByOne()).masked_ratings
     view = replace(view, masked=masked, population=line)

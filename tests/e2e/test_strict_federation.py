@@ -69,7 +69,7 @@ def test_every_round_gives_the_exact_sum_and_the_simulations_factors(ml_100k, so
     layout = federation.server.side.layout
     assert np.array_equal(layout.items, np.flatnonzero(~is_rare))
     np.testing.assert_allclose(layout.line, run.layout.line, atol=1e-6)
-    assert layout.pull == pytest.approx(run.layout.pull, rel=1e-6)
+    assert layout.shrinkage == pytest.approx(run.layout.shrinkage, rel=1e-6)
     everybody = EverybodySeen(run, federation.parties)
     server = federation.server.coordinator
     held_out = run.users.held_out_of(run.layout)

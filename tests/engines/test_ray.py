@@ -144,9 +144,9 @@ def vb_public(given):
 
 
 def looking(given, broadcast):
-    """The same, in a round that looks at who rated what."""
+    """The same, in a membership round: who rated what."""
     parameters = broadcast.parameters.copy()
-    parameters[given.update_shape.blocks["parameters"].place("look")] = 1.0
+    parameters[given.update_shape.blocks["parameters"].place("membership")] = 1.0
     return Broadcast(broadcast.rank, parameters, broadcast.item_rows)
 
 

@@ -26,7 +26,7 @@ def device(request):
     return torch.device(request.param)
 
 
-def inputs(family, strengths, n_folds=5, n_features=N_FEATURES, pull=3.5):
+def inputs(family, strengths, n_folds=5, n_features=N_FEATURES, shrinkage=3.5):
     """The arguments of a trainer: what is given, and what is written into."""
     generator = np.random.default_rng(8)
     items = [np.sort(generator.permutation(N_ITEMS)[:n]) for n in LENGTHS]
@@ -35,7 +35,7 @@ def inputs(family, strengths, n_folds=5, n_features=N_FEATURES, pull=3.5):
     # Some users are explained by features, and some are not: they choose other penalties.
     known = np.repeat(generator.random(len(LENGTHS)) < 0.5, LENGTHS)
     targets = generator.standard_normal(len(items)) + 3 * known * features[items, :1].sum(axis=1)
-    penalties = np.column_stack((strengths, np.full(len(strengths), pull)))
+    penalties = np.column_stack((strengths, np.full(len(strengths), shrinkage)))
     given = (items, features, targets, penalties, n_folds)
     theta = np.zeros((len(LENGTHS), family.n_parameters(n_features)))
     outputs = (theta, np.zeros(len(LENGTHS), np.int64), *np.zeros((2, len(items))))
@@ -106,7 +106,7 @@ def test_masks_are_applied_as_by_users_alone(device, monkeypatch, kind):
 def test_without_penalties_who_has_too_few_ratings_has_no_mask(device):
     """A linear system without a solution is an error in numpy, too."""
     for runner in (OneByOne(), ours.TorchRunner(device)):
-        given, outputs = inputs(FAMILIES["lr"], (0.0,), pull=0.0)
+        given, outputs = inputs(FAMILIES["lr"], (0.0,), shrinkage=0.0)
         given[1][:, 2] = 0.0
         with pytest.raises(np.linalg.LinAlgError):
             runner.train(FAMILIES["lr"], INDPTR, *given, *outputs)

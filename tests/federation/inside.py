@@ -331,11 +331,13 @@ class _Crowd:
 
 
 def is_membership_round(run, round_):
-    """Whether a round looks at who rated what."""
+    """Whether a round asks who rated what."""
     update_shape = run.plan.update_shape
     if not isinstance(update_shape, VbShape):
         return False
-    return bool(update_shape.blocks["parameters"].split(round_.broadcast.parameters)["look"].any())
+    return bool(
+        update_shape.blocks["parameters"].split(round_.broadcast.parameters)["membership"].any()
+    )
 
 
 def _only(group, who):

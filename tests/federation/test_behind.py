@@ -230,7 +230,7 @@ def test_limits_are_named_by_both_sides_before_any_round(folder, tmp_path):
 def test_parties_of_all_sites_and_messages_have_named_limits(monkeypatch):
     assert beyond_limits(60_000, 60_000, 40_000) == ""
     assert "LARGEST_COHORT" in beyond_limits(60_001, 60_001, 40_000)
-    update_shape = UpdateShape(rank=20, width=20, published=20, n_parameters=1, n_totals=1)
+    update_shape = UpdateShape(rank=20, width=20, broadcast_width=20, n_parameters=1, n_totals=1)
     assert too_large_messages(update_shape, 1_000_000, "site") == ""
     assert "MAX_MESSAGE_BYTES" in too_large_messages(update_shape, 2_000_000, "site")
     assert "MAX_MESSAGE_BYTES" in too_large_messages(update_shape, 1_000_000, "user")

@@ -57,7 +57,7 @@ QUICK = {"answer": 5.0, "heartbeat": 60.0, "gathering": 0.2, "patience": 5.0, "r
 
 @pytest.fixture(autouse=True)
 def _no_breath(monkeypatch):
-    """No waiting, and of three rounds the second looks at who rated what."""
+    """No waiting, and of three rounds the second asks who rated what."""
     monkeypatch.setattr(training, "BREATH", 0.001)
     monkeypatch.setattr(vb_server, "MEMBERSHIP_ROUNDS", (1,))
 

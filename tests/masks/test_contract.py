@@ -153,7 +153,7 @@ def test_users_with_no_or_one_rating_work(kind, population, base):
 def test_a_population_that_nobody_knows_is_the_middle_of_the_scale(small, kind):
     without, middle = fit_crowd(small, kind), fit_crowd(small, kind, Population.at(3.0))
     assert without.population.line.tolist() == [small.scale.midpoint] == [3.0]
-    assert without.population.pull == 1.0
+    assert without.population.shrinkage == 1.0
     assert np.array_equal(without.theta, middle.theta)
     assert np.array_equal(without.masked_ratings, middle.masked_ratings)
     line = some_line(small)
@@ -187,14 +187,14 @@ def test_models_see_ratings_less_the_line_and_the_pull(small, kind):
 
 @pytest.mark.parametrize("kind", ["mean", "lr", "fm"])
 def test_masks_shrink_towards_the_line(small, kind):
-    """A strong pull ends there; nn is covered by the shift below, as its steps are limited."""
+    """A strong shrinkage ends there; nn is covered by the shift below, as its steps are limited."""
     lists, features, line = small.rated_items, content_features(small), some_line(small)
     base = base_of(line, small)
     strong = fit_crowd(small, kind, line, strength=1e7)
     users, lengths = lists.users, lists.lengths
     sums = np.bincount(users, small.values - base, len(lengths))
-    pull = 1e7 if kind == "mean" else PULL  # intercepts have a pull of their own
-    expected = base + (sums / (lengths + pull))[users]
+    shrinkage = 1e7 if kind == "mean" else PULL  # intercepts have a shrinkage of their own
+    expected = base + (sums / (lengths + shrinkage))[users]
     found = strong.predict(lists, features, OneByOne())
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
@@ -284,7 +284,7 @@ def test_a_family_says_how_many_parameters_it_has(small, kind):
     assert family.name == kind
     assert fit_crowd(small, kind).theta.shape == (60, family.n_parameters(features.shape[1]))
     if kind == "mean":
-        assert family.default_strength is None  # the pull
+        assert family.default_strength is None  # the shrinkage
     else:
         assert family.default_strength > 0
     assert min(family.strengths) > 0

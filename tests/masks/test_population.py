@@ -87,7 +87,7 @@ def test_the_line_and_the_pull_are_those_of_the_formulas():
     rated = lists.lengths[lists.lengths > 0]
     chances = [some.var(ddof=1) / len(some) for some in each] + [within] * int((rated == 1).sum())
     between = np.var(lists.means(ratings)[lists.lengths > 0]) - np.mean(chances)
-    assert found.pull == pytest.approx(2 * within / between, rel=1e-9)
+    assert found.shrinkage == pytest.approx(2 * within / between, rel=1e-9)
 
 
 def test_numbers_that_nobody_can_have_break_nothing():
@@ -98,7 +98,7 @@ def test_numbers_that_nobody_can_have_break_nothing():
     for totals in bound * draw.uniform(-1, 1, (50, n_totals(1 + D))):
         found = Population.of_totals(totals, counts, features, SCALE)
         assert np.isfinite(found.line).all()
-        assert population.MIN_PULL <= found.pull <= population.MAX_PULL
+        assert population.MIN_SHRINKAGE <= found.shrinkage <= population.MAX_SHRINKAGE
         none = Population.of_totals(totals, 0 * counts, features, SCALE)
         assert np.isfinite(none.line).all()
         alone = Population.of_totals(totals[: n_totals(1)], counts, features[:, :0], SCALE)
@@ -111,18 +111,18 @@ def test_the_pull_is_twice_what_variances_call_for(within, between):
     found, features = learned(n_seen=0, within=within, between=between)
     explain_errors = np.var(np.clip(features, -4, 4) @ [0.4, -0.2, 0.0])
     expected = 2 * (within**2 + explain_errors) / between**2
-    assert found.pull == pytest.approx(expected, rel=0.3)
+    assert found.shrinkage == pytest.approx(expected, rel=0.3)
 
 
 def test_the_pull_has_limits():
-    assert learned(n_seen=0, between=0.0)[0].pull == population.MAX_PULL
-    assert learned(n_seen=0, within=0.01, between=3.0)[0].pull == population.MIN_PULL
+    assert learned(n_seen=0, between=0.0)[0].shrinkage == population.MAX_SHRINKAGE
+    assert learned(n_seen=0, within=0.01, between=3.0)[0].shrinkage == population.MIN_SHRINKAGE
 
 
 @pytest.mark.parametrize("lengths", [[0, 0], [1, 1, 1]])
 def test_of_few_ratings_little_is_known(lengths):
     found, features = learned(lengths=lengths)
-    assert found.pull == population.ASSUMED_PULL
+    assert found.shrinkage == population.ASSUMED_PULL
     if not any(lengths):
         assert found.is_like(Population.unknown(SCALE))
         assert (found.base(features, SCALE) == 3.0).all()

@@ -596,7 +596,7 @@ def test_the_mark_changes_with_the_state(run):
 
 
 def some_items(run):
-    """A layout of every other item, with another line than the run's, as long, and pull."""
+    """A layout of every other item, with another line than the run's, as long, and shrinkage."""
     line = np.zeros_like(run.layout.line)
     line[0], line[1:] = 3.25, np.linspace(-1, 1, len(line) - 1)
     return Layout(np.arange(1, run.ratings.n_items, 2, dtype=np.int32), line, 2.5)
@@ -642,9 +642,9 @@ def test_rows_and_masks_are_those_of_the_layout(small, mask):
         ({"line": np.array([3.0, 0.5])}, "has 1 columns; got 2"),
         ({"line": np.array([np.nan])}, "finite"),
         ({"line": np.array([np.inf])}, "finite"),
-        ({"pull": 0.49}, "a pull is in [0.5, 50]; got 0.49"),
-        ({"pull": 51.0}, "a pull is in [0.5, 50]; got 51"),
-        ({"pull": np.nan}, "finite"),
+        ({"shrinkage": 0.49}, "a shrinkage is in [0.5, 50]; got 0.49"),
+        ({"shrinkage": 51.0}, "a shrinkage is in [0.5, 50]; got 51"),
+        ({"shrinkage": np.nan}, "finite"),
     ],
 )
 def test_a_bad_layout_is_refused_and_changes_nothing(run, change, reason):
@@ -739,15 +739,15 @@ def test_no_line_picks_those_who_rated_some_items(by_features):
 
 
 def test_where_masks_decide_what_leaves_they_listen_to_no_server(small):
-    """Neither to its line nor to its pull, which could make J small."""
+    """Neither to its line nor to its shrinkage, which could make J small."""
     run = prepare(small, settings_of("adaptive", threshold_j=0.04))
     party, other = joined(run), invited(run)
     assert len(run.layout.line) == 1  # nobody has said anything of features
-    wild = replace(run.layout, line=np.array([4.9]), pull=50.0)
+    wild = replace(run.layout, line=np.array([4.9]), shrinkage=50.0)
     assert isinstance(told(other, wild), Adopted)
     for masks in (party.masks, other.masks):
         assert masks.population.line.tolist() == [3.0]
-        assert masks.population.pull == 1.0
+        assert masks.population.shrinkage == 1.0
     assert np.array_equal(party.masks.theta, other.masks.theta)
     assert party.in_clear == other.in_clear
 
@@ -812,7 +812,11 @@ def test_a_run_has_one_layout(run):
     """Another would be summed with what was summed before; a new run may have another."""
     party, other = joined(run), some_items(run)
     assert told(party, run.layout) == Adopted(in_clear=True)
-    others = (other, replace(run.layout, line=run.layout.line + 1), replace(run.layout, pull=2.5))
+    others = (
+        other,
+        replace(run.layout, line=run.layout.line + 1),
+        replace(run.layout, shrinkage=2.5),
+    )
     for wrong in others:
         assert "adopted another layout" in refusal(told(party, wrong))
     asked(party, first_round(run).encode())

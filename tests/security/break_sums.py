@@ -33,7 +33,7 @@ from fedmmf.engines import reference
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import FedMMFError, WireError
 from fedmmf.federation.local import LocalFederation, make_parties
-from fedmmf.masks.population import MAX_PULL, MIN_PULL
+from fedmmf.masks.population import MAX_SHRINKAGE, MIN_SHRINKAGE
 from fedmmf.party import run as run_module
 from fedmmf.party.policy import Policy
 from fedmmf.party.run import PartyRun
@@ -308,15 +308,15 @@ def an_item_less_from_round_to_round(tiny):
 
 
 def a_line_that_makes_a_mask_look_good(tiny):
-    """Whether somebody who is too exposed shares in the clear, told of another line or pull."""
+    """Whether somebody who is too exposed shares in the clear, told another line or shrinkage."""
     settings = settings_of("adaptive", mask="mean", held_out=0.0, threshold_j=0.0152)
     run = prepare(tiny, settings)
     for name, party in make_parties(run.ratings, settings).items():
         if run.in_clear[int(name)]:
             continue
-        for level, pull in product(np.linspace(1, 5, 41), (MIN_PULL, 1.0, MAX_PULL)):
+        for level, shrinkage in product(np.linspace(1, 5, 41), (MIN_SHRINKAGE, 1.0, MAX_SHRINKAGE)):
             party.answer(run.plan.invitation().encode())
-            frame = Layout(run.layout.items, np.array([level]), pull).encode()
+            frame = Layout(run.layout.items, np.array([level]), shrinkage).encode()
             if Adopted.decode(party.answer(frame + Adopt(name_of(frame)).encode())).in_clear:
                 return True
     return False

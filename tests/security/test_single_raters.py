@@ -248,5 +248,5 @@ def test_moments_are_of_one_list_of_items_which_is_the_layouts():
     party = federation.parties["000000"]
     refused = party.answer(frame + Adopt(name_of(frame)).encode())
     assert b"which are others" in refused
-    frame = Layout(items, run.layout.line, run.layout.pull).encode()
+    frame = Layout(items, run.layout.line, run.layout.shrinkage).encode()
     assert b"which are others" not in party.answer(frame + Adopt(name_of(frame)).encode())

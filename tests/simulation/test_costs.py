@@ -94,7 +94,9 @@ def test_items_that_are_left_out_cost_nothing(small, aggregation):
     cost, every = run.cost(), prepared(small, aggregation=aggregation, min_raters=1).cost()
     ((up, down),) = counted_rounds(run, rounds=1)
     assert (
-        down == cost.down_bytes == every.down_bytes - 4 * run.plan.update_shape.published * n_rare
+        down
+        == cost.down_bytes
+        == every.down_bytes - 4 * run.plan.update_shape.broadcast_width * n_rare
     )
     assert up == pytest.approx(cost.up_bytes, rel=1e-3)
     if aggregation == "secure":

@@ -131,10 +131,13 @@ def test_masks_shrink_towards_what_users_have_in_common(small, mask, sharing):
     assert run.features.expanded.shape[1] == (16 + 64 * (mask == "fm"))
     common = run.masks.population
     if sharing == "adaptive":
-        assert (common.line.tolist(), common.pull) == ([3.0], 1.0)
+        assert (common.line.tolist(), common.shrinkage) == ([3.0], 1.0)
     else:
-        assert (common.line.tolist(), common.pull) == (run.layout.line.tolist(), run.layout.pull)
-        assert abs(common.pull - 1) > 0.1
+        assert (common.line.tolist(), common.shrinkage) == (
+            run.layout.line.tolist(),
+            run.layout.shrinkage,
+        )
+        assert abs(common.shrinkage - 1) > 0.1
 
 
 def test_item_statistics_are_nothing_that_users_have_in_common(small):
@@ -269,7 +272,7 @@ def groups_of(small, **chosen):
         update_shape,
     )
     crowd = Simulated(*given)
-    return AGGREGATIONS[settings.sums].simulate(crowd)
+    return AGGREGATIONS[settings.scheme_name].simulate(crowd)
 
 
 def test_rare_items_are_left_out_of_hidden_sums_and_stay_in_plain_ones(small):

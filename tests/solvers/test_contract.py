@@ -217,7 +217,7 @@ class TestSolver:
     def test_its_sizes_are_those_of_its_arrays(self, case, server, halves):
         broadcast, update_shape = server.broadcast(), case.update_shape
         assert case.rank == broadcast.rank == update_shape.rank >= 3
-        assert broadcast.item_rows.shape == (N_ITEMS, update_shape.published)
+        assert broadcast.item_rows.shape == (N_ITEMS, update_shape.broadcast_width)
         assert (broadcast.item_rows.dtype, broadcast.parameters.dtype) == (np.float32, np.float64)
         assert broadcast.parameters.shape == (update_shape.n_parameters,)
         assert broadcast.item_factors.shape == (N_ITEMS, case.rank)
@@ -270,7 +270,7 @@ class TestSolver:
             assert np.array_equal(arrived.parameters, broadcast.parameters)
             case.train(server, halves, 1, after=t - 1)
         broadcast, more = server.broadcast(), server.unknown(PROBLEM.regressors[:4])
-        assert more.shape == (4, update_shape.published)
+        assert more.shape == (4, update_shape.broadcast_width)
         assert more.dtype == np.float32
         larger = Broadcast(
             broadcast.rank, broadcast.parameters, np.vstack((broadcast.item_rows, more))

@@ -25,7 +25,7 @@ from fedmmf.solvers.vb.ordinal import (
     moved_cuts,
     starting_cuts,
 )
-from fedmmf.solvers.vb.party import SETTLING, VbParty, evidence
+from fedmmf.solvers.vb.party import N_ALTERNATIONS, VbParty, evidence
 
 SCALE = RatingScale(1, 5, 1)
 CUTS = np.array([1.2, 1.9, 3.6, 4.1])  # gaps of 0.7, 1.7 and 0.5
@@ -259,7 +259,7 @@ def test_scores_are_shown_as_the_objective_and_the_likelihood_have_it():
         update_shape = VB.update_shape(3, variant)
         parts = {"cuts": CUTS} if update_shape.n_levels else {}
         numbers = update_shape.blocks["parameters"].join(tau=np.array([0.6]), **parts)
-        broadcast = Broadcast(3, numbers, np.zeros((1, update_shape.published), np.float32))
+        broadcast = Broadcast(3, numbers, np.zeros((1, update_shape.broadcast_width), np.float32))
         assert np.array_equal(VB.ratings_of(update_shape, broadcast, scores, SCALE), ratings)
 
 
@@ -381,7 +381,7 @@ def test_who_settles_takes_turns_with_what_is_latent():
 
         p = posterior(own.masked_ratings)
         first = p
-        for _ in range(SETTLING):
+        for _ in range(N_ALTERNATIONS):
             z, _ = latent(own.levels, mean @ np.float32(p) + own.mask, reading.cuts, tau)
             p = posterior(z - own.mask)
         for start in (np.zeros(3), np.array([1.0, 5.0, -5.0])):

@@ -312,7 +312,7 @@ def test_there_is_one_variant():
     update_shape = SGD.update_shape(
         3, SGD.variant(Settings(), n_profile=2, n_columns=0, n_levels=0)
     )
-    assert (update_shape.rank, update_shape.width, update_shape.published) == (3, 3, 3)
+    assert (update_shape.rank, update_shape.width, update_shape.broadcast_width) == (3, 3, 3)
     assert (
         update_shape.n_parameters,
         update_shape.n_totals,

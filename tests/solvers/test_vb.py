@@ -270,16 +270,19 @@ def test_a_form_counts_what_is_sent(implicit):
     """k numbers per rated item, whatever the priors: these learn from totals, and from looks."""
     seen, looks = (implicit in names for names in (("users", "both"), ("items", "both")))
     update_shape = VbShape.of(5, write_variant(implicit, 0, 0, 0))
-    assert (update_shape.width, update_shape.published) == (5, 5 + 1)
+    assert (update_shape.width, update_shape.broadcast_width) == (5, 5 + 1)
     assert update_shape.n_parameters == 1 + 5 + 5 + 5 + 15 + 15 + 25 * seen + looks
     assert update_shape.n_totals == 4 + 5 + 5 + 15 + (15 + 25) * seen
     wide = VbShape.of(5, write_variant(implicit, 3, 2, 0))
-    assert (wide.width, wide.published) == (update_shape.width, update_shape.published)
+    assert (wide.width, wide.broadcast_width) == (update_shape.width, update_shape.broadcast_width)
     assert wide.n_parameters == update_shape.n_parameters + 3 * 5 + 3 + 2
     grown = 36 - 15 if seen else 6  # a triangle of 5 + 3 columns instead of 5, or of 3
     assert wide.n_totals == update_shape.n_totals + grown + 3 * 5 + 1 + 3 + 15 + 10
     ordered = VbShape.of(5, write_variant(implicit, 0, 0, 7))
-    assert (ordered.width, ordered.published) == (update_shape.width, update_shape.published)
+    assert (ordered.width, ordered.broadcast_width) == (
+        update_shape.width,
+        update_shape.broadcast_width,
+    )
     assert ordered.n_parameters == update_shape.n_parameters + 6
     assert ordered.n_totals == update_shape.n_totals + 3 * 6
     assert (ordered.n_levels, update_shape.n_levels, wide.n_levels) == (7, 0, 0)
@@ -336,7 +339,7 @@ def test_one_factor_more_is_the_items_bias():
 
 def test_vb_takes_its_own_forms_alone():
     with pytest.raises(TypeError, match="vb has forms of its own"):
-        VB.party(UpdateShape(rank=K, width=K, published=K, n_parameters=5, n_totals=0))
+        VB.party(UpdateShape(rank=K, width=K, broadcast_width=K, n_parameters=5, n_totals=0))
 
 
 @pytest.mark.parametrize("rank_of_curvature", [0, 2, K])
@@ -381,7 +384,7 @@ def published(update_shape, n_items, **parts):
     return Broadcast(
         K,
         update_shape.blocks["parameters"].join(**numbers),
-        update_shape.blocks["published"].join((n_items,), **columns).astype(np.float32),
+        update_shape.blocks["item_row"].join((n_items,), **columns).astype(np.float32),
     )
 
 
@@ -622,7 +625,7 @@ def test_the_items_prior_is_a_ridge_regression_on_their_features(variant):
     np.testing.assert_allclose(now["item_weights"], weights, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(now["prior"], x @ weights, rtol=1e-4, atol=1e-5)
     more = np.random.default_rng(0).standard_normal((3, 2))
-    found = world.update_shape.blocks["published"].split(world.server.unknown(more))
+    found = world.update_shape.blocks["item_row"].split(world.server.unknown(more))
     mean = np.column_stack((np.ones(3), more)) @ weights[:3]  # nobody rated them
     np.testing.assert_allclose(found.pop("mean"), mean, rtol=1e-4, atol=1e-5)
     assert not any(part.any() for part in found.values())
@@ -779,7 +782,7 @@ def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
     assert len(MEMBERSHIP_ROUNDS) == MAX_MEMBERSHIP_ROUNDS
     world, looks = World(variant, rounds=0), []
     for t in range(1, VB.default_rounds + 1):
-        place = world.update_shape.blocks["parameters"].place("look")
+        place = world.update_shape.blocks["parameters"].place("membership")
         switch = world.server.broadcast().parameters[place]
         assert len(switch) == (variant in LOOKING)
         assert world.reading().is_membership_round == (switch.tolist() == [1.0])
@@ -856,7 +859,7 @@ def test_a_third_look_is_refused(variant):
         half.update(own, world.reading(), 2)
         half.update(own, look, 3)
         state = half.state()
-        with pytest.raises(WireError, match="2 rounds at most may look at who rated what"):
+        with pytest.raises(WireError, match="2 rounds at most may ask who rated what"):
             half.update(own, look, 4)
         assert np.array_equal(half.user_factors, state["value"])
         half.update(own, world.reading(), 5)  # others go on
@@ -874,12 +877,12 @@ def test_a_round_looks_or_does_not(value):
     broadcast = world.server.broadcast()
     for told in (0.0, 1.0, value):
         numbers = broadcast.parameters.copy()
-        numbers[world.update_shape.blocks["parameters"].place("look")] = told
+        numbers[world.update_shape.blocks["parameters"].place("membership")] = told
         changed = Broadcast(K, numbers, broadcast.item_rows)
         if told != value:
             VB.check(world.update_shape, changed)
             continue
-        with pytest.raises(WireError, match="a round looks at who rated what, or it does not"):
+        with pytest.raises(WireError, match="a round asks who rated what, or it does not"):
             VB.check(world.update_shape, changed)
 
 
@@ -1202,7 +1205,7 @@ def test_numbers_of_raters_are_not_negative(value):
     world = World("both", rounds=2)
     broadcast = world.server.broadcast()
     rows = broadcast.item_rows.copy()
-    rows[2, world.update_shape.blocks["published"].place("n_raters")] = value
+    rows[2, world.update_shape.blocks["item_row"].place("n_raters")] = value
     with pytest.raises(WireError, match="numbers of raters are not negative"):
         VB.check(world.update_shape, Broadcast(K, broadcast.parameters, rows))
 

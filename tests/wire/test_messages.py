@@ -138,7 +138,7 @@ def test_counts_that_lie_allocate_nothing(cls, data):
 
 # What single messages have to fulfil
 
-FORM = UpdateShape(rank=2, width=2, published=3, n_parameters=5, n_totals=1)
+FORM = UpdateShape(rank=2, width=2, broadcast_width=3, n_parameters=5, n_totals=1)
 SIZES = Expected(n_catalogue=8, n_items=5, update_shape=FORM, n_totals=1)
 INVITATION = wire.Invitation(
     bytes(16), bytes(32), 1.0, 5.0, 1.0, "sgd", 2, "", 3, "secure", 16.0, 1e4, 1, 3
@@ -174,8 +174,8 @@ def update(items, counts=(), n_rows=None, width=2, n_totals=1):
         (replace(LAYOUT, items=np.array([3, 3])), "increase strictly"),
         (replace(LAYOUT, line=np.array([np.nan])), "finite"),
         (replace(LAYOUT, line=np.zeros(0)), "a level at least"),
-        (replace(LAYOUT, pull=0.4), r"a pull is in \[0.5, 50\]; got 0.4"),
-        (replace(LAYOUT, pull=np.nan), "finite"),
+        (replace(LAYOUT, shrinkage=0.4), r"a shrinkage is in \[0.5, 50\]; got 0.4"),
+        (replace(LAYOUT, shrinkage=np.nan), "finite"),
         (wire.Refused("x" * 1001), "1000 characters at most"),
         (replace(ROUND, round=0, best_round=0), "rounds count from 1"),
         (replace(ROUND, best_round=3), "the best one is over"),

@@ -13,7 +13,7 @@ from fedmmf.secagg import LARGEST_COHORT, messages
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.sgd import N_PLAN
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER, FAR
-from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS, SETTLING
+from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS, N_ALTERNATIONS
 from fedmmf.solvers.vb.server import MEMBERSHIP_ROUNDS
 from fedmmf.solvers.vb.shapes import IMPLICIT, MAX_VB_COLUMNS, write_variant
 from fedmmf.wire import codec, frames
@@ -101,7 +101,7 @@ def test_inner_messages_are_on_the_page():
         ("In rounds 1 to {} ratings count as numbers", BEGINS_AFTER),
         ("From round {} on, r is replaced", BEGINS_AFTER + 1),
         ("| from round {} on, else 0, for each cut point", BEGINS_AFTER + 1),
-        ("and then {} times with r", SETTLING),
+        ("and then {} times with r", N_ALTERNATIONS),
         ("cut to -{0:g} .. {0:g}", FAR),
         ("A party takes part in {} of them in a run", MAX_MEMBERSHIP_ROUNDS),
         ("Our server has them in rounds {} and", MEMBERSHIP_ROUNDS[0] + 1),
@@ -112,11 +112,11 @@ def test_inner_messages_are_on_the_page():
         ("item features, each cut to [-{0:g}, {0:g}]:", population.LARGEST_FEATURE),
         ("`(max - min) (X^T C X + {:g} R D)^-1 g`", population.LINE_RIDGE),
         ("`{:g} (w / s) / max(", population.PULLS),
-        ("cut to [{:g}, ", population.MIN_PULL),
-        (", {:g}]; 1 if fewer than two", population.MAX_PULL),
+        ("cut to [{:g}, ", population.MIN_SHRINKAGE),
+        (", {:g}]; 1 if fewer than two", population.MAX_SHRINKAGE),
         ("{:g} if fewer than two users", population.ASSUMED_PULL),
-        ("level towards the line, in ratings, {:g} to", population.MIN_PULL),
-        ("to {:g} |\n", population.MAX_PULL),
+        ("level towards the line, in ratings, {:g} to", population.MIN_SHRINKAGE),
+        ("to {:g} |\n", population.MAX_SHRINKAGE),
         ("for a survey they are 1 and {:g}.", population.TOTAL_BOUND),
     ],
 )
@@ -188,7 +188,7 @@ def test_sizes_of_what_is_sent_are_on_the_page(name, variant, numbers, k):
     names = {**numbers, "y": k * numbers["y"], "z": int(numbers["z"]), "k": k}
     sizes = {
         "width": update_shape.width,
-        "published": update_shape.published,
+        "published": update_shape.broadcast_width,
         "numbers of parameters": update_shape.n_parameters,
         "totals of the solver": update_shape.n_totals,
     }

@@ -72,9 +72,9 @@ def test_a_half_step_of_ials_is_the_minimum_of_its_objective(small, chosen):
 
     def loss(user, p):
         mine = q[x[user].indices]
-        pull = 0.02 * (len(mine) + 0.1 * small.n_items)
+        shrinkage = 0.02 * (len(mine) + 0.1 * small.n_items)
         fit = 0.1 * np.sum((q @ p) ** 2) + np.sum((x[user].data - mine @ p) ** 2)
-        return fit + pull * (p @ p)
+        return fit + shrinkage * (p @ p)
 
     for user in (0, 7):
         for step in 1e-3 * np.vstack((np.eye(3), -np.eye(3))):

@@ -73,7 +73,7 @@ def survey_sizes(n_catalogue: int, n_rows: int, n_columns: int = 0) -> Expected:
         n_columns: of moments, which have no rows; 0: there are no totals.
     """
     size = n_totals(n_columns) if n_columns else 0
-    update_shape = UpdateShape(rank=1, width=1, published=1, n_parameters=0, n_totals=size)
+    update_shape = UpdateShape(rank=1, width=1, broadcast_width=1, n_parameters=0, n_totals=size)
     return Expected(n_catalogue, n_rows, update_shape, size)
 
 

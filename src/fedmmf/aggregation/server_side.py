@@ -142,8 +142,8 @@ class ServerSide:
                 "no item has enough raters to be summed: more people have to take part, or to have "
                 "rated the same items"
             )
-        line, pull = census.population.line, census.population.pull
-        self.n_raters, self.layout = census.n_raters, Layout(items, line, pull)
+        line, shrinkage = census.population.line, census.population.shrinkage
+        self.n_raters, self.layout = census.n_raters, Layout(items, line, shrinkage)
         self.adopt()
 
     def census(self) -> Census:

@@ -5,8 +5,8 @@ Three facts give ratings away.
 *Whole steps.* masked + f is a rating, so a guess of f that is right up to a constant puts
 masked + f on one phase of the scale's step. `_coherence` measures it and needs no prior.
 
-*Stationarity.* Training ends where the penalty on each parameter equals the pull of the residuals,
-and the residuals are the masked ratings m. For the weights w of a linear part,
+*Stationarity.* Training ends where the penalty on each parameter equals the gradient of the
+residuals, and the residuals are the masked ratings m. For the weights w of a linear part,
 lambda w = sum_i m_i x_i = g, so f = b + s g.x with one unknown s per user; for `lr` and `fm`
 s = 1 / lambda. In `nn` each hidden unit's weights are proportional to g while tanh is nearly
 linear, and the same holds with an s of training's making. So two numbers hide a whole list of
@@ -64,22 +64,26 @@ def _on_steps(view: Exposed, rows: slice, reach: float) -> Array:
     n_folds = view.plan.folds if view.plan.cross_fit else 1
     fold_of = np.arange(len(masked)) % n_folds
     x = view.features[view.lists.items[rows]]
-    candidates = _along_the_pull(masked, x, fold_of, n_folds, reach) + _base_in_steps(view)[rows]
+    candidates = (
+        _along_the_gradient(masked, x, fold_of, n_folds, reach) + _base_in_steps(view)[rows]
+    )
     coherence, shifts = _coherence(candidates, fold_of, n_folds)
     best = int(np.argmax(coherence))
     return np.asarray(candidates[best] + shifts[best])
 
 
-def _along_the_pull(masked: Array, x: Array, fold_of: Array, n_folds: int, reach: float) -> Array:
+def _along_the_gradient(
+    masked: Array, x: Array, fold_of: Array, n_folds: int, reach: float
+) -> Array:
     """Masked + s X g over a grid of s, with g of the ratings each model saw. (n_candidates, n)."""
-    pull = np.zeros(len(masked))
+    gradient = np.zeros(len(masked))
     for fold in range(n_folds):
         inside = fold_of == fold
         seen = ~inside if n_folds > 1 else inside
-        pull[inside] = x[inside] @ (x[seen].T @ masked[seen])
-    spread = float(pull.std())
+        gradient[inside] = x[inside] @ (x[seen].T @ masked[seen])
+    spread = float(gradient.std())
     grid = np.linspace(0.0, reach, SCAN_POINTS) / spread if spread > 1e-9 else np.zeros(1)
-    return np.asarray(masked + grid[:, np.newaxis] * pull)
+    return np.asarray(masked + grid[:, np.newaxis] * gradient)
 
 
 def _coherence(candidates: Array, fold_of: Array, n_folds: int) -> tuple[Array, Array]:
@@ -108,8 +112,8 @@ def _placed(view: Exposed, rows: slice, unmasked: Array) -> Array:
     cells = np.rint(unmasked).astype(np.int64)
     masked = _in_steps(view)[rows]
     middle = _base_in_steps(view)[rows].mean()
-    pulled = masked.sum() / view.population.pull
-    mean_mask = np.array((cells.mean() - middle - masked.mean(), pulled))
+    shrunken = masked.sum() / view.population.shrinkage
+    mean_mask = np.array((cells.mean() - middle - masked.mean(), shrunken))
     is_stationary = view.plan.family.needs_features and not view.plan.cross_fit
     return place(cells, view.prior[rows], mean_mask if is_stationary else None)
 

@@ -22,7 +22,7 @@ from fedmmf.arrays import Array
 from fedmmf.attacks.calibrated import Belief
 
 NOISES = np.logspace(-6, 0, 13)  # drift of a sum, per rater and round
-SETTLING = 10.0  # rounds
+N_ALTERNATIONS = 10.0  # rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class RoundSums:
     def _trust(self) -> Array:
         """Weights of rounds: all updates change fast while training begins. (rounds - 1, 1)."""
         number = np.arange(1, len(self.level))[:, np.newaxis]
-        return np.asarray(1 / np.sqrt(1 + np.square(SETTLING / number)))
+        return np.asarray(1 / np.sqrt(1 + np.square(N_ALTERNATIONS / number)))
 
     @cached_property
     def odds(self) -> Array:

@@ -6,8 +6,8 @@ then decide where each group stands. No training is undone, and no family has to
 
 `place` finds which whole steps a user's ratings are, once their differences are known. Ratings up
 to a common shift are decided by what is public: no rating is off the scale, items have known
-distributions, and the user's mean mask is near the sum of its masked ratings by the pull: this
-penalty of the intercept b makes pull b = sum(masked) where training has converged.
+distributions, and the user's mean mask is near the sum of its masked ratings by the shrinkage: this
+penalty of the intercept b makes shrinkage b = sum(masked) where training has converged.
 """
 
 from dataclasses import dataclass

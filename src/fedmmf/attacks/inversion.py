@@ -31,7 +31,7 @@ class Problem:
     x: Array  # (n, d)
     base: Array  # (n,) the default user's rating, from the lowest rating on
     unit_levels: Array  # (n_levels,) the scale's ratings, from 0 to 1
-    pull: float  # penalty of the intercept
+    shrinkage: float  # penalty of the intercept
 
     def misfit(self, y: Array) -> float:
         """Root mean square distance of ratings to the nearest level, in steps; 0 for real ones."""
@@ -49,15 +49,15 @@ def unmask(problem: Problem, strength: float) -> Array:
     """Undo a ridge mask: y = m + A D^-1 A^T m; a free intercept is the scale's. (n,)."""
     m, x = problem.masked, problem.x
     y = m + x @ (x.T @ m) / strength
-    if problem.pull:
-        return np.asarray(y + m.sum() / problem.pull)
+    if problem.shrinkage:
+        return np.asarray(y + m.sum() / problem.shrinkage)
     return np.asarray(y + _level(y + problem.base, problem.unit_levels))
 
 
 def unmask_any_strength(problem: Problem) -> Array:
     """Undo a ridge mask of unknown lambda: the 1/lambda that puts every rating on a level. (n,)."""
     m, x = problem.masked, problem.x
-    start, slope = m + m.sum() / problem.pull, x @ (x.T @ m)
+    start, slope = m + m.sum() / problem.shrinkage, x @ (x.T @ m)
     candidates = _inverse_strengths(start + problem.base, slope, problem.unit_levels)
     fits = [problem.misfit(start + t * slope) for t in candidates]
     return np.asarray(start + candidates[int(np.argmin(fits))] * slope)
@@ -70,7 +70,7 @@ def unmask_cross_fitted(problem: Problem, strength: float, folds: int) -> Array:
     """
     n, d = problem.x.shape
     a = np.column_stack((np.ones(n), problem.x))
-    penalties = np.diag(np.concatenate(([problem.pull], np.full(d, strength))))
+    penalties = np.diag(np.concatenate(([problem.shrinkage], np.full(d, strength))))
     fold_of = np.arange(n) % folds  # as the masks deal them
     system = np.eye(n)
     for fold in range(min(folds, n)):
@@ -105,7 +105,7 @@ def invert(view: Exposed) -> Array:
     for rows in view.ranges:
         if rows.stop > rows.start:
             x = _features_used(view, rows)
-            about = (view.unit_masked[rows], x, base[rows], unit_levels, view.population.pull)
+            about = (view.unit_masked[rows], x, base[rows], unit_levels, view.population.shrinkage)
             out[rows] = _invert_one(Problem(*about), view)
     return np.asarray(view.base + view.scale.span * out)
 
@@ -122,16 +122,16 @@ def _invert_one(problem: Problem, view: Exposed) -> Array:
         return problem.masked
     if not view.knows_strength and plan.family.needs_features and not plan.cross_fit:
         return unmask_any_strength(problem)
-    default = plan.family.default_strength or problem.pull
+    default = plan.family.default_strength or problem.shrinkage
     every = (default, *plan.family.strengths)
-    strengths = plan.strengths(problem.pull) if view.knows_strength else every
+    strengths = plan.strengths(problem.shrinkage) if view.knows_strength else every
     solutions = [_undo(problem, strength, plan) for strength in strengths]
     return min(solutions, key=problem.misfit)
 
 
 def _undo(problem: Problem, strength: float, plan: MaskPlan) -> Array:
     if not plan.family.needs_features:  # an intercept alone, whose penalty is the strength
-        problem = replace(problem, pull=strength)
+        problem = replace(problem, shrinkage=strength)
     if plan.cross_fit:
         return unmask_cross_fitted(problem, strength, plan.folds)
     return unmask(problem, strength)

@@ -63,12 +63,12 @@ class KnownMasks:
     @cached_property
     def penalties(self) -> Array:
         """The diagonal of D; of several strengths that users choose from, the middle one. (m,)."""
-        pull, family = self.population.pull, self.plan.family
-        strengths = self.plan.strengths(pull)
+        shrinkage, family = self.population.shrinkage, self.plan.family
+        strengths = self.plan.strengths(shrinkage)
         strength = strengths[len(strengths) // 2]
         if not family.needs_features:
             return np.array([strength])
-        return np.concatenate(([pull], np.full(self.features.shape[1], strength)))
+        return np.concatenate(([shrinkage], np.full(self.features.shape[1], strength)))
 
     def expected(self, ratings: Array, lists: RatedItems) -> Array:
         """Masked ratings of users whose ratings were as expected. (n,)."""
@@ -112,7 +112,7 @@ class KnownMasks:
         if self.plan.cross_fit or not self.plan.family.is_linear:
             return np.zeros(len(before)), before
         deviation, variance = found
-        pulled = a / self.penalties  # (n, m)
-        told = pulled.T @ (variance[:, np.newaxis] * pulled)
+        shrunken = a / self.penalties  # (n, m)
+        told = shrunken.T @ (variance[:, np.newaxis] * shrunken)
         gain = np.linalg.solve(before + told + 1e-9 * np.eye(len(told)), before).T  # (m, m)
-        return gain @ (pulled.T @ deviation), before - gain @ before
+        return gain @ (shrunken.T @ deviation), before - gain @ before

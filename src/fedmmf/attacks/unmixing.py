@@ -77,8 +77,9 @@ def _start(view: SummedView, shown: Array, place: tuple[Array, Array]) -> Mixtur
     sums = _in_units(view, view.left[shown], counts * spread)
     even = np.zeros_like(expected)
     even[place] = ((sums[:, 0] - expected.sum(axis=1)) / counts)[place[0]]
-    pull = (expected + even).T @ view.item_factors[shown, 1:]  # (n_users, k - 1)
-    factors = np.tanh(START * pull / max(float(pull.std()), 1e-12)) if pull.size else pull
+    direction = (expected + even).T @ view.item_factors[shown, 1:]  # (n_users, k - 1)
+    is_spread = direction.size > 0
+    factors = np.tanh(START * direction / max(direction.std(), 1e-12)) if is_spread else direction
     return Mixture(
         sums=sums,
         raters=[np.flatnonzero(row) for row in _support(expected.shape, place)],
@@ -90,7 +91,7 @@ def _start(view: SummedView, shown: Array, place: tuple[Array, Array]) -> Mixtur
         variance=np.zeros_like(expected),
         factors=factors,
         factor_variance=1 - factors**2,
-        noise=float(np.mean(sums[:, 1:] ** 2)) if pull.size else 1.0,
+        noise=float(np.mean(sums[:, 1:] ** 2)) if is_spread else 1.0,
     )
 
 

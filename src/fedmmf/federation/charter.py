@@ -113,7 +113,7 @@ class Charter(_Part):
         if not self.training.scheme.across_machines:
             known = registry_of("aggregation")
             able = [name for name in known.names() if known[name].across_machines]
-            yield f"sums across machines are {', '.join(able)}; got {self.training.sums}"
+            yield f"sums across machines are {', '.join(able)}; got {self.training.scheme_name}"
         yield from self._scale_misfits()
         yield from self._parties_misfits()
         yield from self._unused()

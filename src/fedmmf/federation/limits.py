@@ -44,7 +44,7 @@ def too_large_messages(
     """Return why rounds with so many items cannot be sent; empty: they can."""
     together = 1 if party == "site" else PARTIES_PER_BUNDLE
     largest = n_items * max(
-        update_shape.width * _ENTRY_BYTES * together, update_shape.published * 4
+        update_shape.width * _ENTRY_BYTES * together, update_shape.broadcast_width * 4
     )
     if largest <= MAX_MESSAGE_BYTES:
         return ""

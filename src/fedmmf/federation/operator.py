@@ -71,7 +71,7 @@ def get_status(url: str, token: str) -> FederationStatus:
     try:
         return FederationStatus.model_validate_json(text)
     except ValidationError:
-        raise ControlError(_stranger(url)) from None
+        raise ControlError(_wrong_page(url)) from None
 
 
 def post(
@@ -96,7 +96,7 @@ def post(
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ControlError(_stranger(url))
+        raise ControlError(_wrong_page(url))
     return found
 
 
@@ -147,7 +147,7 @@ def _answer(request: Request, timeout: float) -> bytes:
     except (URLError, HTTPException, OSError) as error:
         raise ControlError(_unreachable(error, url, timeout)) from None
     if len(text) > LARGEST_ANSWER:
-        raise ControlError(_stranger(url))
+        raise ControlError(_wrong_page(url))
     return text
 
 
@@ -165,7 +165,7 @@ def _refusal(error: HTTPError, url: str) -> str:
         return f"the server at {_shown(url)} is busy; try again in a moment"
     if said:
         return f"the server at {_shown(url)} answered {error.code}: {said}"
-    return _stranger(url)
+    return _wrong_page(url)
 
 
 def _sentence(error: HTTPError) -> str:
@@ -180,7 +180,7 @@ def _unreachable(error: Exception, url: str, timeout: float) -> str:
     if isinstance(reason, TimeoutError):
         return _too_slow(url, timeout)
     if isinstance(error, HTTPException):
-        return _stranger(url)
+        return _wrong_page(url)
     why = getattr(reason, "strerror", None) or reason
     return (
         f"nobody answers at {_shown(url)} ({why}): start the federation's server, or check the "
@@ -195,7 +195,7 @@ def _too_slow(url: str, timeout: float) -> str:
     )
 
 
-def _stranger(url: str) -> str:
+def _wrong_page(url: str) -> str:
     return (
         f"what answers at {_shown(url)} is no status page of this version of fedmmf; check the "
         "address"

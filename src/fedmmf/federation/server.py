@@ -109,7 +109,7 @@ class Server:
             settings=settings_shown(self._charter),
             protection=(
                 _WHO[self._charter.party],
-                *AGGREGATIONS[settings.sums].disclosure(settings),
+                *AGGREGATIONS[settings.scheme_name].disclosure(settings),
             ),
             started=now(),
         )

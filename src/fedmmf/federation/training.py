@@ -142,7 +142,7 @@ class Training:
             self._tell_of(_Stretch(roster, ServerSide(self._context(roster)), changes))
             self._lose(error)
             return None
-        side = AGGREGATIONS[self._plan.settings.sums].server(self._context(roster))
+        side = AGGREGATIONS[self._plan.settings.scheme_name].server(self._context(roster))
         stretch = _Stretch(roster, side, changes, ahead)
         side.restore(self._side_state)
         return stretch if self._is_surveyed(stretch) else None

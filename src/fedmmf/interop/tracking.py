@@ -64,7 +64,7 @@ def log_to_mlflow(model: FedMMF, result: TrainResult | None = None) -> None:
 
 def _protection(model: FedMMF) -> str:
     kind = "simulated" if model.learned.is_simulated else "real parties"
-    return f"{model.settings.sums}, {kind}"
+    return f"{model.settings.scheme_name}, {kind}"
 
 
 def log_to_tensorboard(

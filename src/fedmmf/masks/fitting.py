@@ -65,11 +65,11 @@ class MaskPlan:
         needs = self.family.needs_features
         return FeatureViews(np.asarray(content, np.float64), self.kind, needs, more)
 
-    def strengths(self, pull: float) -> tuple[float, ...]:
+    def strengths(self, shrinkage: float) -> tuple[float, ...]:
         """Strengths of regularisation to choose from, given the shrinkage of a population."""
         if self.strength == "auto":
             return self.family.strengths
-        return (float(self.strength or self.family.default_strength or pull),)
+        return (float(self.strength or self.family.default_strength or shrinkage),)
 
     def is_joint(self, n_features: int) -> bool:
         """Whether the solver estimates masks that see so many columns."""
@@ -274,8 +274,8 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     family, lists, features = plan.family, given.lists, given.features
     plan.check_features(features)
     population = given.population or Population.unknown(given.scale)
-    strengths = np.array(plan.strengths(population.pull))
-    penalties = np.column_stack((strengths, np.full(len(strengths), population.pull)))
+    strengths = np.array(plan.strengths(population.shrinkage))
+    penalties = np.column_stack((strengths, np.full(len(strengths), population.shrinkage)))
     theta = np.zeros((lists.n_users, family.n_parameters(features.shape[1])))
     chosen = np.zeros(lists.n_users, np.int64)
     fitted, held_out = np.zeros((2, len(lists.items)), np.float32)

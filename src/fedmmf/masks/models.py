@@ -7,7 +7,7 @@ file with what it calls, because numba's cache notices changes of a kernel's own
 
 A model sees features x (n, d) and targets y (n,): ratings less the default user's, divided
 by the span of the scale, so that one strength of regularisation means the same on every scale. Its
-parameters are one flat vector theta. The pull is the penalty of the intercept, in ratings' worth.
+parameters are one flat vector theta. The shrinkage is the penalty of the intercept, in ratings.
 What tells `lr`, `fm` and `nn` apart is what they see: `fm` and `nn` see interactions of features
 besides (`feature_maps.py`), and have private weights for these too.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from fedmmf.arrays import Array
 
 
-def fit_none(x: Array, y: Array, strength: float, pull: float) -> Array:
+def fit_none(x: Array, y: Array, strength: float, shrinkage: float) -> Array:
     """Return no parameters: the control that masks nothing."""
     return np.zeros(0)
 
@@ -31,7 +31,7 @@ def predict_none(x: Array, theta: Array) -> Array:
     return np.zeros(len(x))
 
 
-def fit_mean(x: Array, y: Array, strength: float, pull: float) -> Array:
+def fit_mean(x: Array, y: Array, strength: float, shrinkage: float) -> Array:
     """Fit a shrunken mean: minimise sum (y - b)^2 + strength b^2."""
     return np.full(1, y.sum() / (len(y) + strength))
 
@@ -41,12 +41,12 @@ def predict_mean(x: Array, theta: Array) -> Array:
     return np.full(len(x), theta[0])
 
 
-def fit_lr(x: Array, y: Array, strength: float, pull: float) -> Array:
+def fit_lr(x: Array, y: Array, strength: float, shrinkage: float) -> Array:
     """Fit a ridge regression in closed form; theta = (b, w)."""
     n, d = x.shape
     normal = np.empty((d + 1, d + 1))
     moments = np.empty(d + 1)
-    normal[0, 0] = n + pull
+    normal[0, 0] = n + shrinkage
     normal[0, 1:] = normal[1:, 0] = x.sum(axis=0)
     normal[1:, 1:] = x.T @ x + strength * np.eye(d)
     moments[0] = y.sum()
@@ -69,7 +69,7 @@ def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callab
         items: Array,  # (n,) rows of `features`
         features: Array,  # (n_items, d)
         targets: Array,  # (n,) centred, unit span
-        penalties: Array,  # (s, 2) strength and pull; who has a choice picks by held-out error
+        penalties: Array,  # (s, 2) strength and shrinkage; who has a choice picks by held-out error
         n_folds: int,
         theta: Array,  # out (n_users, n_params)
         chosen: Array,  # out (n_users,) row of penalties
@@ -90,15 +90,15 @@ def _trainer(fit: Callable[..., Array], predict: Callable[..., Array]) -> Callab
                     inside = np.flatnonzero(fold_of == fold)
                     outside = np.flatnonzero(fold_of != fold)
                     if len(outside) > 0:
-                        strength, pull = penalties[s]
-                        part = fit(x[outside], y[outside], strength, pull)
+                        strength, shrinkage = penalties[s]
+                        part = fit(x[outside], y[outside], strength, shrinkage)
                         predicted[inside] = predict(x[inside], part)
                 error = np.sum((y - predicted) ** 2)
                 if error < best_error:
                     best_error, chosen[u] = error, s
                     held_out[begin:end] = predicted
-            strength, pull = penalties[chosen[u]]
-            theta[u] = fit(x, y, strength, pull)
+            strength, shrinkage = penalties[chosen[u]]
+            theta[u] = fit(x, y, strength, shrinkage)
             fitted[begin:end] = predict(x, theta[u])
 
     return train
@@ -125,7 +125,7 @@ class MaskFamily:
     fit: Callable[[Array, Array, float, float], Array]
     predict: Callable[[Array, Array], Array]
     n_parameters: Callable[[int], int]
-    default_strength: float | None  # None: the pull
+    default_strength: float | None  # None: the shrinkage
     strengths: tuple[float, ...]  # what `auto` chooses from
     needs_features: bool = True
     is_centred: bool = True  # predicts around the default user's rating; else around 0

@@ -22,7 +22,7 @@ from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 
 ASSUMED_PULL = 1.0  # shrinkage in ratings, where there was no survey
-MIN_PULL, MAX_PULL = 0.5, 50.0
+MIN_SHRINKAGE, MAX_SHRINKAGE = 0.5, 50.0
 PULLS = 2.0  # of what the levels of users call for: item factors explain a part of them
 LINE_RIDGE = 5.0  # shrinkage of the line towards a constant, in users
 MAX_LINE_COLUMNS = 128  # of a line; of more features it is a constant
@@ -153,11 +153,11 @@ class Population:
 
     Attributes:
         line: weights of 1 and of the first item features, as many as there are. (m,)
-        pull: ratings' worth of pull of a user's own level towards the line.
+        shrinkage: ratings' worth of shrinkage of a user's own level towards the line.
     """
 
     line: Array
-    pull: float
+    shrinkage: float
 
     @classmethod
     def unknown(cls, scale: RatingScale) -> "Population":
@@ -194,11 +194,11 @@ class Population:
         level = scale.clip(scale.midpoint + scale.span * levels[1] / levels[0])
         middle = weights @ x[:, 1:] / max(weights.sum(), 1.0)  # features of what people rate
         start = np.clip(level - middle @ slopes, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-        return cls(np.concatenate(([float(start)], slopes)), _pull(levels))
+        return cls(np.concatenate(([float(start)], slopes)), _shrinkage(levels))
 
     def is_like(self, other: "Population") -> bool:
         """Whether masks would be the same under the other population."""
-        return self.pull == other.pull and np.array_equal(self.line, other.line)
+        return self.shrinkage == other.shrinkage and np.array_equal(self.line, other.line)
 
     def base(self, features: Array, scale: RatingScale) -> Array:
         """Ratings of the default user for each item, on the scale. (n,)."""
@@ -262,7 +262,7 @@ def _design(features: Array) -> Array:
     return np.column_stack((np.ones(len(features)), _bounded(features)))
 
 
-def _pull(levels: Array) -> float:
+def _shrinkage(levels: Array) -> float:
     """Shrinkage: variance within users over that between their levels, corrected for chance.
 
     The level of somebody with a single rating varies by chance as ratings within users do.
@@ -272,8 +272,8 @@ def _pull(levels: Array) -> float:
         return ASSUMED_PULL
     by_chance += (n_users - n_several) * within / n_several
     between = squares / n_users - (total / n_users) ** 2 - by_chance / n_users
-    pull = PULLS * (within / n_several) / max(between, 1e-9)
-    return float(np.clip(pull, MIN_PULL, MAX_PULL))
+    shrinkage = PULLS * (within / n_several) / max(between, 1e-9)
+    return float(np.clip(shrinkage, MIN_SHRINKAGE, MAX_SHRINKAGE))
 
 
 def _bounded(features: Array) -> Array:

@@ -147,7 +147,7 @@ def _require_numbers(learned: "Learned") -> None:
             raise ValueError(f"its {name} is no count")
     if type(learned.synthetic) is not bool:
         raise ValueError("its description has answers that are neither yes nor no")
-    numbers = [learned.pull, learned.means.overall, *learned.seconds.values()]
+    numbers = [learned.shrinkage, learned.means.overall, *learned.seconds.values()]
     numbers += vars(learned.scale).values()
     if learned.counted_cost is not None:
         *counted, how = vars(learned.counted_cost).values()
@@ -164,5 +164,5 @@ def _require_fit(learned: "Learned") -> None:
         raise ValueError("its line is none")
     if learned.n_content > learned.features.shape[1] or learned.n_training > learned.n_ratings:
         raise ValueError("its counts do not fit each other")
-    if not {"mask", "train"} <= learned.seconds.keys() or learned.pull <= 0:
+    if not {"mask", "train"} <= learned.seconds.keys() or learned.shrinkage <= 0:
         raise ValueError("its description lacks something")

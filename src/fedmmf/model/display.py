@@ -13,12 +13,14 @@ def html_of(model: "FedMMF") -> str:
     rows: dict[str, Any] = {"settings": repr(model)}
     if not model.__sklearn_is_fitted__():
         return html_table("FedMMF, not fitted", rows)
-    learned, kind = model.learned, "synthetic ratings" if model.learned.synthetic else "ratings"
+    learned = model.learned
+    what = "synthetic ratings" if learned.synthetic else "ratings"
+    kind = "simulated" if learned.is_simulated else "real parties"
     rows |= {
-        "data": f"{learned.data}: {learned.n_ratings:,} {kind}, {learned.scale}",
+        "data": f"{learned.data}: {learned.n_ratings:,} {what}, {learned.scale}",
         "users": learned.n_users,
         "items": learned.n_items,
         "rounds": learned.rounds,
-        "sums": f"{model.settings.sums}, {'simulated' if learned.is_simulated else 'real parties'}",
+        "sums": f"{model.settings.scheme_name}, {kind}",
     }
     return html_table("FedMMF, fitted", rows)

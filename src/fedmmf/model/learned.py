@@ -48,7 +48,6 @@ _PLAIN = [
     "engine",
     "variant",
     "objective",
-    "pull",
     "n_content",
     "n_summed",
     "n_ratings",
@@ -94,7 +93,7 @@ class Learned:
     variant: str  # of the solver
     objective: str  # rating: predictions are ratings; ranking: they are scores
     line: Array  # expected rating of the default user: weights of 1 and features (m,)
-    pull: float  # shrinkage of a user's level towards it, in ratings
+    shrinkage: float  # shrinkage of a user's level towards it, in ratings
     n_summed: int  # items that are summed
     n_ratings: int  # that it was fitted on
     n_training: int  # of these, less those held out
@@ -131,7 +130,7 @@ class Learned:
             variant=trained.variant,
             objective=settings.objective,
             line=common.line,
-            pull=common.pull,
+            shrinkage=common.shrinkage,
             n_summed=len(trained.layout.items),
             n_ratings=len(ratings),
             n_training=len(masks.ratings),
@@ -167,11 +166,13 @@ class Learned:
         A user without ratings gets the factors of the default user too.
         """
         factors = np.hstack([member.user_factors for member in self.members])
-        default_user = np.concatenate([self._stranger(member.broadcast) for member in self.members])
+        default_user = np.concatenate(
+            [self._default_user(member.broadcast) for member in self.members]
+        )
         has_any = np.diff(self.indptr)[:, np.newaxis] > 0
         return np.vstack((np.where(has_any, factors, default_user), default_user))
 
-    def _stranger(self, broadcast: Broadcast) -> Array:
+    def _default_user(self, broadcast: Broadcast) -> Array:
         """Factors of the default user: the mean user; without a mask, a typical one. (n_own,)."""
         mean = SOLVERS[self.solver].default_user(self.update_shape, broadcast)
         if FAMILIES[self.mask].is_centred or self.objective == "ranking":
@@ -323,7 +324,7 @@ class Learned:
     @property
     def population(self) -> Population:
         """Population statistics: the common line, and the shrinkage towards it."""
-        return Population(self.line, self.pull)
+        return Population(self.line, self.shrinkage)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays for a file, and a description for JSON."""
@@ -333,6 +334,7 @@ class Learned:
         means = {"user_means": self.means.by_user, "item_means": self.means.by_item}
         about = {
             **{name: getattr(self, name) for name in _PLAIN},
+            "pull": self.shrinkage,
             "scale": vars(self.scale),
             "is_simulated": self.is_simulated,
             "cost": None if self.counted_cost is None else vars(self.counted_cost),
@@ -348,6 +350,7 @@ class Learned:
         return cls(
             item_titles=arrays.get("item_titles"),
             counted_cost=None if about["is_simulated"] else Cost(**about["cost"]),
+            shrinkage=about["pull"],
             scale=RatingScale(**about["scale"]),
             means=RatingMeans(about["overall_mean"], arrays["user_means"], arrays["item_means"]),
             members=members_from_arrays(arrays),

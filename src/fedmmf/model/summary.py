@@ -52,7 +52,7 @@ def summarize(
         j=histogram(learned.j_train),
         tradeoff=model.tradeoff() if SOLVERS[settings.solver].may_be_clear else (),
         settings=settings.to_dict(),
-        protection=AGGREGATIONS[settings.sums].disclosure(settings),
+        protection=AGGREGATIONS[settings.scheme_name].disclosure(settings),
         version=__version__,
         versions=versions(),
     )
@@ -60,7 +60,7 @@ def summarize(
 
 def _spent(model: "FedMMF") -> dict[str, Any]:
     """Spent part of the privacy budget, where the aggregation scheme has one."""
-    spent = AGGREGATIONS[model.settings.sums].spent
+    spent = AGGREGATIONS[model.settings.scheme_name].spent
     if spent is None:
         return {}
     rounds = sum(len(member.history) for member in model.learned.members)

@@ -256,7 +256,7 @@ class Party:
         update_shape = SOLVERS[solver].update_shape(broadcast.rank, variant)
         self.users.check_variant(update_shape)
         everything = np.arange(self._data.catalogue.n_items, dtype=np.int32)
-        layout = Layout(everything, population.line, population.pull)
+        layout = Layout(everything, population.line, population.shrinkage)
         known = self.policy.population(population, self._data.catalogue.scale)
         with self._lock, self._changing():
             self.users.fit_masks(known)

@@ -80,7 +80,7 @@ class Expectation:
             variant=solver.variant(settings, n_profile, features.n_columns, n_levels),
             rank=solver.rank(settings),
             rounds=last_number(settings),
-            sums=settings.sums,
+            sums=settings.scheme_name,
             columns=columns_of(settings, n_common),
             minimum=settings.smallest_cohort,
             min_raters=settings.min_raters,

@@ -99,7 +99,7 @@ class ServerPlan:
             rank=solver.rank(settings),
             variant=self.variant,
             rounds=last_number(settings),
-            sums=settings.sums,
+            sums=settings.scheme_name,
             row_bound=bounds.row,
             total_bound=bounds.total,
             columns=self.n_columns,
@@ -150,7 +150,7 @@ class FederationServer:
         self.roster.invite(invitation)
         about = (self._plan.catalogue, invitation, settings, self._plan.features)
         context = ServerContext(self.roster, *about)
-        self._side = AGGREGATIONS[settings.sums].server(context)
+        self._side = AGGREGATIONS[settings.scheme_name].server(context)
         return self._side
 
     def one_round(self) -> None:

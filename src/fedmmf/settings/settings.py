@@ -78,14 +78,14 @@ class Settings(AllGroups):
         return self.sharing == STRICT
 
     @property
-    def sums(self) -> str:
+    def scheme_name(self) -> str:
         """Name of the aggregation scheme: `aggregation` under strict sharing, else `sharing`."""
         return self.aggregation if self.is_strict else self.sharing
 
     @property
     def scheme(self) -> Any:
         """The aggregation scheme itself, to read what it declares."""
-        return registry_of("aggregation")[self.sums]
+        return registry_of("aggregation")[self.scheme_name]
 
     @property
     def chosen_solver(self) -> Any:

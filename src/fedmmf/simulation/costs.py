@@ -30,9 +30,9 @@ class RoundSizes:
         one = Broadcast(
             update_shape.rank,
             np.zeros(update_shape.n_parameters),
-            np.zeros((1, update_shape.published)),
+            np.zeros((1, update_shape.broadcast_width)),
         )
-        row = 4 * update_shape.published
+        row = 4 * update_shape.broadcast_width
         return len(Round.of(one, 1, 0, is_last=False).encode()) + (self.n_items - 1) * row
 
 
@@ -55,7 +55,7 @@ def cost_input(
 
 def expected_cost(given: CostInput) -> Cost:
     """Compute the cost of a round with the aggregation scheme of the settings."""
-    return AGGREGATIONS[given.settings.sums].cost(given)
+    return AGGREGATIONS[given.settings.scheme_name].cost(given)
 
 
 def tradeoff(given: CostInput, j: Array, n: int = 41) -> tuple[TradeoffPoint, ...]:

@@ -111,7 +111,7 @@ class Prepared:
             solver=SOLVERS[self.settings.solver],
             update_shape=self.plan.update_shape,
         )
-        return AGGREGATIONS[self.settings.sums].simulate(simulated)
+        return AGGREGATIONS[self.settings.scheme_name].simulate(simulated)
 
     @cached_property
     def plan(self) -> ServerPlan:

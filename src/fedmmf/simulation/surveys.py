@@ -54,7 +54,7 @@ def layout_of(census: Census, settings: Settings) -> Layout:
             "ratings of more people, or simulate without protection: sharing 'plain'",
             flags="--sharing plain",
         )
-    return Layout(items, census.population.line, census.population.pull)
+    return Layout(items, census.population.line, census.population.shrinkage)
 
 
 def surveyed(ratings: Ratings, settings: Settings) -> ItemSums:

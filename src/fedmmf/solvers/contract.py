@@ -1,10 +1,10 @@
 """The contract of a solver: a half in each party, a half on the server, and their declarations.
 
 Between the halves go four arrays. Down: `parameters`, a few public numbers, and `item_rows`
-(n_items, published), whose first k columns are the item factors. Up: `rows` (n, width), one per
-rated item, which the server only needs as a sum over raters, and `totals`, which it only needs as a
-sum over users. Whatever can add vectors can carry them. How many numbers there are of each is a
-`UpdateShape`, which both sides compute from what they agreed on.
+(n_items, broadcast_width), whose first k columns are the item factors. Up: `rows` (n, width), one
+per rated item, which the server only needs as a sum over raters, and `totals`, which it only needs
+as a sum over users. Whatever can add vectors can carry them. How many numbers there are of each is
+a `UpdateShape`, which both sides compute from what they agreed on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class UpdateShape:
     Attributes:
         rank: k, the length of a vector of factors, biases counted.
         width: columns of a row that goes up.
-        published: columns of a row of the broadcast.
+        broadcast_width: columns of a row of the broadcast.
         n_parameters: public numbers of a round.
         n_totals: totals of an update.
         n_profile: columns of users' profiles that are used.
@@ -39,7 +39,7 @@ class UpdateShape:
 
     rank: int
     width: int
-    published: int
+    broadcast_width: int
     n_parameters: int
     n_totals: int
     n_profile: int = 0
@@ -178,7 +178,7 @@ class ServerHalf(Protocol):
         """Raise `WireError` unless parties can compute with the next broadcast."""
 
     def unknown(self, regressors: Array) -> Array:
-        """Return final rows of items that are not summed. (n, published).
+        """Return final rows of items that are not summed. (n, broadcast_width).
 
         Args:
             regressors: of these items. (n, d)

@@ -11,7 +11,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.masks.population import LARGEST_WEIGHT, MAX_LINE_COLUMNS, MAX_PULL, MIN_PULL, Population
+from fedmmf.masks.population import (
+    LARGEST_WEIGHT,
+    MAX_LINE_COLUMNS,
+    MAX_SHRINKAGE,
+    MIN_SHRINKAGE,
+    Population,
+)
 from fedmmf.solvers.contract import Broadcast, UpdateShape
 from fedmmf.wire.codec import (
     BLOB,
@@ -144,12 +150,12 @@ class Layout(Message):
     kind: ClassVar[int] = Kind.LAYOUT
     items: Annotated[Array, ITEMS]  # (n,)
     line: Annotated[Array, REALS]  # the default user's rating: weights of 1 and features (m,)
-    pull: Annotated[float, REAL]  # shrinkage of a user's level towards it, in ratings
+    shrinkage: Annotated[float, REAL]  # shrinkage of a user's level towards it, in ratings
 
     @property
     def population(self) -> Population:
         """Population statistics: the common line, and the shrinkage towards it."""
-        return Population(self.line, self.pull)
+        return Population(self.line, self.shrinkage)
 
     def check(self, known: "Expected | None") -> None:
         """Refuse items outside the catalogue; the length of the line is checked elsewhere."""
@@ -157,8 +163,11 @@ class Layout(Message):
         require(len(self.line) > 0, "what users have in common has a level at least")
         is_tame = bool((np.abs(self.line) <= LARGEST_WEIGHT).all())
         require(is_tame, f"weights of a line are within {LARGEST_WEIGHT:g}")
-        is_usual = MIN_PULL <= self.pull <= MAX_PULL
-        require(is_usual, f"a pull is in [{MIN_PULL:g}, {MAX_PULL:g}]; got {self.pull:g}")
+        is_usual = MIN_SHRINKAGE <= self.shrinkage <= MAX_SHRINKAGE
+        require(
+            is_usual,
+            f"a shrinkage is in [{MIN_SHRINKAGE:g}, {MAX_SHRINKAGE:g}]; got {self.shrinkage:g}",
+        )
         if known is not None:
             require_items(self.items, known.n_catalogue)
 
@@ -215,7 +224,12 @@ class Round(Message):
                 known.n_catalogue if self.is_last else known.n_items,
             )
             sizes = (self.rank, *self.item_rows.shape, len(self.parameters))
-            wanted = (update_shape.rank, n_items, update_shape.published, update_shape.n_parameters)
+            wanted = (
+                update_shape.rank,
+                n_items,
+                update_shape.broadcast_width,
+                update_shape.n_parameters,
+            )
             require(sizes == wanted, f"(k, items, width, numbers) must be {wanted}; got {sizes}")
 
 

@@ -34,7 +34,7 @@ from fedmmf.wire.frames import HEADER_BYTES
 
 
 # A mask: halfway between the shrunken median and mean of a user's ratings.
-def fit_median(x, y, strength, pull):
+def fit_median(x, y, strength, shrinkage):
     middle = (np.median(y) + np.mean(y)) / 2
     return np.full(1, middle * len(y) / (len(y) + strength))
 

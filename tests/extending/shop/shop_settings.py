@@ -19,8 +19,8 @@ class EnclaveSettings(SettingsGroup):
 
     @classmethod
     def misfits(cls, settings: Any) -> Iterator[str]:
-        if settings.enclave_minimum > 3 and settings.sums != cls.member:
-            yield f"enclave_minimum needs aggregation 'enclave'; got {settings.sums!r}"
+        if settings.enclave_minimum > 3 and settings.scheme_name != cls.member:
+            yield f"enclave_minimum needs aggregation 'enclave'; got {settings.scheme_name!r}"
 
 
 class HeavyBallSettings(SettingsGroup):

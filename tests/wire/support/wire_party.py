@@ -426,11 +426,11 @@ class PageParty:
         if about not in self.published:
             return frame(WANTED, about)
         body = Body(self.published[about][10:])
-        self.layout, line, pull = body.many("i"), body.many("d"), body.one("d")
+        self.layout, line, shrinkage = body.many("i"), body.many("d"), body.one("d")
         assert self.published[about][5] == LAYOUT
         assert max(self.layout) < self.n_items
         assert len(line) == 1
-        assert 0.5 <= pull <= 50
+        assert 0.5 <= shrinkage <= 50
         self.sizes[about] = len(self.layout)
         return frame(ADOPTED, b"\0")
 

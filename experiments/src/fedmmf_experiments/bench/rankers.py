@@ -131,15 +131,20 @@ def half_step(x: Any, other: Array, weight: float, penalty: float) -> Array:
 
 @numba.njit(cache=True, parallel=True)
 def _solve_rows(
-    begins: Array, columns: Array, data: Array, other: Array, pulls: tuple[float, float], out: Array
+    begins: Array,
+    columns: Array,
+    data: Array,
+    other: Array,
+    weights: tuple[float, float],
+    out: Array,
 ) -> None:
-    weight, penalty = pulls
+    weight, penalty = weights
     everything = weight * (other.T @ other)  # (factors, factors)
     for row in numba.prange(len(begins) - 1):
         own = slice(begins[row], begins[row + 1])
         mine = other[columns[own]]  # (n, factors)
-        pull = penalty * (len(mine) + weight * len(other))
-        normal = everything + mine.T @ mine + pull * np.eye(other.shape[1])
+        shrinkage = penalty * (len(mine) + weight * len(other))
+        normal = everything + mine.T @ mine + shrinkage * np.eye(other.shape[1])
         out[row] = np.linalg.solve(normal, data[own].astype(np.float64) @ mine)
 
 

@@ -237,19 +237,19 @@ def _fixed_item_pass(
     """
     k = q.shape[1]
     total = np.zeros(k, np.int32)  # the sum over everybody fits, as in the ring
-    pull = np.zeros(k, np.float32)
+    penalty = np.zeros(k, np.float32)
     for i in range(begin, end):
         total[:] = 0
         for f in range(k):
-            pull[f] = regularization * q[i, f] * scale
+            penalty[f] = regularization * q[i, f] * scale
         for j in range(indptr[i], indptr[i + 1]):
             pu, error = p[users[j]], errors[order[j]] * scale
             if is_tame:
                 for f in range(k):
-                    total[f] += np.int32(np.rint(pull[f] - error * pu[f]))
+                    total[f] += np.int32(np.rint(penalty[f] - error * pu[f]))
             else:
                 for f in range(k):
-                    entry = pull[f] - error * pu[f]
+                    entry = penalty[f] - error * pu[f]
                     total[f] += np.int32(np.rint(min(max(entry, -limit), limit)))
         for f in range(k):
             steps[i, f] = total[f]
@@ -307,8 +307,8 @@ class _Pulled:
         reaches = np.zeros(orders.n_users)
         if self.largest <= cap:  # as in every honest round
             return reaches
-        pulls = np.abs(self.q).max(axis=1, initial=0.0) * np.float64(self.regularization)
-        is_far = ~(pulls <= cap)  # (n_items,) true for NaN too
+        penalties = np.abs(self.q).max(axis=1, initial=0.0) * np.float64(self.regularization)
+        is_far = ~(penalties <= cap)  # (n_items,) true for NaN too
         users = np.repeat(np.arange(orders.n_users), np.diff(orders.by_user))
         reaches[users[is_far[orders.items]]] = np.inf
         return reaches

@@ -27,7 +27,7 @@ from fedmmf.engines.kernels.vb_arguments import (
 from fedmmf.engines.kernels.vb_pass import user_pass
 from fedmmf.solvers.contract import Broadcast
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
-from fedmmf.solvers.vb.party import SETTLING, looked, starting_user
+from fedmmf.solvers.vb.party import N_ALTERNATIONS, counted_membership_round, starting_user
 from fedmmf.solvers.vb.reading import VbReading
 from fedmmf.solvers.vb.shapes import VbShape
 
@@ -76,7 +76,7 @@ class VbHalves:
         before = self._p.copy()
         sums = _Sums([(0, len(before))], 1, self._update_shape)
         self._pass(broadcast, 0, sums, is_ordered=False)
-        for _ in range(SETTLING * bool(self._update_shape.n_levels)):
+        for _ in range(N_ALTERNATIONS * bool(self._update_shape.n_levels)):
             self._pass(broadcast, 0, sums, is_ordered=True)
         is_other = np.ones(len(before), bool)
         is_other[users] = False
@@ -92,7 +92,7 @@ class VbHalves:
         cohort, given = self._cohort, self._given
         reading = VbReading.of(self._update_shape, broadcast, given.design)
         if t:
-            self._n_membership_rounds = looked(self._n_membership_rounds, reading)
+            self._n_membership_rounds = counted_membership_round(self._n_membership_rounds, reading)
         ordered = (self._levels, self._mask) if is_ordered else (self._levels[:0], self._mask[:0])
         arguments = (
             PassRatings(self._by_user, self._items, self._masked, *ordered),

@@ -104,10 +104,10 @@ class _Trainer:
         self._items, features, self._targets, penalties, n_folds = given
         self._n_folds = int(n_folds)
         self._design = _design(features, width, device)
-        strengths, pulls = penalties[:, :1], penalties[:, 1:]
+        strengths, shrinkages = penalties[:, :1], penalties[:, 1:]
         weights = strengths[:, :width]
         if family.fit is fit_lr:
-            weights = np.concatenate((pulls, np.repeat(strengths, width - 1, axis=1)), axis=1)
+            weights = np.concatenate((shrinkages, np.repeat(strengths, width - 1, axis=1)), axis=1)
         self._ridges = torch.diag_embed(torch.tensor(weights, device=device))  # (s, m, m)
 
     def entries_of(self, length: int) -> int:

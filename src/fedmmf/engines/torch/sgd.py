@@ -164,8 +164,8 @@ class _Gradients:
         self, items: torch.Tensor, users: torch.Tensor, errors: torch.Tensor, dtype: torch.dtype
     ) -> torch.Tensor:
         """Rows eta_ui of some ratings; in float64 rounded once. (n, k)."""
-        pull = self.q[items].to(dtype).mul_(self.regularization)
-        return pull.sub_(self.p[users].to(dtype).mul_(errors.to(dtype)[:, None]))
+        penalty = self.q[items].to(dtype).mul_(self.regularization)
+        return penalty.sub_(self.p[users].to(dtype).mul_(errors.to(dtype)[:, None]))
 
     def weights(self, orders: TorchOrders, clip: float) -> torch.Tensor:
         """Factor of each user's rows that keeps them within the clip. (n_users, 1) float64."""
@@ -195,11 +195,11 @@ class _Gradients:
 
     def are_small(self, orders: TorchOrders) -> torch.Tensor:
         """Whether a user's rows are small; |lambda q| + |e'| |p| bounds them. (n_users,) bool."""
-        pulls, largest = self.regularization * _largest(self.q), _largest(self.p)
+        penalties, largest = self.regularization * _largest(self.q), _largest(self.p)
 
         def too_large(some: slice) -> torch.Tensor:
             pushes = self.errors[some].double().abs() * largest[orders.users[some]]
-            is_small = pulls[orders.items[some]] + pushes <= MAX_NUMBER  # false for NaN
+            is_small = penalties[orders.items[some]] + pushes <= MAX_NUMBER  # false for NaN
             return (~is_small).float()[:, None]
 
         return orders.by_user.sums(too_large, 1, torch.float32)[:, 0] == 0
@@ -225,8 +225,8 @@ class _Gradients:
             return self.p[raters.users[some]] * self.errors[raters.order[some]][:, None]
 
         counts = raters.counts.float()
-        pull = torch.where(counts > 0, counts * self.regularization * self.q, 0.0)
-        return pull - segments.sums(pushes, width, torch.float32)
+        penalty = torch.where(counts > 0, counts * self.regularization * self.q, 0.0)
+        return penalty - segments.sums(pushes, width, torch.float32)
 
 
 def _descend(
@@ -333,8 +333,8 @@ class TorchSgdHalves:
             errors = self._errors(q, self._p["value"], some)
             return q[self._orders.items[some]] * errors[:, None]
 
-        pull = (self._counts * plan.regularization).float()  # (n_users, 1)
-        gradient = pull * (self._p["value"] - self._tensor(plan.prior(q.shape[1])))
+        penalty = (self._counts * plan.regularization).float()  # (n_users, 1)
+        gradient = penalty * (self._p["value"] - self._tensor(plan.prior(q.shape[1])))
         gradient -= self._orders.by_user.sums(pushes, q.shape[1], torch.float32)
         if plan.biases:
             gradient[:, 0] = 0.0

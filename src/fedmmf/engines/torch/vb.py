@@ -20,7 +20,7 @@ from fedmmf.engines.torch.vb_ratings import ordered, unrated_here
 from fedmmf.engines.torch.vb_totals import totals_of
 from fedmmf.solvers.contract import Broadcast
 from fedmmf.solvers.vb.ordinal import BEGINS_AFTER
-from fedmmf.solvers.vb.party import SETTLING, looked, starting_user
+from fedmmf.solvers.vb.party import N_ALTERNATIONS, counted_membership_round, starting_user
 from fedmmf.solvers.vb.reading import Unrated, VbReading
 from fedmmf.solvers.vb.shapes import VbShape
 
@@ -120,7 +120,7 @@ class TorchVbHalves:
 
     def sums(self, reading: VbReading, t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rows and totals of round t, and the number of overflowed users; all on the device."""
-        self._n_membership_rounds = looked(self._n_membership_rounds, reading)
+        self._n_membership_rounds = counted_membership_round(self._n_membership_rounds, reading)
         is_ordered = self._update_shape.n_levels > 0 and t > BEGINS_AFTER
         with explain_errors(len(self._pieces)):
             found = [self._pass(piece, reading, is_ordered) for piece in self._in_turn()]
@@ -176,7 +176,7 @@ class TorchVbHalves:
         reading = self._reading(broadcast)
         before, chosen = self._p.clone(), self.placed(users).long()
         with explain_errors(len(self._pieces)):
-            for turn in range(1 + SETTLING * bool(self._update_shape.n_levels)):
+            for turn in range(1 + N_ALTERNATIONS * bool(self._update_shape.n_levels)):
                 for piece in self._in_turn():
                     job, _ = self._job(piece.users, reading, is_ordered=turn > 0)
                     self._kernels.run(replace(job, with_rows=False), piece.order)

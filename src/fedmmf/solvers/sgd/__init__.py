@@ -348,7 +348,7 @@ class Sgd:
         """Return the shape: a gradient has k entries, and so have mean and weight of all p_u."""
         require_valid_broadcast(variant == "", f"sgd has no variant; got {variant[:40]!r}")
         sizes = {"n_parameters": N_PLAN + 2 * rank, "n_totals": 1 + 2 * rank}
-        return UpdateShape(rank, width=rank, published=rank, **sizes)
+        return UpdateShape(rank, width=rank, broadcast_width=rank, **sizes)
 
     def bounds(self, span: float) -> Bounds:
         """Return bounds: gradients are a few spans, squared errors some squared spans."""

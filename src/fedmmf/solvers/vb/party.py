@@ -12,7 +12,7 @@ from fedmmf.solvers.vb import ordinal
 from fedmmf.solvers.vb.reading import Unrated, VbReading, prior_mean
 from fedmmf.solvers.vb.shapes import VbShape, pack
 
-SETTLING = 5  # alternations of p_u and latent ratings, where there are no rounds
+N_ALTERNATIONS = 5  # alternations of p_u and latent ratings, where there are no rounds
 MAX_MEMBERSHIP_ROUNDS = 2  # rounds in which a party reveals p_u inside the sum
 PINNED = 1e6  # prior precision of the coordinate that is always 1
 
@@ -90,7 +90,7 @@ class VbParty:
 
         In a membership round, the rows are p_u itself.
         """
-        self._n_membership_rounds = looked(self._n_membership_rounds, reading)
+        self._n_membership_rounds = counted_membership_round(self._n_membership_rounds, reading)
         if len(own.items) == 0:
             return np.zeros((0, self._update_shape.width), np.float32), np.zeros(
                 self._update_shape.n_totals
@@ -131,7 +131,7 @@ class VbParty:
         With ordered ratings, p_u and the latent ratings are computed in turns.
         """
         factors = self._solved(own, reading)
-        for _ in range(SETTLING * bool(self._update_shape.n_levels)):
+        for _ in range(N_ALTERNATIONS * bool(self._update_shape.n_levels)):
             told, _ = self._in_order(own, reading, factors, ordinal.BEGINS_AFTER + 1)
             factors = self._solved(told, reading)
         self.user_factors = factors
@@ -208,14 +208,14 @@ class VbParty:
         self.user_factors, self._n_membership_rounds = state["value"].copy(), int(state["looks"])
 
 
-def looked(n_before: int, reading: VbReading) -> int:
+def counted_membership_round(n_before: int, reading: VbReading) -> int:
     """Number of membership rounds so far, this one included; raise beyond the maximum.
 
     p_u is the same for all items that a user rated, so that sums of many such rounds reveal
     who rated what (docs/limitations.md): a party takes part in few of them.
     """
     if reading.is_membership_round and n_before >= MAX_MEMBERSHIP_ROUNDS:
-        raise WireError(f"{MAX_MEMBERSHIP_ROUNDS} rounds at most may look at who rated what")
+        raise WireError(f"{MAX_MEMBERSHIP_ROUNDS} rounds at most may ask who rated what")
     return n_before + reading.is_membership_round
 
 

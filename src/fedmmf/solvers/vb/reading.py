@@ -114,7 +114,7 @@ class VbReading:
     def of(cls, update_shape: VbShape, broadcast: Broadcast, design: Array) -> "VbReading":
         """Split a broadcast into its named parts."""
         numbers = update_shape.blocks["parameters"].split(broadcast.parameters)
-        columns = update_shape.blocks["published"].split(broadcast.item_rows.astype(np.float64))
+        columns = update_shape.blocks["item_row"].split(broadcast.item_rows.astype(np.float64))
         matrices = (unpack(numbers[name], update_shape.rank) for name in ("curvature", "base"))
         numbers["tau"] = numbers["tau"][0]
         rows = (columns["mean"], columns["n_raters"][:, 0])
@@ -158,7 +158,7 @@ class VbReading:
             n_raters=n_raters,
             user_weights=weights,
             profile_mean=numbers["profile_mean"],
-            is_membership_round=bool(numbers["look"].any()),
+            is_membership_round=bool(numbers["membership"].any()),
             cuts=numbers["cuts"],
             unrated=Unrated.of(numbers["unrated"].tolist(), mean, n_raters, spread, design),
         )
@@ -181,10 +181,10 @@ def check_broadcast(update_shape: VbShape, broadcast: Broadcast) -> None:
         values = np.linalg.eigvalsh(matrix)
         usual = bool(values[0] > least * max(1.0, values[-1]) and values[-1] < 1e30)
         require_valid_broadcast(usual, f"the {name} is positive")
-    n_raters = update_shape.blocks["published"].split(broadcast.item_rows)["n_raters"]
+    n_raters = update_shape.blocks["item_row"].split(broadcast.item_rows)["n_raters"]
     require_valid_broadcast(bool((n_raters >= 0).all()), "numbers of raters are not negative")
-    is_switch = bool(np.isin(parts["look"], (0.0, 1.0)).all())
-    require_valid_broadcast(is_switch, "a round looks at who rated what, or it does not")
+    is_switch = bool(np.isin(parts["membership"], (0.0, 1.0)).all())
+    require_valid_broadcast(is_switch, "a round asks who rated what, or it does not")
     is_ordered = bool((np.diff(parts["cuts"]) > 0).all())
     require_valid_broadcast(is_ordered, "cut points increase")
     weight = parts["unrated"][:1]

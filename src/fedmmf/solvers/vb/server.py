@@ -63,7 +63,7 @@ class VbServer:
         now, blocks = self._now, self.update_shape.blocks
         columns = {"mean": now.mean, "n_raters": now.n_raters[:, np.newaxis]}
         parameters = blocks["parameters"].join((), **self._parameters)
-        rows = blocks["published"].join((len(now.mean),), **columns).astype(np.float32)
+        rows = blocks["item_row"].join((len(now.mean),), **columns).astype(np.float32)
         return Broadcast(self.update_shape.rank, parameters, rows)
 
     @property
@@ -78,7 +78,7 @@ class VbServer:
             "base": pack(now.base),
             "user_weights": now.user_weights.ravel(),
             "profile_mean": now.profile_mean,
-            "look": np.asarray(float(self.is_membership_round)),
+            "membership": np.asarray(float(self.is_membership_round)),
             "unrated": self.unrated,
             "cuts": now.cuts,
             "joint_mean": now.joint_mean,
@@ -241,11 +241,11 @@ class VbServer:
         check_broadcast(self.update_shape, broadcast)
 
     def unknown(self, regressors: Array) -> Array:
-        """Return the prior means of items without ratings. (n, published)."""
+        """Return the prior means of items without ratings. (n, broadcast_width)."""
         ones = np.ones(len(regressors))
         x = np.column_stack((ones, regressors))[:, : self._regressors.shape[1]]
         mean = x @ self._now.item_weights[: x.shape[1]]
-        return self.update_shape.blocks["published"].join((len(x),), mean=mean).astype(np.float32)
+        return self.update_shape.blocks["item_row"].join((len(x),), mean=mean).astype(np.float32)
 
     def state(self) -> dict[str, Array]:
         """Return all arrays of `Items` by name."""

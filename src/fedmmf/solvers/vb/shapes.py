@@ -103,7 +103,7 @@ class VbShape(UpdateShape):
         m, levels, joint = (int(named[name]) for name in ("design", "levels", "joint"))
         e = k * (implicit in ("users", "both")) + d
         blocks = {
-            "published": Blocks(mean=k, n_raters=1),
+            "item_row": Blocks(mean=k, n_raters=1),
             "parameters": Blocks(
                 tau=1,
                 user_precision=k,
@@ -113,7 +113,7 @@ class VbShape(UpdateShape):
                 base=triangle(k),
                 user_weights=e * k,
                 profile_mean=d,
-                look=int(implicit in ("items", "both")),
+                membership=int(implicit in ("items", "both")),
                 unrated=2 * (m > 0),
                 cuts=max(levels - 1, 0),
                 joint_mean=joint,
@@ -141,7 +141,7 @@ class VbShape(UpdateShape):
         return cls(
             rank=k,
             width=k,
-            published=blocks["published"].size,
+            broadcast_width=blocks["item_row"].size,
             n_parameters=blocks["parameters"].size,
             n_totals=blocks["totals"].size,
             n_profile=d,
