@@ -867,7 +867,7 @@ def test_a_third_look_is_refused(variant):
         half.solve_user(own, look)  # sends nothing
         again = VbParty(world.update_shape)
         again.restore(state)
-        with pytest.raises(WireError, match="2 rounds at most may look"):
+        with pytest.raises(WireError, match="2 rounds at most may ask"):
             again.update(own, look, 4)
 
 
