@@ -31,7 +31,7 @@ HOMES = {
 # Texts that are no member's name where they stand, and the reason.
 ALLOWED = {
     ("aggregation/dp/settings.py", "mean"): "a rule for steps",
-    ("data/frames.py", "mean"): "what to do with a repeated pair",
+    ("data/codes.py", "mean"): "what to do with a repeated pair",
     ("engines/torch/sgd.py", "mean"): "a rule for steps",
     ("solvers/sgd/__init__.py", "mean"): "a rule for steps",
     ("party/policy.py", "adaptive"): "what the owner allows, in words of the owner's policy",

@@ -165,8 +165,8 @@ def test_features_file_brings_titles(tmp_path, frame):
 
 def test_features_file_that_is_wrong(tmp_path, frame):
     path = tmp_path / "items.csv"
-    path.write_text("film,genre\n10,war\n")
-    with pytest.raises(DataError, match="need a column item_id; arrived: film, genre"):
+    path.write_text("thing,genre\n10,war\n")
+    with pytest.raises(DataError, match="need a column item_id; arrived: thing, genre"):
         Ratings.from_frame(frame, features=path)
     with pytest.raises(DataError, match="no file"):
         Ratings.from_frame(frame, features=tmp_path / "none.csv")

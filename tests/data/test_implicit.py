@@ -68,7 +68,7 @@ def test_text_ids_without_a_header_are_no_header(tmp_path):
     (tmp_path / "pairs.csv").write_text("ann,20\nbob,10\n")
     assert Ratings.from_file(tmp_path / "pairs.csv").user_ids.tolist() == ["ann", "bob"]
     (tmp_path / "pairs.csv").write_text("ann,x\nbob,y\n")
-    with pytest.raises(DataError, match="missing: user_id, item_id, rating; arrived: ann, x"):
+    with pytest.raises(DataError, match="missing: user_id, item_id; arrived: ann, x"):
         Ratings.from_file(tmp_path / "pairs.csv")
 
 

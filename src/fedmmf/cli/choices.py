@@ -9,7 +9,7 @@ import typer
 
 from fedmmf.cli.output import reading_of
 from fedmmf.data import Ratings, load, read_split, split_as_published
-from fedmmf.data.frames import Duplicates
+from fedmmf.data.codes import Duplicates
 from fedmmf.data.published import EDGES
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
@@ -49,6 +49,11 @@ def parse_columns(text: str) -> dict[str, str]:
             f"must be such as user=User-ID,item=ISBN,rating=Book-Rating; got {text!r}"
         )
     return {part.strip(): name.strip() for part, _, name in pairs}
+
+
+def parse_names(text: str) -> list[str]:
+    """Read names with commas between, such as year,genre."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_edges(text: str) -> tuple[float, ...]:
@@ -91,6 +96,16 @@ class Writing:
     ] = None
     separator: Annotated[str | None, _data("Between fields; else found.")] = None
     encoding: Annotated[str | None, _data("Of the text, such as latin-1; else found.")] = None
+    missing_values: Annotated[
+        list[str] | None,
+        _data("A rating that stands for none, such as 0; again for more.", "--missing-value"),
+    ] = None
+    drop_bad_rows: Annotated[
+        bool, _data("Drop and count rows that cannot be read.", "--drop-bad-rows")
+    ] = False
+    date_format: Annotated[
+        str | None, _data("Of the times, such as %d/%m/%Y; else found.", metavar="FORMAT")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,10 @@ class Reading:
     features: Annotated[Path | None, _data("File with item_id and columns of item features.")] = (
         None
     )
+    feature_columns: Annotated[
+        Any,
+        _data("Use these columns of --features alone.", metavar="NAME,...", parser=parse_names),
+    ] = None
     profiles: Annotated[Path | None, _data("File with user_id and columns of user profiles.")] = (
         None
     )
@@ -125,6 +144,7 @@ class Reading:
                 scale=self.scale,
                 duplicates=self.duplicates,
                 features=self.features,
+                feature_columns=self.feature_columns,
                 edges=EDGES if self.edges is None else self.edges,
                 implicit=self.implicit,
                 **vars(self.writing),
@@ -134,6 +154,7 @@ class Reading:
     def load_parts(self, data: str, test_file: Path) -> tuple[Ratings, Ratings]:
         """Load a file, and another one to test on."""
         more: dict[str, Any] = {"features": self.features, "implicit": self.implicit}
+        more["feature_columns"] = self.feature_columns
         with reading_of(data):
             train, test = read_split(
                 data, test_file, scale=self.scale, **more, **vars(self.writing)

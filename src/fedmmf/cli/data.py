@@ -74,6 +74,7 @@ def _facts(ratings: Ratings) -> dict[str, Any]:
         "distribution": {f"{value:g}": int(count) for value, count in shown},
         "has_timestamps": ratings.timestamps is not None,
         "features": [] if ratings.features is None else list(ratings.features.names),
+        "notes": list(ratings.notes),
         "profiles": [] if ratings.profiles is None else list(ratings.profiles.names),
     }
 

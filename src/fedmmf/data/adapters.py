@@ -11,13 +11,14 @@ import numpy as np
 import polars as pl
 
 from fedmmf.arrays import Array
+from fedmmf.data.checks import IMPLICIT_SCALE, read_rows
+from fedmmf.data.codes import encode
 from fedmmf.data.files import WrittenOptions, read_table
-from fedmmf.data.frames import IMPLICIT_SCALE, Table, checked, counts_as_implicit, encode, to_polars
+from fedmmf.data.frames import Table, to_polars
 from fedmmf.data.ids import as_ids
 from fedmmf.data.names import ID_COLUMNS
 from fedmmf.data.ratings import Ratings
 from fedmmf.data.scales import RatingScale, ScaleLike
-from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError
 
 ACCEPTED = (
@@ -147,16 +148,17 @@ def read_own_ratings(
         path: Of the file; without ratings it is implicit feedback, if the scale is that of it.
         scale: That the ratings have to be on; None: any.
         asked: Whether ratings are to be left aside: what is in the file was chosen, no more.
-        **written: `columns`, `separator` and `encoding`, where they are not found.
+        **written: How it is written, where that is not found; see `WrittenOptions`.
     """
     table = read_table(path, **written)
     if not asked and scale not in (None, IMPLICIT_SCALE):
         table = _with_ratings(table)
-    table = with_numbers(table)
     if "user_id" not in table.frame.columns:
-        table = replace(table, frame=table.frame.with_columns(user_id=pl.lit("me")))
-    implicit = counts_as_implicit(table, scale, asked=asked)
-    frame = checked(table, scale, implicit=implicit)
+        is_blank = pl.all_horizontal(pl.all().is_null())
+        whose = pl.when(is_blank).then(None).otherwise(pl.lit("me")).alias("user_id")
+        table = replace(table, frame=table.frame.with_columns(whose))
+    rows = read_rows([table], scale, asked)
+    frame, implicit = rows.frames[0], rows.is_implicit
     people = frame["user_id"].unique().sort()
     if len(people) > 1:
         raise DataError(

@@ -103,24 +103,28 @@ class Attributes:
         if repeated.height:
             raise DataError(
                 f"{cls.title} need each {cls.kind} once; {cls.kind} {repeated[key][0]} appears "
-                "more often."
+                "more often. Keep one row of each."
             )
         wanted = pl.DataFrame({key: ids.astype(str)})
         if wanted.join(frame, on=key, how="semi").is_empty():
             title = cls.title.lower()
             raise DataError(
                 f"No {cls.kind} of the {title} has ratings. Both must use the same ids; the "
-                f"ratings have {ids[0].item()!r}, the {title} {frame[key].first()!r}."
+                f"ratings have {ids[0].item()!r}, the {title} {frame[key].first()!r}"
+                f"{_without_zeros(wanted[key], frame[key])}."
             )
         return wanted.join(frame, on=key, how="left", maintain_order="left")
 
     @classmethod
     def _tell_of_missing(cls, frame: pl.DataFrame, ids: npt.NDArray[Any]) -> None:
         known = frame[f"{cls.kind}_id"].cast(pl.String)
-        n_missing = int((~pl.Series(ids.astype(str)).is_in(known.implode())).sum())
+        wanted = pl.Series(ids.astype(str))
+        wanted = wanted.filter(~wanted.is_in(known.implode()))
+        n_missing = len(wanted)
         if n_missing:
-            words = "%d of %d %ss have no row in the %s and count as average"
-            log.warning(words, n_missing, len(ids), cls.kind, cls.title.lower())
+            words = "%d of %d %ss have no row in the %s and count as average%s"
+            hint = _without_zeros(wanted, known)
+            log.warning(words, n_missing, len(ids), cls.kind, cls.title.lower(), hint)
 
 
 def frame_of(source: Any, key: str) -> pl.DataFrame:
@@ -128,6 +132,15 @@ def frame_of(source: Any, key: str) -> pl.DataFrame:
     if isinstance(source, str | Path):
         return read_attribute_frame(source, key)
     return named(Table(to_polars(source), "frame"), parts=(key,)).frame
+
+
+def _without_zeros(wanted: pl.Series, known: pl.Series) -> str:
+    """How many ids would be known without leading zeros, in words."""
+    alike = wanted.str.strip_chars_start("0").is_in(known.str.strip_chars_start("0").implode())
+    n_alike = int(alike.sum())
+    if n_alike == 0:
+        return ""
+    return f"; {n_alike:,} of them only for leading zeros: write ids alike in both files"
 
 
 def centred(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
@@ -147,7 +160,9 @@ def _block(column: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]
         return _indicators(column.name, column.cast(pl.String).str.split("|"))
     raise DataError(
         f"The column {column.name} must be numbers, booleans, text or lists of text; "
-        f"got {column.dtype}. Convert or drop it."
+        f"got {column.dtype}. Convert or drop it, or name the columns to use: "
+        "feature_columns=[...].",
+        flags="--feature-columns NAME,NAME",
     )
 
 
@@ -164,7 +179,9 @@ def _indicators(name: str, lists: pl.Series) -> tuple[tuple[str, ...], npt.NDArr
     if len(known) > _MAX_CATEGORIES:
         raise SettingsError(
             f"The column {name} has {len(known):,} distinct values; at most "
-            f"{_MAX_CATEGORIES:,} make sense as attributes. Drop or group it."
+            f"{_MAX_CATEGORIES:,} make sense as attributes. Drop or group it, or name the columns "
+            "to use: feature_columns=[...].",
+            flags="--feature-columns NAME,NAME",
         )
     column = {label: at for at, label in enumerate(known)}
     values = np.zeros((len(lists), len(known)))  # (n, n_labels)

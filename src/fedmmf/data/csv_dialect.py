@@ -3,7 +3,7 @@
 import codecs
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedmmf.data.names import is_known
 from fedmmf.errors import DataError, SettingsError
@@ -15,8 +15,11 @@ _SEPARATORS = ("::", "\t", ";", ",", "|")  # of equally good ones the first; els
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
 _USUAL = ("::", "\t", ",")  # usual separators, which need no note
 _VALUE = re.compile(
-    r"\s*([-+]?(\d+[.,]?\d*|\.\d+)([eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*|true|false)\s*", re.IGNORECASE
+    r"\s*([-+]?(\d+[.,]?\d*|\.\d+)([eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*|true|false"
+    r"|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*|\d+(\.\d+)? ?(stars?|/ ?\d+))\s*",
+    re.IGNORECASE,
 )
+_MARKED = re.compile(rb'"?sep=([^\r\n"])"?\r?\n')  # a first line that only names the separator
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def found_text(content: bytes, label: str, said: Said) -> Text:
     body = content.lstrip(b"\r\n")
     if not body[:_PIECE].strip() and not body.strip():
         raise DataError(f"{label} is empty; at least one rating is needed.")
+    if (marked := _MARKED.match(body)) and said.separator is None:  # as Excel writes it
+        body, said = body[marked.end() :], replace(said, separator=marked[1].decode())
     lines = _first_lines(body)
     separator = said.separator or _found_separator(lines)
     if said.separator is None and separator not in _USUAL:

@@ -15,6 +15,9 @@ import polars as pl
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data.attributes import Attributes, centred, frame_of
+from fedmmf.data.frames import Table, column_of
+from fedmmf.data.names import TITLES, plain_name
+from fedmmf.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedmmf.data.ratings import Ratings
@@ -160,17 +163,45 @@ def principal_components(weights: Any, n_components: int) -> npt.NDArray[np.floa
 
 
 def read_features(
-    source: Any, item_ids: npt.NDArray[Any]
-) -> tuple[ItemFeatures, npt.NDArray[np.str_] | None]:
-    """Return features, and titles where there are some, from a path or a frame."""
+    source: Any, item_ids: npt.NDArray[Any], columns: Sequence[str] | None = None
+) -> tuple[ItemFeatures | None, npt.NDArray[np.str_] | None]:
+    """Return features and titles, where there are some, from a path or a frame.
+
+    Args:
+        source: A path or a frame.
+        item_ids: The items of the catalogue, in order.
+        columns: Those to use as features; all others if not given.
+    """
     frame = frame_of(source, "item_id")
-    return ItemFeatures.from_frame(frame, item_ids), _titles(frame, item_ids)
+    title = _title_column(frame)
+    titles = None if title is None else _titles(frame, item_ids, title)
+    if columns is not None:
+        table = Table(frame, "The features")
+        frame = frame.select("item_id", *(column_of(table, name) for name in columns))
+    elif title is not None and title not in ItemFeatures.labels:
+        frame = frame.drop(title)
+    if titles is not None and set(frame.columns) <= {"item_id", *ItemFeatures.labels}:
+        return None, titles
+    return ItemFeatures.from_frame(frame, item_ids), titles
 
 
-def _titles(frame: pl.DataFrame, item_ids: npt.NDArray[Any]) -> npt.NDArray[np.str_] | None:
-    column = next((name for name in ItemFeatures.labels if name in frame.columns), None)
-    if column is None:
-        return None
+def require_features(columns: Sequence[str] | None) -> None:
+    """Refuse columns of features where there are none to choose from."""
+    if columns:
+        raise SettingsError(
+            f"feature_columns chooses columns of features; there are none. Got {columns}; give "
+            "features= too.",
+            flags="--features FILE",
+        )
+
+
+def _title_column(frame: pl.DataFrame) -> str | None:
+    """The column that says what items are called, by its name."""
+    names = {plain_name(name): name for name in reversed(frame.columns) if name != "item_id"}
+    return next((names[known] for known in TITLES if known in names), None)
+
+
+def _titles(frame: pl.DataFrame, item_ids: npt.NDArray[Any], column: str) -> npt.NDArray[np.str_]:
     titles = ItemFeatures.aligned(frame, item_ids)[column].cast(pl.String)
     return titles.fill_null(pl.Series(item_ids.astype(str))).to_numpy().astype(str)
 

@@ -9,16 +9,53 @@ ID_COLUMNS = ("user_id", "item_id")
 COLUMNS = (*ID_COLUMNS, "rating", "timestamp")
 
 # By `plain_name`, the likeliest first: of two columns for one part the earlier name is taken.
+_PEOPLE = (
+    *("user", "reviewer", "customer", "member", "visitor", "client", "buyer", "reader"),
+    *("subscriber", "account", "patient", "respondent", "participant"),
+)
+_THINGS = (
+    *("movie", "book", "artist", "product", "business", "song", "track", "game", "anime"),
+    *("article", "film", "video", "recipe", "joke", "course", "app", "beer", "wine"),
+    *("restaurant", "venue", "hotel", "podcast"),
+)
+_EVENTS = (
+    *("created", "rated", "reviewed", "ordered", "purchased", "bought", "updated", "added"),
+    *("watched", "played", "listened", "submitted", "event", "review", "rating", "order"),
+    *("invoice", "purchase", "transaction", "sale", "visit"),
+)
 KNOWN: dict[str, tuple[str, ...]] = {
-    "user_id": ("userid", "user", "uid", "reviewerid", "customerid", "memberid", "visitorid"),
+    "user_id": (
+        *("userid", "user", "uid", "reviewerid", "customerid", "memberid", "visitorid"),
+        *(f"{person}{end}" for end in ("id", "number", "") for person in _PEOPLE),
+        "username",
+    ),
     "item_id": (
         *("itemid", "item", "iid", "movieid", "isbn", "bookid", "artistid", "asin", "parentasin"),
-        *("productid", "businessid", "songid", "trackid", "gameid", "animeid", "movie"),
+        *(f"{thing}id" for thing in _THINGS),
+        *("sku", "skuid", "isbn13", "ean", "gtin", "stockcode", "productcode", "itemcode"),
+        *(*_THINGS, "title", "booktitle", "movietitle"),  # bare names last: they may be titles
     ),
-    "rating": ("rating", "bookrating", "score", "stars", "overall", "liked", "like", "weight"),
-    "timestamp": ("timestamp", "unixtimestamp", "unixreviewtime", "time", "datetime", "date"),
+    "rating": (
+        *("rating", "bookrating", "score", "stars", "overall", "liked", "like", "weight"),
+        *("myrating", "userrating", "starrating", "ratings", "ratingvalue", "ratingscore"),
+        *("reviewrating", "reviewscore", "reviewoverall"),
+    ),
+    "timestamp": (
+        *("timestamp", "unixtimestamp", "unixreviewtime", "time", "datetime", "date", "ts"),
+        *(f"{event}{end}" for end in ("at", "on", "time", "date") for event in _EVENTS),
+        *("created", "dateadded", "daterated"),
+    ),
 }
 _PART = {name: part for part, names in KNOWN.items() for name in names}
+TITLES = (
+    *("title", "name"),
+    *(f"{thing}{end}" for end in ("title", "name") for thing in ("item", *_THINGS)),
+    *("primarytitle", "originaltitle", "description"),
+)
+"""Names of the column that says what an item is called, the likeliest first."""
+QUANTITIES = {"qty", "quantity", "units"}
+SALES = QUANTITIES | {"price", "unitprice", "amount", "revenue", "invoiceno", "orderid"}
+"""Names of columns that purchases have and ratings have not."""
 
 
 def plain_name(name: str) -> str:
@@ -29,6 +66,11 @@ def plain_name(name: str) -> str:
 def is_known(name: str) -> bool:
     """Whether the table has a column's name."""
     return plain_name(name) in _PART
+
+
+def is_row_number(name: str) -> bool:
+    """Whether a column only counts rows, as pandas writes its index."""
+    return plain_name(name) in ("", "index", "rownumber", "rowid") or name.startswith("Unnamed: ")
 
 
 def known_columns(columns: Iterable[str], parts: Iterable[str] = COLUMNS) -> dict[str, str]:

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedmmf.data.checks import checked
+from fedmmf.data.codes import encode
 from fedmmf.data.features import ItemFeatures
 from fedmmf.data.files import parse_table
-from fedmmf.data.frames import checked, encode
 from fedmmf.data.ratings import Ratings
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import DataError, SettingsError

@@ -1,6 +1,7 @@
 """Ratings: who gave what to which item, in columns that cannot change."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,25 +13,23 @@ import polars as pl
 
 from fedmmf import rng
 from fedmmf.data.attributes import frame_of
-from fedmmf.data.features import ItemFeatures, UserProfiles, read_features
+from fedmmf.data.checks import IMPLICIT_SCALE, read_rows
+from fedmmf.data.codes import Columns, Duplicates, encode
+from fedmmf.data.doubts import doubts, doubts_of_sales
+from fedmmf.data.features import ItemFeatures, UserProfiles, read_features, require_features
 from fedmmf.data.files import WrittenOptions, read_table
 from fedmmf.data.frames import (
-    IMPLICIT_SCALE,
-    Columns,
-    Duplicates,
+    Cleaning,
+    ReadOptions,
     Table,
-    checked,
-    counts_as_implicit,
-    encode,
     frame_of_matrix,
     named,
+    tell,
     to_polars,
-    warn_of_ids,
 )
 from fedmmf.data.indexing import ItemIndex, bounds, code_of
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale, ScaleLike
-from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError
 
 FeaturesLike = ItemFeatures | str | Path | Any
@@ -51,6 +50,7 @@ class Ratings:
         values: The ratings on their own scale, (n,).
         timestamps: Seconds since 1970, (n,), or None.
         untimed: Why there are no timestamps where a file has a column of them, or None.
+        notes: What was told while they were read: what was assumed, dropped or is doubtful.
         user_ids: Sorted ids, integers or text, (n_users,).
         item_ids: Sorted ids, integers or text, (n_items,).
         scale: The scale of `values`; held-out ratings may be off it.
@@ -68,6 +68,7 @@ class Ratings:
     values: npt.NDArray[np.float32]
     timestamps: npt.NDArray[np.int64] | None = None
     untimed: str | None = None
+    notes: tuple[str, ...] = ()
     user_ids: npt.NDArray[Any]
     item_ids: npt.NDArray[Any]
     scale: RatingScale
@@ -127,6 +128,7 @@ class Ratings:
         duplicates: Duplicates = "refuse",
         implicit: bool = False,
         name: str = "frame",
+        **options: Unpack[ReadOptions],
     ) -> Self:
         """Build ratings from a polars or pandas frame.
 
@@ -138,10 +140,12 @@ class Ratings:
             duplicates: What to do with a repeated pair: refuse, keep the last, or average.
             implicit: Count every row as a 1 whatever its rating, and a repeated pair once.
             name: What to call the data.
+            **options: Those of `ReadOptions`: columns, missing_values and more.
         """
-        table = named(Table(to_polars(frame), name))
+        table = Table(to_polars(frame), name, cleaning=Cleaning.of(options))
+        table = named(table, options.get("columns"))
         made = cls._from_table(table, scale, duplicates, implicit)
-        return made._called(name, features)
+        return made._called(name, features, options)
 
     @classmethod
     def from_file(
@@ -157,12 +161,13 @@ class Ratings:
     ) -> Self:
         """Build ratings from a file: text with separators, JSON or Parquet, compressed or not.
 
-        How it is written is found, as far as `columns`, `separator` and `encoding` do not say it.
+        How it is written is found, as far as `columns`, `separator`, `encoding` and `date_format`
+        do not say it; see `WrittenOptions`.
         Files without a header hold user, item and, if there are more columns, rating and timestamp.
         The other arguments are those of `from_frame`.
         """
         made = cls._from_table(read_table(path, **written), scale, duplicates, implicit)
-        return made._called(name or Path(path).stem, features)
+        return made._called(name or Path(path).stem, features, written)
 
     @classmethod
     def from_matrix(
@@ -190,19 +195,25 @@ class Ratings:
     def _from_table(
         cls, table: Table, given: ScaleLike | None, duplicates: Duplicates, implicit: bool
     ) -> Self:
-        table, scale = with_numbers(table), None if given is None else RatingScale.of(given)
-        implicit = counts_as_implicit(table, scale, implicit)
-        if implicit and duplicates == "refuse":
+        scale = None if given is None else RatingScale.of(given)
+        rows = read_rows([table], scale, implicit)
+        frame = rows.frames[0]
+        if rows.is_implicit and duplicates == "refuse":
             duplicates = "last"  # whoever came back to an item is no contradiction
-        frame = checked(table, scale, implicit=implicit)
-        if scale is None:
-            warn_of_ids(frame, table.label)
+        is_scale_found = scale is None and not rows.is_implicit
+        doubtful = doubts(frame, is_scale_found=is_scale_found)
+        doubtful += doubts_of_sales(table) if rows.is_implicit else []
+        notes = (*rows.notes, *tell(table.label, *doubtful))
         made = cls.from_columns(encode(frame, duplicates), scale=scale, name=table.label)
-        return replace(made.as_implicit() if implicit else made, untimed=table.untimed)
+        made = made.as_implicit() if rows.is_implicit else made
+        return replace(made, untimed=rows.untimed, notes=notes)
 
-    def _called(self, name: str, features: FeaturesLike | None) -> Self:
-        named = replace(self, name=name)
-        return named if features is None else named.with_features(features)
+    def _called(self, name: str, features: FeaturesLike | None, options: ReadOptions) -> Self:
+        named, columns = replace(self, name=name), options.get("feature_columns")
+        if features is None:
+            require_features(columns)
+            return named
+        return named.with_features(features, columns)
 
     @classmethod
     def from_columns(cls, columns: Columns, *, scale: RatingScale | None, name: str) -> Self:
@@ -355,14 +366,19 @@ class Ratings:
         ones = np.full(self.n_ratings, IMPLICIT_SCALE.max, dtype=np.float32)
         return replace(self.with_scale(IMPLICIT_SCALE), values=ones, is_implicit=True)
 
-    def with_features(self, features: FeaturesLike) -> Self:
+    def with_features(self, features: FeaturesLike, columns: Sequence[str] | None = None) -> Self:
         """Return the same ratings with item features, given ready-made or as a frame or file.
 
-        A frame's `title` or `name` column becomes `item_titles`.
+        A frame's `title` or `name` column, or one like it, becomes `item_titles`; it may be the
+        only one.
+
+        Args:
+            features: Ready-made, or a frame or the path of a file.
+            columns: Those to use of a frame or file; all if not given.
         """
         if isinstance(features, ItemFeatures):
             return replace(self, features=features)
-        made, titles = read_features(features, self.item_ids)
+        made, titles = read_features(features, self.item_ids, columns)
         return replace(
             self, features=made, item_titles=self.item_titles if titles is None else titles
         )

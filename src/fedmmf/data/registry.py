@@ -11,8 +11,10 @@ import numpy as np
 import polars as pl
 
 from fedmmf.data import cache, published, sources
+from fedmmf.data.checks import require_implicit_scale
+from fedmmf.data.codes import Duplicates
+from fedmmf.data.features import require_features
 from fedmmf.data.files import WrittenOptions
-from fedmmf.data.frames import Duplicates, require_implicit_scale
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.scales import RatingScale, ScaleLike
 from fedmmf.data.sources import Progress, fetch
@@ -275,7 +277,8 @@ def load(
         features: Item features, or a frame or file to make them from, instead of the set's own.
         edges: Plays at which the next rating begins; for `lastfm` only.
         implicit: Count every rating as a 1, whatever it says; on the scale 0..1.
-        **written: `columns`, `separator` and `encoding` of a file, where they are not found.
+        **written: How a file is written, where that is not found, and what of it to drop; see
+            `WrittenOptions`.
     """
     name, options = str(name_or_path), {"edges": [float(edge) for edge in edges]}
     if name in DATASETS:
@@ -293,9 +296,23 @@ def load(
         )
     else:
         raise _unknown(name)
+    columns = _only_feature_columns(name, written)
     found = found.as_implicit() if implicit else found
     found = found if scale is None else _on_scale(found, RatingScale.of(scale))
-    return found if features is None else found.with_features(features)
+    if features is None:
+        require_features(columns)
+        return found
+    return found.with_features(features, columns)
+
+
+def _only_feature_columns(name: str, written: WrittenOptions) -> Sequence[str] | None:
+    """The columns of features; refuses what is about files where a set has a known form."""
+    given = [key for key, value in written.items() if value and key != "feature_columns"]
+    if given:
+        raise SettingsError(
+            f"{name!r} is a set of a known form; {given[0]} is about files. Leave it out."
+        )
+    return written.get("feature_columns")
 
 
 def published_at(path: Path) -> PublishedSet | None:

@@ -11,13 +11,16 @@ import polars as pl
 from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data import sources
+from fedmmf.data.checks import checked, read_rows
+from fedmmf.data.codes import encode
+from fedmmf.data.doubts import doubts
+from fedmmf.data.features import require_features
 from fedmmf.data.files import WrittenOptions, parse_table, read_table
-from fedmmf.data.frames import checked, counts_as_implicit, encode, warn_of_ids
+from fedmmf.data.frames import tell
 from fedmmf.data.names import ID_COLUMNS
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.registry import DATASETS, PublishedSet, load, published_at
 from fedmmf.data.scales import RatingScale, ScaleLike
-from fedmmf.data.values import with_numbers
 from fedmmf.errors import DataError, SettingsError, UnknownNameError
 
 
@@ -36,12 +39,11 @@ def read_split(
     other arguments are those of `Ratings.from_file`.
     """
     scale = None if scale is None else RatingScale.of(scale)
-    tables = [with_numbers(read_table(path, **written)) for path in (train_path, test_path)]
-    found = [counts_as_implicit(table, scale, implicit) for table in tables]
-    implicit = any(found)
-    parts = [checked(table, scale, implicit=implicit) for table in tables]
-    if scale is None:
-        warn_of_ids(parts[0], tables[0].label)
+    tables = [read_table(path, **written) for path in (train_path, test_path)]
+    rows = read_rows(tables, scale, implicit)
+    parts, implicit = rows.frames, rows.is_implicit
+    doubtful = doubts(parts[0], is_scale_found=scale is None and not implicit)
+    notes = (*rows.notes, *tell(tables[0].label, *doubtful))
     if implicit:  # a pair may be repeated within a part, but not be in both
         parts = [part.unique(ID_COLUMNS, keep="last", maintain_order=True) for part in parts]
     shared = [name for name in parts[0].columns if name in parts[1].columns]
@@ -51,8 +53,12 @@ def read_split(
     _require_apart(parts, (train_path, test_path))
     columns = encode(pl.concat([part.select(shared) for part in parts]))
     ratings = Ratings.from_columns(columns, scale=scale, name=Path(train_path).stem)
-    ratings = replace(ratings, untimed=tables[0].untimed or tables[1].untimed)
-    ratings = ratings if features is None else ratings.with_features(features)
+    ratings = replace(ratings, untimed=rows.untimed, notes=notes)
+    columns_of_items = written.get("feature_columns")
+    if features is None:
+        require_features(columns_of_items)
+    else:
+        ratings = ratings.with_features(features, columns_of_items)
     ratings = ratings.as_implicit() if implicit else ratings
     return ratings.split_at(columns.rows >= parts[0].height)
 

@@ -1,24 +1,57 @@
 """Convert ratings and times as people write them to numbers."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import polars as pl
 
-from fedmmf.data.frames import Table
+from fedmmf.data.dates import Times, formatted, read_times
+from fedmmf.data.frames import Table, placed
+from fedmmf.errors import DataError
 
 _LIKED = ("true", "yes", "like", "liked", "up", "t", "y")
 _DISLIKED = ("false", "no", "dislike", "disliked", "down", "f", "n")
 _WORDS = dict.fromkeys(_LIKED, 1.0) | dict.fromkeys(_DISLIKED, 0.0)
 _DATE_TYPES = (pl.Date, pl.Datetime)
-_DATES = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")  # ISO 8601
+_NUMBER = r"([-+]?\d+(?:[.,]\d+)?)"
+_UNIT = r"(?: ?(?:stars?|points?|pts?\.?|%|★|⭐|\*)| ?[-=:] ?\D+| ?\(\D+\))?"  # 4 stars, 4 - good
+_SHARE = rf"^{_NUMBER} ?(?:/|out of|of) ?(\d+)(?: ?stars?)?$"
+_SIGNS = r"^[★⭐*]+[☆]*$"
+Reading = tuple[pl.Series, str]  # numbers, null where there is none, and what was assumed
 
 
 def with_numbers(table: Table) -> Table:
-    """The same table with numbers for likes and times; what cannot be read as a time is left out.
+    """The same rows with numbers for ratings and times; what cannot be read as a time is left out.
 
-    Times matter to few; who needs them finds in `untimed` why there are none.
+    Rows whose rating stands for none are left out too. Times matter to few; who needs them finds
+    in `untimed` why there are none.
     """
-    return _with_times(_with_ratings(table))
+    table = placed(table)
+    n_rows = table.frame.height
+    # Twice: "n/a" would hide that the others are numbers, and "0 stars" is no number before.
+    table = _without_missing(_with_ratings(_without_missing(table)))
+    if values := table.cleaning.missing_values:
+        n_left_out = n_rows - table.frame.height
+        table = table.noted(f"{n_left_out:,} rows left out whose rating is {' or '.join(values)}")
+    return _with_times(table)
+
+
+def _without_missing(table: Table) -> Table:
+    """Leave out the rows whose rating stands for none."""
+    values = table.cleaning.missing_values
+    if not values:
+        return table
+    if "rating" not in table.frame.columns:
+        raise DataError(
+            f"{table.label} has no ratings that could be missing. Leave missing_values out, or say "
+            "which column has them: columns={'rating': NAME}.",
+            flags="--columns rating=NAME",
+        )
+    ratings = table.frame["rating"]
+    numbers = pl.Series(values).cast(pl.Float64, strict=False).drop_nulls()
+    is_missing = ratings.cast(pl.Float64, strict=False).is_in(numbers.implode())
+    is_text = ratings.cast(pl.String).fill_null("").is_in(pl.Series(values).implode())
+    return replace(table, frame=table.frame.filter(~(is_missing.fill_null(value=False) | is_text)))
 
 
 def _with_ratings(table: Table) -> Table:
@@ -30,83 +63,113 @@ def _with_ratings(table: Table) -> Table:
     if ratings.dtype != pl.String:
         return table
     text = ratings.str.strip_chars().replace("", None)
-    if text.cast(pl.Float64, strict=False).null_count() == text.null_count():
-        return table
+    best: Reading = (text, "")
+    n_best = -1
+    for numbers, note in _readings(text, table):
+        n_read = len(text) - numbers.null_count()
+        if n_read == len(text) - text.null_count():
+            return _noted(table, numbers, note)
+        if n_read > n_best:
+            best, n_best = (numbers, note), n_read
+    # Otherwise text stays, so that an error can quote it.
+    return _noted(table, *best) if table.cleaning.drop_bad_rows else table
+
+
+def _readings(text: pl.Series, table: Table) -> Iterator[Reading]:
+    """Yield the ratings as each way of writing them would have it."""
+    yield text.cast(pl.Float64, strict=False), ""
     words = text.str.to_lowercase()
-    if words.drop_nulls().is_in(list(_WORDS)).all():
-        return _noted(table, words.replace_strict(_WORDS, default=None), _said_likes(words))
-    if text.drop_nulls().str.contains(r"^[-+]?\d+([.,]\d+)?$").all():
-        points = text.str.replace(",", ".", literal=True)
-        return _noted(table, points, "a comma in a rating is a decimal point")
-    return table
+    yield words.replace_strict(_WORDS, default=None, return_dtype=pl.Float64), _said_likes(words)
+    yield _number(text, rf"^{_NUMBER}$"), "a comma in a rating is a decimal point"
+    yield _number(words, rf"^{_NUMBER}{_UNIT}$"), f"a rating such as {_first(text)} is its number"
+    yield _shares(words, table), f"a rating such as {_first(text)} is its first number"
+    signs = text.str.count_matches("[★⭐*]").cast(pl.Float64)
+    yield signs.set(~text.str.contains(_SIGNS).fill_null(value=False), None), "stars are counted"
+
+
+def _number(text: pl.Series, pattern: str) -> pl.Series:
+    found = text.str.extract(pattern).str.replace(",", ".", literal=True)
+    return found.cast(pl.Float64, strict=False)
+
+
+def _shares(words: pl.Series, table: Table) -> pl.Series:
+    """Numbers of ratings such as 3/5; they have to be out of the same number."""
+    out_of = words.str.extract(_SHARE, 2).drop_nulls().unique(maintain_order=True)
+    if len(out_of) > 1:
+        raise DataError(
+            f"{table.label} has ratings out of {out_of[0]} and out of {out_of[1]}. Bring them to "
+            "one scale."
+        )
+    return _number(words, _SHARE)
+
+
+def _first(text: pl.Series) -> str:
+    known = text.drop_nulls()
+    return repr(known[0]) if len(known) else "none"
 
 
 def _said_likes(words: pl.Series) -> str:
-    found = sorted(words.drop_nulls().unique(), key=_WORDS.__getitem__, reverse=True)
+    found = sorted(_WORDS.keys() & set(words.unique()), key=lambda word: (-_WORDS[word], word))
     return ", ".join(f"{word} counts as {_WORDS[word]:g}" for word in found)
 
 
 def _noted(table: Table, ratings: pl.Series, note: str) -> Table:
-    frame = table.frame.with_columns(ratings.alias("rating"))
-    return replace(table, frame=frame, notes=(*table.notes, note))
+    # Without a note they are numbers as text, and stay so: an error quotes what the file has.
+    frame = table.frame.with_columns(ratings.alias("rating")) if note else table.frame
+    return table.noted(note, frame)
 
 
 def _with_times(table: Table) -> Table:
     if "timestamp" not in table.frame.columns:
+        return _require_no_format(table)
+    times, note, question = _times(table.frame["timestamp"], table.cleaning.date_format)
+    unread = times.is_null().arg_true()
+    is_dropped = table.cleaning.drop_bad_rows and 2 * len(unread) < len(times)
+    if len(unread) == 0 or is_dropped:
+        return table.noted(note, table.frame.with_columns(times))
+    return _untimed(table, int(unread[0]), question)
+
+
+def _require_no_format(table: Table) -> Table:
+    if table.cleaning.date_format is None:
         return table
-    times = table.frame["timestamp"]
-    if isinstance(times.dtype, _DATE_TYPES):
-        times = times.dt.epoch("s")
-    elif times.dtype == pl.String:
-        times = _seconds(times)
-    if times.dtype.is_float():
-        times = times.cast(pl.Int64, strict=False)  # what is not finite is no time
-    unread = _first_unread(table, times)
-    if unread is None:
-        return replace(table, frame=table.frame.with_columns(times))
-    why = f"{table.at(unread + table.first)}: {_shown(table, unread)}"
-    note = f"no timestamps, because of {table.unit} {unread + table.first}"
-    return replace(
-        table,
-        frame=table.frame.drop("timestamp"),
-        notes=(*table.notes, f"{note} ({_shown(table, unread)})"),
-        untimed=why,
+    raise DataError(
+        f"{table.label} has no column of times for the date format. Say which it is: "
+        "columns={'timestamp': NAME}.",
+        flags="--columns timestamp=NAME",
     )
 
 
-def _shown(table: Table, row: int) -> str:
-    value = table.frame["timestamp"][row]
-    found = "nothing" if value is None else repr(value)
-    return f"timestamp {found} is neither seconds since 1970 nor a date such as 2005-01-31"
-
-
-def _first_unread(table: Table, times: pl.Series) -> int | None:
-    """The first row that has something, but no time; None: all have."""
-    if not times.dtype.is_integer():
-        return 0 if len(times) else None
-    if times.null_count() == 0:
-        return None
-    rows = table.frame.select(
-        is_blank=pl.all_horizontal(
-            pl.all().cast(pl.String, strict=False).str.strip_chars().replace("", None).is_null()
+def _times(column: pl.Series, form: str | None) -> Times:
+    """Whole seconds since 1970 of a column of any type; null where it has no time."""
+    if isinstance(column.dtype, _DATE_TYPES):
+        return Times(column.dt.epoch("s"))
+    if form is not None:
+        return Times(formatted(column.cast(pl.String), form))
+    if column.dtype == pl.String:
+        return read_times(column)
+    if column.dtype.is_numeric():  # what is not finite is no time
+        return Times(
+            column.cast(column.dtype if column.dtype.is_integer() else pl.Int64, strict=False)
         )
+    return Times(pl.Series(column.name, [None] * len(column), dtype=pl.Int64))
+
+
+def _untimed(table: Table, row: int, question: str) -> Table:
+    """The table without times, because of one; refused where a format was said."""
+    place, value = table.frame["place"][row], table.frame["timestamp"][row]
+    found = "nothing" if value is None else repr(value)
+    if form := table.cleaning.date_format:
+        raise DataError(
+            f"{table.at(place)}: timestamp {found} is not of the form {form!r}. Say another "
+            "format, or drop the row.",
+            flags="--date-format, --drop-bad-rows",
+        )
+    why = question or "is neither seconds since 1970 nor a date such as 2005-01-31"
+    why = f"timestamp {found} {why}"
+    remedy = "" if value is None else "; a date format helps: --date-format, date_format="
+    untimed = table.noted(
+        f"no timestamps, because of {table.unit} {place} ({why}{remedy})",
+        table.frame.drop("timestamp"),
     )
-    bad = (times.is_null() & ~rows["is_blank"]).arg_true()
-    return int(bad[0]) if len(bad) else None
-
-
-def _seconds(text: pl.Series) -> pl.Series:
-    """Text as whole seconds since 1970; null where it is no time."""
-    text = text.str.strip_chars()
-    whole = text.cast(pl.Int64, strict=False)
-    if whole.null_count() == text.null_count():
-        return whole
-    numbers = text.cast(pl.Float64, strict=False)
-    numbers = numbers.set(~numbers.is_finite(), None).cast(pl.Int64, strict=False)
-    iso = text.str.replace(" ", "T", literal=True).str.replace(r"[zZ]$", "+00:00")
-    zoned = [
-        iso.str.to_datetime(f"{form}%:z", strict=False, time_zone="UTC") for form in _DATES[:2]
-    ]
-    local = [iso.str.to_datetime(form, strict=False) for form in _DATES]
-    dates = [*zoned, *(one.dt.replace_time_zone("UTC") for one in local)]
-    return pl.select(pl.coalesce(whole, numbers, *(one.dt.epoch("s") for one in dates))).to_series()
+    return replace(untimed, untimed=f"{table.at(place)}: {why}")

@@ -40,9 +40,8 @@ def _from_file(path: str, scale: RatingScale) -> ItemList:
     ids = frame["item_id"].cast(str).to_numpy().astype(np.str_)
     if len(ids) == 0 or len(np.unique(ids)) != len(ids):
         raise DataError(f"{path} needs each item once, and at least one; it has {len(ids)} rows")
-    if set(frame.columns) <= {"item_id", "title", "name"}:
-        titles = next((frame[name] for name in ("title", "name") if name in frame.columns), None)
-        named = ids if titles is None else titles.cast(str).to_numpy().astype(np.str_)
-        return ItemList(ids, named, np.zeros((len(ids), 0)), scale)
+    if frame.columns == ["item_id"]:
+        return ItemList(ids, ids, np.zeros((len(ids), 0)), scale)
     features, found = read_features(frame, ids)
-    return ItemList(ids, ids if found is None else found, scaled_features(features.values), scale)
+    values = np.zeros((len(ids), 0)) if features is None else scaled_features(features.values)
+    return ItemList(ids, ids if found is None else found, values, scale)

@@ -1,0 +1,150 @@
+"""What is probably wrong with ratings that can be read: one line each, with the remedy.
+
+Every rule is about something that is seldom meant; docs/data.md lists them. Few rows tell nothing.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import polars as pl
+
+from fedmmf.data.frames import Table
+from fedmmf.data.names import ID_COLUMNS, QUANTITIES, plain_name
+
+_MIN_ROWS = 20
+_MAX_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids and counts have more
+_HEAP, _SMALL_HEAP, _TOWERS = 0.3, 0.1, 3.0  # shares of zeros; how often more than the next level
+_FEW = 0.01  # share of rows that are slips of the pen
+_MIN_LEVELS = 3  # of the ratings that a strange one is strange among
+_MIN_LETTERS = 10  # of ids that differ by capitals alone; shorter ones may by chance
+_IN_FULL = r"^\d(\.\d+)?[eE]\+\d+$"  # 9.78E+12, as a spreadsheet writes an ISBN
+
+
+def doubts(frame: pl.DataFrame, *, is_scale_found: bool) -> list[str]:
+    """Return what is doubtful about checked ratings."""
+    if frame.height < _MIN_ROWS:
+        return []
+    found = [line for name in ID_COLUMNS for line in _of_ids(frame[name])]
+    return found + (list(_of_ratings(frame["rating"])) if is_scale_found else [])
+
+
+def doubts_of_sales(table: Table) -> list[str]:
+    """Return what is doubtful about purchases: those that were taken back."""
+    for name in table.unused:
+        if plain_name(name) in QUANTITIES:
+            amounts = table.frame[name].cast(pl.Float64, strict=False)
+            if n_back := int((amounts <= 0).sum()):
+                return [
+                    f"{n_back:,} rows have a {name} of 0 or less, as returns do, and count as a 1 "
+                    "too. Take them out of the file if they should not"
+                ]
+    return []
+
+
+def _of_ids(ids: pl.Series) -> Iterator[str]:
+    who = ids.name.removesuffix("_id")
+    distinct = ids.unique()
+    if len(distinct) == len(ids):
+        yield (
+            f"every row has another {who}, so that there is nothing to learn from. Say which "
+            "column is which: --columns user=1,item=2,rating=3 (in Python columns=)"
+        )
+    if distinct.dtype != pl.String:
+        return
+    short = distinct.filter(distinct.str.contains(_IN_FULL)).sort()
+    if len(short):
+        yield (
+            f"{len(short):,} {who} ids such as {short[0]!r} were shortened by a spreadsheet, which "
+            "makes one of many. Export the column as text"
+        )
+    yield from _alike(distinct, who)
+
+
+def _alike(distinct: pl.Series, who: str) -> Iterator[str]:
+    """Ids that differ, but hardly are meant to."""
+    text = pl.col("id").str.normalize("NFKC").str.strip_suffix(".0").str.strip_chars_start("0")
+    plain = (
+        pl.when(text.str.len_chars() < _MIN_LETTERS).then(text).otherwise(text.str.to_lowercase())
+    )
+    same = pl.DataFrame({"id": distinct}).group_by(plain.alias("plain")).agg(pl.col("id").sort())
+    same = same.filter(pl.col("id").list.len() > 1).sort("plain")
+    if same.height:
+        n_ids, (one, two) = int(same["id"].list.len().sum()), same["id"][0].to_list()[:2]
+        yield (
+            f"{n_ids:,} {who} ids differ only by leading zeros, '.0' or capitals, such as {one!r} "
+            f"and {two!r}, and count as different. Write them alike if they are the same"
+        )
+
+
+def _of_ratings(ratings: pl.Series) -> Iterator[str]:
+    counts = ratings.value_counts().sort("rating")  # (n_levels,) rating, count
+    levels = counts["rating"].to_list()
+    if len(levels) == 1:
+        yield (
+            f"every rating is {levels[0]:g}, so that they say nothing. Count rows alone: "
+            "--implicit (implicit=True)"
+        )
+    elif _are_like_ids(ratings, levels):
+        yield (
+            f"its ratings are {len(levels):,} whole numbers from {levels[0]:.0f} to "
+            f"{levels[-1]:.0f}, as ids, times and counts are. Say which column is which (--columns "
+            "user=1,item=2,rating=3; in Python columns=), or count rows alone (--implicit; "
+            "implicit=True)"
+        )
+    else:
+        yield from _strange_levels(levels, counts["count"].to_list())
+
+
+def _are_like_ids(ratings: pl.Series, levels: list[float]) -> bool:
+    """Whether ratings are many whole numbers that lie far apart."""
+    is_wide = levels[-1] - levels[0] > _WIDEST_SPAN and len(levels) > _MAX_LEVELS
+    return is_wide and not (ratings != ratings.floor()).any()
+
+
+def _strange_levels(levels: list[float], counts: list[int]) -> Iterator[str]:
+    """Values far from all others, a single negative one, and heaps of zeros."""
+    ends, strange = (levels[0], levels[-1]), []
+    n_all = sum(counts)
+    while (cut := _far_end(levels, counts, n_all)) is not None:
+        strange += list(zip(levels[cut], counts[cut], strict=True))
+        del levels[cut], counts[cut]
+    if strange:
+        said = ", ".join(f"{value:g} ({count:,})" for value, count in strange[:3])
+        what = (
+            f"ratings that are far from the others, which go from {levels[0]:g} to {levels[-1]:g}"
+        )
+        yield f"{what}: {said}. {_remedy([value for value, _ in strange[:3]], ends)}"
+    share = counts[0] / n_all
+    is_heap = share >= _HEAP or (share >= _SMALL_HEAP and counts[0] >= _TOWERS * counts[1])
+    if levels[0] == 0 and len(levels) > _MIN_LEVELS and is_heap:
+        yield f"{share:.0%} of the ratings are 0, the lowest. {_remedy([0], ends)}"
+
+
+def _far_end(levels: list[float], counts: list[int], n_all: int) -> slice | None:
+    """Where values are that are strange at an end; None: nowhere."""
+    if len(levels) <= _MIN_LEVELS:
+        return None
+    if levels[0] < 0 <= levels[1]:
+        return slice(0, 1)
+    gaps = [after - before for before, after in pairwise(levels)]
+    at = max(range(len(gaps)), key=gaps.__getitem__) + 1
+    low, high = slice(0, at), slice(at, len(levels))
+    is_low = (at > 1, sum(counts[low])) < (len(levels) - at > 1, sum(counts[high]))
+    few, many = (low, high) if is_low else (high, low)
+    rest, n_few, gap = levels[many], sum(counts[few]), gaps[at - 1]
+    is_one = len(levels[few]) == 1
+    if len(rest) < _MIN_LEVELS or not (is_one or n_few < _FEW * n_all):
+        return None
+    steps = {round(after - before, 6) for before, after in pairwise(rest)}
+    is_beyond_hole = is_one and n_few >= _MIN_ROWS and len(steps) == 1 and len(rest) > _MIN_LEVELS
+    is_far = gap >= max(rest[-1] - rest[0], 3 * min(gaps))
+    return few if is_far or (is_beyond_hole and gap >= 2 * min(steps)) else None
+
+
+def _remedy(values: list[float], ends: tuple[float, float]) -> str:
+    flags = " ".join(f"--missing-value {value:g}" for value in values)
+    listed = ", ".join(f"{value:g}" for value in values)
+    return (
+        f"If that stands for no rating: {flags} (missing_values=[{listed}]); if it is one: --scale "
+        f"{ends[0]:g}:{ends[1]:g} (scale=({ends[0]:g}, {ends[1]:g}))"
+    )
