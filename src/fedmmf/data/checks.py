@@ -4,8 +4,9 @@ An error names the place of the first offence. What was assumed and what was dro
 each on the logger `fedmmf.data`.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -169,20 +170,29 @@ def _refusal(fault: Fault, frame: pl.DataFrame, table: Table) -> DataError:
     first = int(fault.is_bad.arg_true()[0])
     n_more = int(fault.is_bad.sum()) - 1
     more = f" ({n_more:,} more such rows.)" if n_more else ""
-    flags = "--drop-bad-rows" + ", --missing-value V" * (fault.column == "rating")
+    remedy, flags = f"{fault.remedy} (drop_bad_rows=True)", "--drop-bad-rows"
+    if fault.column == "rating":
+        flags += f", --missing-value {shlex.quote(str(_found(fault, first, frame, table) or ''))}"
+    if n_more and n_more + 1 == frame.height:
+        remedy = f"Write it as one, or say which column it is: columns={{{fault.column!r}: NAME}}"
+        flags = f"--columns {fault.column.removesuffix('_id')}=NAME"
     return DataError(
         f"{table.at(frame['place'][first])}: {_described(fault, first, frame, table)}. "
-        f"{fault.remedy} (drop_bad_rows=True).{more}",
+        f"{remedy}.{more}",
         flags=flags,
     )
 
 
+def _found(fault: Fault, row: int, frame: pl.DataFrame, table: Table) -> Any:
+    """What a bad row has, as it was before it could not be converted."""
+    if fault.found[row] is not None or table.raw is None:
+        return fault.found[row]
+    is_row = pl.col("place") == frame["place"][row]
+    return table.raw.row(by_predicate=is_row, named=True)[fault.column]
+
+
 def _described(fault: Fault, row: int, frame: pl.DataFrame, table: Table) -> str:
-    value = fault.found[row]
-    if value is None and table.raw is not None:  # what could not be converted
-        value = table.raw.row(by_predicate=pl.col("place") == frame["place"][row], named=True)[
-            fault.column
-        ]
+    value = _found(fault, row, frame, table)
     return f"{fault.column} {'nothing' if value is None else repr(value)} {fault.what}"
 
 
@@ -202,8 +212,9 @@ def _without_bad_rows(
     if 2 * n_dropped > n_rows:
         raise DataError(
             f"{table.label}: {n_dropped:,} of {n_rows:,} rows cannot be read, too many to drop: "
-            f"{first}. Say how the file is written: columns, separator, date_format.",
-            flags="--columns, --separator, --date-format",
+            f"{first}. Say how the file is written: columns, separator, missing_values, "
+            "date_format.",
+            flags="--columns, --separator, --missing-value, --date-format",
         )
     note = f"{n_dropped:,} of {n_rows:,} rows dropped: {first}" if n_dropped else "no row dropped"
     return frame.filter(~is_bad), note

@@ -12,6 +12,7 @@ UNIT_SEPARATOR = "\x1f"  # in no text; stands in for '::', since polars splits a
 _PIECE = 1 << 16  # bytes that are examined
 _MAX_FILE_COLUMNS = 10_000
 _SEPARATORS = ("::", "\t", ";", ",", "|")  # of equally good ones the first; else spaces
+_MAX_ABOVE = 10  # lines in which a header is looked for
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
 _USUAL = ("::", "\t", ",")  # usual separators, which need no note
 _VALUE = re.compile(
@@ -58,6 +59,11 @@ def found_text(content: bytes, label: str, said: Said) -> Text:
     if (marked := _MARKED.match(body)) and said.separator is None:  # as Excel writes it
         body, said = body[marked.end() :], replace(said, separator=marked[1].decode())
     lines = _first_lines(body)
+    if n_above := _n_above_header(lines):
+        lines = lines[n_above:]
+        body = body[body.index(lines[0].encode()) :]
+    line = 1 + content[: len(content) - len(body)].count(b"\n")
+    notes += (f"the header is in line {line}",) if n_above else ()
     separator = said.separator or _found_separator(lines)
     if said.separator is None and separator not in _USUAL:
         notes += (f"separated by {'spaces' if separator == ' ' else repr(separator)}",)
@@ -69,7 +75,7 @@ def found_text(content: bytes, label: str, said: Said) -> Text:
         separator=separator,
         has_header=is_header if said.has_header is None else said.has_header,
         is_quoted=separator == "," or bool(re.search(r'(^|\W)"[^"]*"(\W|$)', lines[0])),
-        line=1 + content[: len(content) - len(body)].count(b"\n"),
+        line=line,
         notes=notes,
     )
 
@@ -143,6 +149,12 @@ def _first_lines(body: bytes) -> list[str]:
     piece = body[:_PIECE].decode("utf-8", errors="replace").split("\n")
     whole = piece if len(body) <= _PIECE or len(piece) == 1 else piece[:-1]
     return [line.rstrip("\r") for line in whole[:50] if line.strip()]
+
+
+def _n_above_header(lines: list[str]) -> int:
+    """How many lines are above the names of columns, such as a title or comments."""
+    found = [sum(map(is_known, re.split(r"::|[\t;,|]", line))) for line in lines[:_MAX_ABOVE]]
+    return next((at for at, n_known in enumerate(found) if n_known > 1), 0)
 
 
 def _found_separator(lines: list[str]) -> str:

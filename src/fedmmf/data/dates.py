@@ -16,9 +16,13 @@ _LOCAL = (
     r"(?:(?:[tT]|,? +)(?<hour>\d{1,2}):(?<minute>\d\d)(?::(?<second>\d\d))?(?:[.,]\d+)?"
     r"(?: ?(?<half>[aApP])\.?[mM]\.?)?)?$"
 )
-_WITH_NAMES = ("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
+_WITH_NAMES = (  # %y before %Y, which takes two digits for a year of antiquity
+    *("%d-%b-%y", "%d %b %y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
+)
 _OTHERS = ("%m %d, %Y", "%a %b %d %H:%M:%S %z %Y")  # as in Amazon's reviews, and Twitter's
 _TIMES = ("", " %H:%M", " %H:%M:%S")
+_FIRST_YEAR = 1000  # so that %Y never reads a year of two digits
+_PACKED = r"^(\d\d)(\d\d)((?:19|20)\d\d)$"  # 31012005; as a number, the last day of a month is late
 _SAMPLE = 100  # rows by which one of many formats is chosen
 
 
@@ -33,6 +37,8 @@ class Times(NamedTuple):
 def read_times(text: pl.Series) -> Times:
     """Read times as far as they can be read without a guess."""
     text = text.str.strip_chars()
+    if text.str.zfill(8).str.contains(_PACKED).all():
+        text = text.str.zfill(8).str.replace(_PACKED, "$1-$2-$3")
     seconds = _usual(text)
     if seconds.null_count() == text.null_count():
         return Times(seconds)
@@ -51,7 +57,7 @@ def formatted(text: pl.Series, form: str) -> pl.Series:
         raise SettingsError(
             f"{form!r} is no date format: {error}. Write such as %d/%m/%Y."
         ) from None
-    return found.dt.epoch("s")
+    return found.set(found.dt.year() < _FIRST_YEAR, None).dt.epoch("s")
 
 
 def _usual(text: pl.Series) -> pl.Series:
@@ -99,7 +105,7 @@ def _order(found: pl.DataFrame, mark: str) -> tuple[str, str] | None:
     year = "%Y" if widths["c"] == {4} else "%y"
     days_first, months_first = f"%d-%m-{year}", f"%m-%d-{year}"
     if first > 12 and second > 12:
-        return None
+        return "", "is in a column that has days first and months first"
     if first > 12 or (second <= 12 and mark == "."):  # nobody writes months first with dots
         return days_first, ""
     if second > 12:

@@ -8,8 +8,10 @@ from itertools import pairwise
 
 import polars as pl
 
-from fedmmf.data.frames import Table
+from fedmmf.data.checks import Rows
+from fedmmf.data.frames import Table, tell
 from fedmmf.data.names import ID_COLUMNS, QUANTITIES, plain_name
+from fedmmf.data.scales import RatingScale
 
 _MIN_ROWS = 20
 _MAX_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids and counts have more
@@ -17,28 +19,32 @@ _HEAP, _SMALL_HEAP, _TOWERS = 0.3, 0.1, 3.0  # shares of zeros; how often more t
 _FEW = 0.01  # share of rows that are slips of the pen
 _MIN_LEVELS = 3  # of the ratings that a strange one is strange among
 _MIN_LETTERS = 10  # of ids that differ by capitals alone; shorter ones may by chance
-_IN_FULL = r"^\d(\.\d+)?[eE]\+\d+$"  # 9.78E+12, as a spreadsheet writes an ISBN
+_IN_FULL = r"^\d([.,]\d+)?[eE]\+\d+$"  # 9.78E+12, as a spreadsheet writes an ISBN
 
 
-def doubts(frame: pl.DataFrame, *, is_scale_found: bool) -> list[str]:
-    """Return what is doubtful about checked ratings."""
+def tell_doubts(table: Table, rows: Rows, scale: RatingScale | None) -> tuple[str, ...]:
+    """Log what is doubtful about a table's rows; return it after all that was told before."""
+    frame = rows.frames[0]
     if frame.height < _MIN_ROWS:
-        return []
+        return rows.notes
     found = [line for name in ID_COLUMNS for line in _of_ids(frame[name])]
-    return found + (list(_of_ratings(frame["rating"])) if is_scale_found else [])
+    if rows.is_implicit:
+        found += _of_sales(table)
+    elif scale is None:  # who gives a scale knows what is on it
+        found += _of_ratings(frame["rating"])
+    return (*rows.notes, *tell(table.label, *found))
 
 
-def doubts_of_sales(table: Table) -> list[str]:
-    """Return what is doubtful about purchases: those that were taken back."""
+def _of_sales(table: Table) -> Iterator[str]:
+    """What people took back is in lists of purchases too."""
     for name in table.unused:
         if plain_name(name) in QUANTITIES:
             amounts = table.frame[name].cast(pl.Float64, strict=False)
             if n_back := int((amounts <= 0).sum()):
-                return [
+                yield (
                     f"{n_back:,} rows have a {name} of 0 or less, as returns do, and count as a 1 "
                     "too. Take them out of the file if they should not"
-                ]
-    return []
+                )
 
 
 def _of_ids(ids: pl.Series) -> Iterator[str]:
@@ -103,21 +109,22 @@ def _are_like_ids(ratings: pl.Series, levels: list[float]) -> bool:
 
 def _strange_levels(levels: list[float], counts: list[int]) -> Iterator[str]:
     """Values far from all others, a single negative one, and heaps of zeros."""
-    ends, strange = (levels[0], levels[-1]), []
-    n_all = sum(counts)
+    low, high, n_all = levels[0], levels[-1], sum(counts)
+    strange: dict[float, int] = {}
     while (cut := _far_end(levels, counts, n_all)) is not None:
-        strange += list(zip(levels[cut], counts[cut], strict=True))
+        strange |= zip(levels[cut], counts[cut], strict=True)
         del levels[cut], counts[cut]
     if strange:
-        said = ", ".join(f"{value:g} ({count:,})" for value, count in strange[:3])
-        what = (
-            f"ratings that are far from the others, which go from {levels[0]:g} to {levels[-1]:g}"
+        first = [*strange.items()][:3]
+        said = ", ".join(f"{value:g} (in {count:,} rows)" for value, count in first)
+        yield (
+            f"the scale is {low:g} to {high:g} because of {said}, far from the other ratings, "
+            f"{levels[0]:g} to {levels[-1]:g}. {_remedy([*strange][:3], low, high)}"
         )
-        yield f"{what}: {said}. {_remedy([value for value, _ in strange[:3]], ends)}"
     share = counts[0] / n_all
     is_heap = share >= _HEAP or (share >= _SMALL_HEAP and counts[0] >= _TOWERS * counts[1])
     if levels[0] == 0 and len(levels) > _MIN_LEVELS and is_heap:
-        yield f"{share:.0%} of the ratings are 0, the lowest. {_remedy([0], ends)}"
+        yield f"{share:.0%} of the ratings are 0, the lowest. {_remedy([0], low, high)}"
 
 
 def _far_end(levels: list[float], counts: list[int], n_all: int) -> slice | None:
@@ -141,10 +148,9 @@ def _far_end(levels: list[float], counts: list[int], n_all: int) -> slice | None
     return few if is_far or (is_beyond_hole and gap >= 2 * min(steps)) else None
 
 
-def _remedy(values: list[float], ends: tuple[float, float]) -> str:
+def _remedy(values: list[float], low: float, high: float) -> str:
     flags = " ".join(f"--missing-value {value:g}" for value in values)
-    listed = ", ".join(f"{value:g}" for value in values)
     return (
-        f"If that stands for no rating: {flags} (missing_values=[{listed}]); if it is one: --scale "
-        f"{ends[0]:g}:{ends[1]:g} (scale=({ends[0]:g}, {ends[1]:g}))"
+        f"If that stands for no rating: {flags}; if it is one: --scale {low:g}:{high:g} (in Python "
+        "missing_values=, scale=)"
     )

@@ -1,7 +1,7 @@
 """Tables as they arrive, from a file or as a frame, and the names of their columns."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypedDict
 
@@ -155,13 +155,17 @@ def named(
         table,
         frame=frame,
         arrived=tuple(columns if table.has_header else frame.columns),
-        unused=tuple(name for name in columns if not _is_used(name, chosen.values())),
+        unused=_unused(table, chosen.values(), is_said=bool(asked)),
         notes=(*table.notes, *notes),
     )
 
 
-def _is_used(name: str, chosen: Iterable[str]) -> bool:
-    return name in chosen or is_row_number(name)
+def _unused(table: Table, chosen: Collection[str], is_said: bool) -> tuple[str, ...]:
+    """Columns that are no part of a rating; who numbers those of a file knows of the others."""
+    columns = enumerate(table.frame.columns, 1)
+    if table.has_header:
+        return tuple(name for _, name in columns if not (name in chosen or is_row_number(name)))
+    return () if is_said else tuple(f"column {n}" for n, name in columns if name not in chosen)
 
 
 def column_of(table: Table, name: str) -> str:

@@ -15,18 +15,10 @@ from fedmmf import rng
 from fedmmf.data.attributes import frame_of
 from fedmmf.data.checks import IMPLICIT_SCALE, read_rows
 from fedmmf.data.codes import Columns, Duplicates, encode
-from fedmmf.data.doubts import doubts, doubts_of_sales
+from fedmmf.data.doubts import tell_doubts
 from fedmmf.data.features import ItemFeatures, UserProfiles, read_features, require_features
 from fedmmf.data.files import WrittenOptions, read_table
-from fedmmf.data.frames import (
-    Cleaning,
-    ReadOptions,
-    Table,
-    frame_of_matrix,
-    named,
-    tell,
-    to_polars,
-)
+from fedmmf.data.frames import Cleaning, ReadOptions, Table, frame_of_matrix, named, to_polars
 from fedmmf.data.indexing import ItemIndex, bounds, code_of
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale, ScaleLike
@@ -197,23 +189,23 @@ class Ratings:
     ) -> Self:
         scale = None if given is None else RatingScale.of(given)
         rows = read_rows([table], scale, implicit)
-        frame = rows.frames[0]
+        notes = tell_doubts(table, rows, scale)
         if rows.is_implicit and duplicates == "refuse":
             duplicates = "last"  # whoever came back to an item is no contradiction
-        is_scale_found = scale is None and not rows.is_implicit
-        doubtful = doubts(frame, is_scale_found=is_scale_found)
-        doubtful += doubts_of_sales(table) if rows.is_implicit else []
-        notes = (*rows.notes, *tell(table.label, *doubtful))
-        made = cls.from_columns(encode(frame, duplicates), scale=scale, name=table.label)
+        columns = encode(rows.frames[0], duplicates)
+        made = cls.from_columns(columns, scale=scale, name=table.label)
         made = made.as_implicit() if rows.is_implicit else made
         return replace(made, untimed=rows.untimed, notes=notes)
 
     def _called(self, name: str, features: FeaturesLike | None, options: ReadOptions) -> Self:
-        named, columns = replace(self, name=name), options.get("feature_columns")
-        if features is None:
-            require_features(columns)
-            return named
-        return named.with_features(features, columns)
+        return replace(self, name=name).described(features, options.get("feature_columns"))
+
+    def described(self, features: FeaturesLike | None, columns: Sequence[str] | None) -> Self:
+        """Return the same ratings, with item features where some are given; meant for loaders."""
+        if features is not None:
+            return self.with_features(features, columns)
+        require_features(columns)
+        return self
 
     @classmethod
     def from_columns(cls, columns: Columns, *, scale: RatingScale | None, name: str) -> Self:

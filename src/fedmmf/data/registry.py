@@ -13,7 +13,6 @@ import polars as pl
 from fedmmf.data import cache, published, sources
 from fedmmf.data.checks import require_implicit_scale
 from fedmmf.data.codes import Duplicates
-from fedmmf.data.features import require_features
 from fedmmf.data.files import WrittenOptions
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.scales import RatingScale, ScaleLike
@@ -299,10 +298,7 @@ def load(
     columns = _only_feature_columns(name, written)
     found = found.as_implicit() if implicit else found
     found = found if scale is None else _on_scale(found, RatingScale.of(scale))
-    if features is None:
-        require_features(columns)
-        return found
-    return found.with_features(features, columns)
+    return found.described(features, columns)
 
 
 def _only_feature_columns(name: str, written: WrittenOptions) -> Sequence[str] | None:

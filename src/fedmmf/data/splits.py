@@ -13,10 +13,8 @@ from fedmmf.arrays import Array
 from fedmmf.data import sources
 from fedmmf.data.checks import checked, read_rows
 from fedmmf.data.codes import encode
-from fedmmf.data.doubts import doubts
-from fedmmf.data.features import require_features
+from fedmmf.data.doubts import tell_doubts
 from fedmmf.data.files import WrittenOptions, parse_table, read_table
-from fedmmf.data.frames import tell
 from fedmmf.data.names import ID_COLUMNS
 from fedmmf.data.ratings import FeaturesLike, Ratings
 from fedmmf.data.registry import DATASETS, PublishedSet, load, published_at
@@ -42,8 +40,7 @@ def read_split(
     tables = [read_table(path, **written) for path in (train_path, test_path)]
     rows = read_rows(tables, scale, implicit)
     parts, implicit = rows.frames, rows.is_implicit
-    doubtful = doubts(parts[0], is_scale_found=scale is None and not implicit)
-    notes = (*rows.notes, *tell(tables[0].label, *doubtful))
+    notes = tell_doubts(tables[0], rows, scale)
     if implicit:  # a pair may be repeated within a part, but not be in both
         parts = [part.unique(ID_COLUMNS, keep="last", maintain_order=True) for part in parts]
     shared = [name for name in parts[0].columns if name in parts[1].columns]
@@ -54,11 +51,7 @@ def read_split(
     columns = encode(pl.concat([part.select(shared) for part in parts]))
     ratings = Ratings.from_columns(columns, scale=scale, name=Path(train_path).stem)
     ratings = replace(ratings, untimed=rows.untimed, notes=notes)
-    columns_of_items = written.get("feature_columns")
-    if features is None:
-        require_features(columns_of_items)
-    else:
-        ratings = ratings.with_features(features, columns_of_items)
+    ratings = ratings.described(features, written.get("feature_columns"))
     ratings = ratings.as_implicit() if implicit else ratings
     return ratings.split_at(columns.rows >= parts[0].height)
 

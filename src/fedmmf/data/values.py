@@ -71,8 +71,7 @@ def _with_ratings(table: Table) -> Table:
             return _noted(table, numbers, note)
         if n_read > n_best:
             best, n_best = (numbers, note), n_read
-    # Otherwise text stays, so that an error can quote it.
-    return _noted(table, *best) if table.cleaning.drop_bad_rows else table
+    return _noted(table, *best)
 
 
 def _readings(text: pl.Series, table: Table) -> Iterator[Reading]:
@@ -167,7 +166,9 @@ def _untimed(table: Table, row: int, question: str) -> Table:
         )
     why = question or "is neither seconds since 1970 nor a date such as 2005-01-31"
     why = f"timestamp {found} {why}"
-    remedy = "" if value is None else "; a date format helps: --date-format, date_format="
+    remedy = "; give --date-format (date_format=)"
+    if value is None:
+        remedy = "; --drop-bad-rows drops such rows (drop_bad_rows=True)"
     untimed = table.noted(
         f"no timestamps, because of {table.unit} {place} ({why}{remedy})",
         table.frame.drop("timestamp"),
