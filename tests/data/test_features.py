@@ -205,3 +205,42 @@ def test_components_are_those_of_scikit_learn(seed, n_components):
     pca = PCA(n_components, svd_solver="full")
     theirs = pca.fit_transform(weights.toarray())
     np.testing.assert_allclose(principal_components(weights, n_components), theirs, atol=1e-9)
+
+
+BOOKS = (
+    '"ISBN";"Book-Title";"Book-Author";"Year-Of-Publication"\n'
+    '"10";"Ten";"Ann";"1980"\n"20";"Zwanzig";"Bob";"1990"\n"30";"Trente";"Cec";"2000"\n'
+)
+
+
+def test_titles_have_many_names_and_columns_can_be_chosen(tmp_path, frame):
+    (tmp_path / "BX-Books.csv").write_text(BOOKS)
+    path = tmp_path / "BX-Books.csv"
+    chosen = ["year of publication"]
+    ratings = Ratings.from_frame(frame, features=path, feature_columns=chosen)
+    assert ratings.item_titles.tolist() == ["Ten", "Zwanzig", "Trente"]
+    assert ratings.features.names == ("Year-Of-Publication",)
+    everything = Ratings.from_frame(frame).with_features(path)
+    assert everything.features.names[:2] == ("Book-Author=Ann", "Book-Author=Bob")
+    with pytest.raises(DataError, match=r"BX-Books\.csv has no column 'Genre'; its columns"):
+        Ratings.from_frame(frame, features=path, feature_columns=["Genre"])
+    with pytest.raises(SettingsError, match="feature_columns chooses columns of features"):
+        Ratings.from_frame(frame, feature_columns=["Genre"])
+
+
+@pytest.mark.parametrize("name", ["title", "name", "movie_title", "Book-Title", "description"])
+def test_titles_alone_are_enough(frame, name):
+    titles = pl.DataFrame({"item_id": [10, 20, 30], name: ["a", "b", "c"]})
+    ratings = Ratings.from_frame(frame, features=titles)
+    assert ratings.item_titles.tolist() == ["a", "b", "c"]
+    assert ratings.features is None
+    assert not ratings.has_features
+
+
+def test_features_whose_ids_have_other_zeros_are_told(frame, caplog):
+    features = pl.DataFrame({"item_id": ["10", "020", "0030"], "size": [1, 2, 3]})
+    Ratings.from_frame(frame, features=features)
+    assert "2 of 3 items have no row" in caplog.text
+    assert "2 of them only for leading zeros: write ids alike" in caplog.text
+    with pytest.raises(DataError, match="3 of them only for leading zeros"):
+        Ratings.from_frame(frame, features=features.with_columns(item_id="0" + pl.col("item_id")))

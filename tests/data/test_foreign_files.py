@@ -23,7 +23,7 @@ WORDS = {
     "reads": "the same ratings",
     "likes": "1 and 0",
     "implicit": "implicit feedback",
-    "rest": "the other ratings",
+    "rest": "the others",
     "warned": "a warning",
 }
 
@@ -161,18 +161,21 @@ def test_a_terminal_sees_name_and_size_while_a_file_is_read(tmp_path, monkeypatc
     assert output.errors.file.getvalue() == ""
 
 
-def row_of(one):
+def line_of(one):
+    """A file as the page has it: in the list of those that need no word, or in the table."""
+    if one.outcome.split()[0] == "reads" and not one.option:
+        return f"- {one.what}"
     what = WORDS.get(one.outcome.split()[0], f"an error: {one.outcome}")
     return f"| {one.what} | {f'`{one.option}`' if one.option else ''} | {what} |"
 
 
-def test_the_page_has_this_table():
-    """Print what it should be: pytest -k page; the table is between two lines of the page."""
-    wanted = ["| a file | say | gives |", "|---|---|---|", *map(row_of, FILES)]
+def test_the_page_has_these_files():
+    """Print what it should have: pytest -k page."""
+    wanted = sorted(map(line_of, FILES), key=lambda line: line[0] == "|")
     missing = [line for line in wanted if line not in DOCS.read_text().splitlines()]
     assert not missing, "\n".join(wanted)
 
 
 def test_there_are_enough_of_them():
-    assert len(FILES) >= 30
+    assert len(FILES) >= 80
     assert len(set(IDS)) == len(IDS)

@@ -52,6 +52,7 @@ def info(name: str, reading: Reading, seed: UnusedSeedOption = 0, json: JsonOpti
     if json:
         print_json(facts)
         return
+    del facts["notes"]  # standard error has them already
     rows = [[key.replace("_", " "), _text(value)] for key, value in facts.items()]
     results.print(table(name, ["", "value"], rows))
 

@@ -6,6 +6,7 @@ user, and not towards an item without genres.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -36,7 +37,7 @@ class Attributes:
 
     kind: ClassVar[str]  # whom a row is about: item or user
     title: ClassVar[str]  # what messages call them
-    labels: ClassVar[tuple[str, ...]]  # columns of frames that say who it is, not what it is like
+    remedy: ClassVar[tuple[str, str]] = ("Drop it.", "")  # for a column of no use, and its flag
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float32).view()
@@ -80,14 +81,45 @@ class Attributes:
         found = to_polars(frame)
         frame = cls.aligned(found, ids)
         cls._tell_of_missing(found, ids)
-        kept = [name for name in frame.columns if name not in (f"{cls.kind}_id", *cls.labels)]
+        labels = cls.labels(frame.columns)
+        kept = [name for name in frame.columns if name not in (f"{cls.kind}_id", *labels)]
         if not kept:
             raise DataError(
                 f"{cls.title} need at least one column besides {cls.kind}_id; got none."
             )
-        blocks = [_block(frame[name]) for name in kept]
+        blocks = [cls._block(frame[name]) for name in kept]
         names = tuple(name for block_names, _ in blocks for name in block_names)
         return cls(names, centred(np.hstack([values for _, values in blocks])))
+
+    @classmethod
+    def labels(cls, columns: Sequence[str]) -> list[str]:
+        """Columns of a frame that say who it is, not what it is like."""
+        raise NotImplementedError
+
+    @classmethod
+    def _block(cls, column: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
+        """Return the columns, (n, width), that one column of a frame becomes; NaN is missing."""
+        if column.dtype.is_numeric():
+            return (column.name,), _standardised(column.cast(pl.Float64).to_numpy())[:, None]
+        remedy, flags = cls.remedy
+        if isinstance(column.dtype, pl.List):
+            lists = column.cast(pl.List(pl.String))
+        elif isinstance(column.dtype, pl.Boolean | pl.String | pl.Categorical | pl.Enum | pl.Null):
+            lists = column.cast(pl.String).str.split("|")
+        else:
+            raise DataError(
+                f"The column {column.name} must be numbers, booleans, text or lists of text; "
+                f"got {column.dtype}. Convert it. {remedy}",
+                flags=flags,
+            )
+        known = lists.explode().drop_nulls().unique().sort().to_list()
+        if len(known) > _MAX_CATEGORIES:
+            raise SettingsError(
+                f"The column {column.name} has {len(known):,} distinct values; at most "
+                f"{_MAX_CATEGORIES:,} make sense as attributes. Group them. {remedy}",
+                flags=flags,
+            )
+        return _indicators(column.name, lists, known)
 
     @classmethod
     def aligned(cls, frame: pl.DataFrame, ids: npt.NDArray[Any]) -> pl.DataFrame:
@@ -150,22 +182,6 @@ def centred(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     return np.where(known, values - means, 0.0).astype(np.float32)
 
 
-def _block(column: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
-    """Return the columns, (n, width), that one column of a frame becomes; NaN is missing."""
-    if column.dtype.is_numeric():
-        return (column.name,), _standardised(column.cast(pl.Float64).to_numpy())[:, None]
-    if isinstance(column.dtype, pl.List):
-        return _indicators(column.name, column.cast(pl.List(pl.String)))
-    if isinstance(column.dtype, pl.Boolean | pl.String | pl.Categorical | pl.Enum | pl.Null):
-        return _indicators(column.name, column.cast(pl.String).str.split("|"))
-    raise DataError(
-        f"The column {column.name} must be numbers, booleans, text or lists of text; "
-        f"got {column.dtype}. Convert or drop it, or name the columns to use: "
-        "feature_columns=[...].",
-        flags="--feature-columns NAME,NAME",
-    )
-
-
 def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     values = np.where(np.isfinite(values), values, np.nan)
     if np.isnan(values).all():
@@ -174,15 +190,9 @@ def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray((values - np.nanmean(values)) / (spread if spread > 0 else 1.0))
 
 
-def _indicators(name: str, lists: pl.Series) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
-    known = lists.explode().drop_nulls().unique().sort().to_list()
-    if len(known) > _MAX_CATEGORIES:
-        raise SettingsError(
-            f"The column {name} has {len(known):,} distinct values; at most "
-            f"{_MAX_CATEGORIES:,} make sense as attributes. Drop or group it, or name the columns "
-            "to use: feature_columns=[...].",
-            flags="--feature-columns NAME,NAME",
-        )
+def _indicators(
+    name: str, lists: pl.Series, known: list[str]
+) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
     column = {label: at for at, label in enumerate(known)}
     values = np.zeros((len(lists), len(known)))  # (n, n_labels)
     for row, labels in enumerate(lists.to_list()):

@@ -16,12 +16,12 @@ _LOCAL = (
     r"(?:(?:[tT]|,? +)(?<hour>\d{1,2}):(?<minute>\d\d)(?::(?<second>\d\d))?(?:[.,]\d+)?"
     r"(?: ?(?<half>[aApP])\.?[mM]\.?)?)?$"
 )
-_WITH_NAMES = (  # %y before %Y, which takes two digits for a year of antiquity
+_WITH_NAMES = (
     *("%d-%b-%y", "%d %b %y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
 )
 _OTHERS = ("%m %d, %Y", "%a %b %d %H:%M:%S %z %Y")  # as in Amazon's reviews, and Twitter's
 _TIMES = ("", " %H:%M", " %H:%M:%S")
-_FIRST_YEAR = 1000  # so that %Y never reads a year of two digits
+_FIRST_YEAR = 1000
 _PACKED = r"^(\d\d)(\d\d)((?:19|20)\d\d)$"  # 31012005; as a number, the last day of a month is late
 _SAMPLE = 100  # rows by which one of many formats is chosen
 
@@ -37,7 +37,10 @@ class Times(NamedTuple):
 def read_times(text: pl.Series) -> Times:
     """Read times as far as they can be read without a guess."""
     text = text.str.strip_chars()
-    if text.str.zfill(8).str.contains(_PACKED).all():
+    for rows in (text.head(_SAMPLE), text):  # most columns are something else: a few rows tell
+        if not rows.str.zfill(8).str.contains(_PACKED).all():
+            break
+    else:
         text = text.str.zfill(8).str.replace(_PACKED, "$1-$2-$3")
     seconds = _usual(text)
     if seconds.null_count() == text.null_count():
@@ -57,7 +60,7 @@ def formatted(text: pl.Series, form: str) -> pl.Series:
         raise SettingsError(
             f"{form!r} is no date format: {error}. Write such as %d/%m/%Y."
         ) from None
-    return found.set(found.dt.year() < _FIRST_YEAR, None).dt.epoch("s")
+    return _epoch(found)
 
 
 def _usual(text: pl.Series) -> pl.Series:
@@ -71,7 +74,12 @@ def _usual(text: pl.Series) -> pl.Series:
     zoned = [iso.str.to_datetime(f"{form}%:z", strict=False, time_zone="UTC") for form in _ISO[:2]]
     local = [iso.str.to_datetime(form, strict=False) for form in _ISO]
     dates = [*zoned, *(one.dt.replace_time_zone("UTC") for one in local)]
-    return pl.select(pl.coalesce(whole, numbers, *(one.dt.epoch("s") for one in dates))).to_series()
+    return pl.select(pl.coalesce(whole, numbers, *map(_epoch, dates))).to_series()
+
+
+def _epoch(dates: pl.Series) -> pl.Series:
+    """Seconds since 1970; null where %Y took a year of two digits for one of antiquity."""
+    return dates.set(dates.dt.year() < _FIRST_YEAR, None).dt.epoch("s")
 
 
 def _local(text: pl.Series) -> Times:

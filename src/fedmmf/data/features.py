@@ -6,6 +6,7 @@ models that all users share may.
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.data.attributes import Attributes, centred, frame_of
 from fedmmf.data.frames import Table, column_of
-from fedmmf.data.names import TITLES, plain_name
+from fedmmf.data.names import title_columns
 from fedmmf.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -41,7 +42,15 @@ class ItemFeatures(Attributes):
 
     kind: ClassVar[str] = "item"
     title: ClassVar[str] = "Features"
-    labels: ClassVar[tuple[str, ...]] = ("title", "name")
+    remedy: ClassVar[tuple[str, str]] = (
+        "Or drop it: name the columns to use, feature_columns=[...].",
+        "--feature-columns NAME,NAME",
+    )
+
+    @classmethod
+    def labels(cls, columns: Sequence[str]) -> list[str]:
+        """Columns that have titles, the likeliest first."""
+        return title_columns(columns)
 
     @classmethod
     def genres(cls, lists: Sequence[Iterable[str]], prefix: str = "genre") -> Self:
@@ -173,14 +182,13 @@ def read_features(
         columns: Those to use as features; all others if not given.
     """
     frame = frame_of(source, "item_id")
-    title = _title_column(frame)
-    titles = None if title is None else _titles(frame, item_ids, title)
-    if columns is not None:
-        table = Table(frame, "The features")
-        frame = frame.select("item_id", *(column_of(table, name) for name in columns))
-    elif title is not None and title not in ItemFeatures.labels:
-        frame = frame.drop(title)
-    if titles is not None and set(frame.columns) <= {"item_id", *ItemFeatures.labels}:
+    labels = title_columns(frame.columns)
+    titles = _titles(frame, item_ids, labels[0]) if labels else None
+    if columns is not None and "item_id" in frame.columns:
+        table = Table(frame, Path(source).name if isinstance(source, str | Path) else "The frame")
+        chosen = [column_of(table, name) for name in columns]
+        frame = frame.select("item_id", *dict.fromkeys(chosen))
+    if labels and set(frame.columns) <= {"item_id", *labels}:
         return None, titles
     return ItemFeatures.from_frame(frame, item_ids), titles
 
@@ -193,12 +201,6 @@ def require_features(columns: Sequence[str] | None) -> None:
             "features= too.",
             flags="--features FILE",
         )
-
-
-def _title_column(frame: pl.DataFrame) -> str | None:
-    """The column that says what items are called, by its name."""
-    names = {plain_name(name): name for name in reversed(frame.columns) if name != "item_id"}
-    return next((names[known] for known in TITLES if known in names), None)
 
 
 def _titles(frame: pl.DataFrame, item_ids: npt.NDArray[Any], column: str) -> npt.NDArray[np.str_]:
@@ -216,7 +218,11 @@ class UserProfiles(Attributes):
 
     kind: ClassVar[str] = "user"
     title: ClassVar[str] = "Profiles"
-    labels: ClassVar[tuple[str, ...]] = ("name",)
+
+    @classmethod
+    def labels(cls, columns: Sequence[str]) -> list[str]:
+        """Columns that have people's names."""
+        return [name for name in columns if name == "name"]
 
 
 def content_features(ratings: "Ratings") -> Array:

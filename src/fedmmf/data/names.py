@@ -47,12 +47,11 @@ KNOWN: dict[str, tuple[str, ...]] = {
     ),
 }
 _PART = {name: part for part, names in KNOWN.items() for name in names}
-TITLES = (
+_TITLES = (
     *("title", "name"),
     *(f"{thing}{end}" for end in ("title", "name") for thing in ("item", *_THINGS)),
-    *("primarytitle", "originaltitle", "description"),
+    *("primarytitle", "originaltitle"),
 )
-"""Names of the column that says what an item is called, the likeliest first."""
 QUANTITIES = {"qty", "quantity", "units"}
 SALES = QUANTITIES | {"price", "unitprice", "amount", "revenue", "invoiceno", "orderid"}
 """Names of columns that purchases have and ratings have not."""
@@ -66,6 +65,13 @@ def plain_name(name: str) -> str:
 def is_known(name: str) -> bool:
     """Whether the table has a column's name."""
     return plain_name(name) in _PART
+
+
+def title_columns(columns: Iterable[str]) -> list[str]:
+    """Columns that say what an item is called, the likeliest first; else its description."""
+    plain = {plain_name(column): column for column in columns if column != "item_id"}
+    found = [plain[name] for name in _TITLES if name in plain]
+    return found or [plain[name] for name in ("description",) if name in plain]
 
 
 def is_row_number(name: str) -> bool:
