@@ -14,9 +14,13 @@ from fedmmf.cli.train import train
 from fedmmf.errors import SettingsError
 from fedmmf.settings import Settings
 
-READING = """
-    --features=None --profiles=None --implicit=False --scale=None --duplicates=refuse --edges=None
-    --columns=None --separator=None --encoding=None
+WRITING = """
+    --columns=None --separator=None --encoding=None --missing-value=None --drop-bad-rows=False
+    --date-format=None
+"""
+READING = f"""
+    --features=None --feature-columns=None --profiles=None --implicit=False --scale=None
+    --duplicates=refuse --edges=None {WRITING}
 """
 DATA = f"--data=synthetic {READING}"
 MASK = "--mask=auto --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
@@ -41,12 +45,10 @@ FLAGS = {
         --objective=rating --likelihood=gaussian --unrated-weight=auto --unrated-value=auto
         --engine=numba --device=cuda --pieces=1 --real=False --checkpoint=None --save=None
         --report=None""",
-    "recommend": """
+    "recommend": f"""
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
-        --candidates=None --exclude=None --seen=False --mask=auto --out=None
-        --columns=None --separator=None --encoding=None""",
-    "evaluate": """
-        --model=None --data=None --top=None --columns=None --separator=None --encoding=None""",
+        --candidates=None --exclude=None --seen=False --mask=auto --out=None {WRITING}""",
+    "evaluate": f"--model=None --data=None --top=None {WRITING}",
     "export": "--model=None --out=None",
     "audit": f"""
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shlex
 from pathlib import Path
 
 import polars as pl
@@ -11,9 +12,11 @@ from foreign import COMMA, LIKES, N_ITEMS, N_USERS, ROWS, USUAL, text, written
 from foreign import FILES as CLEAN
 from messy import FILES as MESSY
 from rich.console import Console
+from typer.testing import CliRunner
 
 from fedmmf import FedMMF, Ratings, load
 from fedmmf.cli import output
+from fedmmf.cli.app import app
 from fedmmf.errors import DataError, FedMMFError
 
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"
@@ -84,6 +87,21 @@ def test_what_has_to_be_said_is_named_where_it_is_not(path, caplog):
     except DataError as error:
         said = f"{error} {error.flags}"
     assert flag in said + caplog.text
+
+
+@pytest.mark.parametrize(
+    "path", [one for one in READ if one.said], indirect=True, ids=lambda one: one.file
+)
+def test_the_command_line_says_it_as_python_does(path):
+    one, file = path
+    asked = ["data", "info", str(file), *shlex.split(one.option), "--json"]
+    facts = json.loads(CliRunner().invoke(app, asked, catch_exceptions=False).stdout)
+    wanted = load(file, **one.said)
+    assert facts["n_ratings"] == len(wanted)
+    assert facts["mean_rating"] == pytest.approx(float(wanted.values.mean()), abs=1e-4)
+    assert facts["implicit"] == wanted.is_implicit
+    assert facts["has_timestamps"] == one.times
+    assert facts["notes"] == list(wanted.notes)
 
 
 @pytest.mark.parametrize("path", REFUSED, indirect=True, ids=lambda one: one.file)

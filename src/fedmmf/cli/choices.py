@@ -98,7 +98,11 @@ class Writing:
     encoding: Annotated[str | None, _data("Of the text, such as latin-1; else found.")] = None
     missing_values: Annotated[
         list[str] | None,
-        _data("A rating that stands for none, such as 0; again for more.", "--missing-value"),
+        _data(
+            "A rating that stands for none, such as 0; again for more.",
+            "--missing-value",
+            metavar="V",
+        ),
     ] = None
     drop_bad_rows: Annotated[
         bool, _data("Drop and count rows that cannot be read.", "--drop-bad-rows")
