@@ -164,6 +164,20 @@ FILES = [
         warns="13 item ids such as '9.101E+12' were shortened by a spreadsheet",
     ),
     Foreign(
+        "users who are `nan`",
+        "nobody.csv",
+        text(USUAL, rows=[("nan" if r[0] == 5 else r[0], *r[1:]) for r in ROWS]),
+        outcome="warned",
+        warns="10 rows (9%) have the user id 'nan'. If it stands for nobody in particular",
+    ),
+    Foreign(
+        "times in seconds and in milliseconds",
+        "units.csv",
+        text(USUAL, rows=[(*r[:3], r[3] * (1 if r[0] % 2 else 1000)) for r in ROWS]),
+        outcome="warned",
+        warns="times are of 1 January 1970 or after 2100, such as 11",
+    ),
+    Foreign(
         "row numbers first, no header",
         "numbers.csv",
         text("", "{},{},{},{}", rows=[(n, *row[:3]) for n, row in enumerate(ROWS)]),
@@ -218,6 +232,7 @@ FILES = [
         timed("%m/%d/%Y %I:%M %p"),
         says="date is timestamp; dates are %m/%d/%Y",
     ),
+    Foreign("`2005-01-31 00:00:00 UTC`", "utc.csv", timed("%Y-%m-%d %H:%M:%S UTC"), says="date is"),
     Foreign("`31-JAN-05`", "oracle.csv", timed("%d-%b-%y"), says="dates are %d-%b-%y"),
     Foreign("`31012005`", "packed.csv", timed("%d%m%Y"), says="dates are %d-%m-%Y"),
     Foreign(

@@ -245,3 +245,31 @@ def test_ratings_out_of_different_numbers_are_refused():
     frame = frame_of(STARS).with_columns(rating=pl.Series(["3/5", "6/10"] * (N // 2)))
     with pytest.raises(DataError, match=r"out of 5 and out of 10\. Bring them to one scale"):
         Ratings.from_frame(frame)
+
+
+def test_a_user_whom_much_is_of_may_be_nobody():
+    users = pl.Series([0 if place % 4 == 0 else place % 80 for place in range(N)])
+    frame = frame_of(STARS).with_columns(user_id=users, item_id=pl.Series(range(N)) // 2)
+    (line,) = Ratings.from_frame(frame, implicit=True).notes
+    assert "100 rows (25%) have the user id 0. If it stands for nobody" in line
+
+
+@pytest.mark.parametrize(("odd", "n"), [(0, 3), (253402300799, 1)])
+def test_times_that_stand_for_none_are_told(odd, n):
+    frame = frame_of(STARS, timestamp=[odd] * n + list(range(10**9, 10**9 + N - n)))
+    (line,) = Ratings.from_frame(frame).notes
+    assert f"{n} times are of 1 January 1970 or after 2100, such as {odd}," in line
+    for usual in (range(N), range(10**12, 10**12 + N), range(10**9, 10**9 + N)):
+        assert Ratings.from_frame(frame_of(STARS, timestamp=list(usual))).notes == ()
+
+
+def test_features_with_zeros_for_unknown_are_told(caplog):
+    years = [1980 + item if item % 7 else 0 for item in range(40)]
+    frame = frame_of(STARS).with_columns(item_id=pl.Series(range(N)) % 40)
+    made = Ratings.from_frame(frame, implicit=True)
+    made.with_features(pl.DataFrame({"item_id": range(40), "year": years}))
+    (line,) = caplog.messages
+    assert line.startswith("Features: the column year has 0 in 6 rows, far from the others, 1981")
+    caplog.clear()
+    made.with_features(pl.DataFrame({"item_id": range(40), "price": [*range(39), 500]}))
+    assert not caplog.messages

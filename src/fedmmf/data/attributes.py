@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedmmf.data.doubts import doubtful_number
 from fedmmf.data.files import read_attribute_frame
 from fedmmf.data.frames import Table, named, to_polars
 from fedmmf.errors import DataError, SettingsError
@@ -87,6 +88,9 @@ class Attributes:
             raise DataError(
                 f"{cls.title} need at least one column besides {cls.kind}_id; got none."
             )
+        for name in kept:
+            if frame[name].dtype.is_numeric() and (doubt := doubtful_number(frame[name])):
+                log.warning("%s: %s", cls.title, doubt)
         blocks = [cls._block(frame[name]) for name in kept]
         names = tuple(name for block_names, _ in blocks for name in block_names)
         return cls(names, centred(np.hstack([values for _, values in blocks])))

@@ -176,6 +176,7 @@ def _refusal(fault: Fault, frame: pl.DataFrame, table: Table) -> DataError:
     if n_more and n_more + 1 == frame.height:
         remedy = f"Write it as one, or say which column it is: columns={{{fault.column!r}: NAME}}"
         flags = f"--columns {fault.column.removesuffix('_id')}=NAME"
+        flags += ", --implicit" * (fault.column == "rating")
     return DataError(
         f"{table.at(frame['place'][first])}: {_described(fault, first, frame, table)}. "
         f"{remedy}.{more}",

@@ -70,8 +70,9 @@ def _usual(text: pl.Series) -> pl.Series:
         return whole
     numbers = text.cast(pl.Float64, strict=False)
     numbers = numbers.set(~numbers.is_finite(), None).cast(pl.Int64, strict=False)
-    iso = text.str.replace(" ", "T", literal=True).str.replace(r"[zZ]$", "+00:00")
-    zoned = [iso.str.to_datetime(f"{form}%:z", strict=False, time_zone="UTC") for form in _ISO[:2]]
+    iso = text.str.replace(r" ?([zZ]|UTC|GMT)$", "+00:00").str.replace(" ", "T", literal=True)
+    iso = iso.str.replace(r" ?([-+]\d\d:?\d\d)$", "$1")
+    zoned = [iso.str.to_datetime(f"{form}%#z", strict=False, time_zone="UTC") for form in _ISO[:2]]
     local = [iso.str.to_datetime(form, strict=False) for form in _ISO]
     dates = [*zoned, *(one.dt.replace_time_zone("UTC") for one in local)]
     return pl.select(pl.coalesce(whole, numbers, *map(_epoch, dates))).to_series()

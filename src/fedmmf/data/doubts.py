@@ -19,6 +19,20 @@ _HEAP, _SMALL_HEAP, _TOWERS = 0.3, 0.1, 3.0  # shares of zeros; how often more t
 _FEW = 0.01  # share of rows that are slips of the pen
 _MIN_LEVELS = 3  # of the ratings that a strange one is strange among
 _MIN_LETTERS = 10  # of ids that differ by capitals alone; shorter ones may by chance
+_NOBODY = (
+    "nan",
+    "none",
+    "null",
+    "<na>",
+    "n/a",
+    "nil",
+    "undefined",
+    "unknown",
+    "anonymous",
+    "guest",
+)
+_LARGEST_SHARE, _MIN_USERS = 0.2, 50  # of all rows that are one user's, among so many users
+_FIRST_TIME, _MIN_TIME, _LAST_TIME = 86_400, 10**8, 4_102_444_800  # of 1970, 1973 and 2100
 _IN_FULL = r"^\d([.,]\d+)?[eE]\+\d+$"  # 9.78E+12, as a spreadsheet writes an ISBN
 
 
@@ -32,6 +46,8 @@ def tell_doubts(table: Table, rows: Rows, scale: RatingScale | None) -> tuple[st
         found += _of_sales(table)
     elif scale is None:  # who gives a scale knows what is on it
         found += _of_ratings(frame["rating"])
+    if "timestamp" in frame.columns:
+        found += _of_times(frame["timestamp"])
     return (*rows.notes, *tell(table.label, *found))
 
 
@@ -55,6 +71,7 @@ def _of_ids(ids: pl.Series) -> Iterator[str]:
             f"every row has another {who}, so that there is nothing to learn from. Say which "
             "column is which: --columns user=1,item=2,rating=3 (in Python columns=)"
         )
+    yield from _of_nobody(ids, who)
     if distinct.dtype != pl.String:
         return
     short = distinct.filter(distinct.str.contains(_IN_FULL)).sort()
@@ -64,6 +81,31 @@ def _of_ids(ids: pl.Series) -> Iterator[str]:
             "makes one of many. Export the column as text"
         )
     yield from _alike(distinct, who)
+
+
+def _of_nobody(ids: pl.Series, who: str) -> Iterator[str]:
+    """Ids that stand for none: by their names, or a user whom a large part of all rows is of."""
+    counts = ids.value_counts(sort=True).rename({ids.name: "id"})
+    is_none = counts["id"].cast(pl.String).str.to_lowercase().is_in(pl.Series(_NOBODY).implode())
+    if who == "user" and counts.height >= _MIN_USERS:
+        is_none |= counts["count"] > _LARGEST_SHARE * len(ids)
+    for one, count in counts.filter(is_none).head(3).iter_rows():
+        yield (
+            f"{count:,} rows ({count / len(ids):.0%}) have the {who} id {one!r}. If it stands for "
+            "nobody in particular, take them out of the file"
+        )
+
+
+def _of_times(times: pl.Series) -> Iterator[str]:
+    """Times of another unit, or that stand for none, where others are usual."""
+    is_odd = (times < _FIRST_TIME) | (times >= _LAST_TIME)
+    n_odd = int(is_odd.sum())
+    if n_odd and not is_odd.all() and (times.filter(~is_odd) > _MIN_TIME).all():
+        yield (
+            f"{n_odd:,} times are of 1 January 1970 or after 2100, such as "
+            f"{times.filter(is_odd)[0]}, and the others are not. A split by time takes them as "
+            "they are: give all times the same unit, or take those rows out"
+        )
 
 
 def _alike(distinct: pl.Series, who: str) -> Iterator[str]:
@@ -110,11 +152,7 @@ def _are_like_ids(ratings: pl.Series, levels: list[float]) -> bool:
 def _strange_levels(levels: list[float], counts: list[int]) -> Iterator[str]:
     """Values far from all others, a single negative one, and heaps of zeros."""
     low, high, n_all = levels[0], levels[-1], sum(counts)
-    strange: dict[float, int] = {}
-    while (cut := _far_end(levels, counts, n_all)) is not None:
-        strange |= zip(levels[cut], counts[cut], strict=True)
-        del levels[cut], counts[cut]
-    if strange:
+    if strange := _taken_off(levels, counts):
         first = [*strange.items()][:3]
         said = ", ".join(f"{value:g} (in {count:,} rows)" for value, count in first)
         yield (
@@ -125,6 +163,33 @@ def _strange_levels(levels: list[float], counts: list[int]) -> Iterator[str]:
     is_heap = share >= _HEAP or (share >= _SMALL_HEAP and counts[0] >= _TOWERS * counts[1])
     if levels[0] == 0 and len(levels) > _MIN_LEVELS and is_heap:
         yield f"{share:.0%} of the ratings are 0, the lowest. {_remedy([0], low, high)}"
+
+
+def doubtful_number(column: pl.Series) -> str:
+    """What is doubtful about numbers of items or users: 0, -1 or 99 for one that is not known."""
+    known = column.drop_nulls().alias("value")
+    if len(known) < _MIN_ROWS:
+        return ""
+    counts = known.value_counts().sort("value")
+    levels = counts["value"].to_list()
+    strange = _taken_off(levels, counts["count"].to_list())
+    values = [value for value in strange if value <= 0 or set(f"{value:g}") == {"9"}]
+    if not values:
+        return ""
+    return (
+        f"the column {column.name} has {values[0]:g} in {strange[values[0]]:,} rows, far from the "
+        f"others, {levels[0]:g} to {levels[-1]:g}. Leave it empty where it is not known"
+    )
+
+
+def _taken_off(levels: list[float], counts: list[int]) -> dict[float, int]:
+    """Take strange values off the ends; return how often there is each."""
+    strange: dict[float, int] = {}
+    n_all = sum(counts)
+    while (cut := _far_end(levels, counts, n_all)) is not None:
+        strange |= zip(levels[cut], counts[cut], strict=True)
+        del levels[cut], counts[cut]
+    return strange
 
 
 def _far_end(levels: list[float], counts: list[int], n_all: int) -> slice | None:
