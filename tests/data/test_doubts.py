@@ -45,12 +45,17 @@ USUAL = {
 ODD = {
     "zeros": (frame_of(TEN, [0.62, *[0.038] * 10]), "58% of the ratings are 0", "0", "0:10"),
     "some zeros": (frame_of(range(6), [0.16, 0.02, 0.1, 0.2, 0.3, 0.22]), "are 0, the", "0", "0:5"),
-    "minus one": (changed(STARS, [3, 9], -1), "because of -1 (in 2 rows)", "-1", "-1:5"),
-    "44": (changed(STARS, [7], 44), "is 1 to 44 because of 44 (in 1 rows), far", "44", "1:44"),
-    "45 for 4.5": (changed(STARS, [7], 45).with_columns(), "because of 45", "45", "1:45"),
+    "minus one": (changed(STARS, [3, 9], -1), "because of -1 (2 of 400 rows)", "-1", "-1:5"),
+    "44": (
+        changed(STARS, [7], 44),
+        "is 1 to 44 because of 44 (1 of 400 rows), apart",
+        "44",
+        "1:44",
+    ),
+    "45 for 4.5": (changed(STARS, [7], 45), "because of 45", "45", "1:45"),
     "most are 99": (frame_of([*STARS, 99], [0.06] * 5 + [0.7]), "because of 99", "99", "1:99"),
-    "9 after 7": (frame_of([*range(1, 8), 9]), "because of 9 (in ", "9", "1:9"),
-    "0 before 1, 1.5": (frame_of([0, *np.arange(1, 5.5, 0.5)]), "because of 0 (in", "0", "0:5"),
+    "9 after 7": (frame_of([*range(1, 8), 9]), "because of 9 (", "9", "1:9"),
+    "0 before 1, 1.5": (frame_of([0, *np.arange(1, 5.5, 0.5)]), "because of 0 (", "0", "0:5"),
 }
 
 

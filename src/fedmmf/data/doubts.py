@@ -4,10 +4,12 @@ Every rule is about something that is seldom meant; docs/data.md lists them. Few
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from typing import NamedTuple, Self
 
+import numpy as np
 import polars as pl
 
+from fedmmf.arrays import Array
 from fedmmf.data.checks import Rows
 from fedmmf.data.frames import Table, tell
 from fedmmf.data.names import ID_COLUMNS, QUANTITIES, plain_name
@@ -16,6 +18,7 @@ from fedmmf.data.scales import RatingScale
 _MIN_ROWS = 20
 _MAX_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids and counts have more
 _HEAP, _SMALL_HEAP, _TOWERS = 0.3, 0.1, 3.0  # shares of zeros; how often more than the next level
+_SAME = 1e-6  # of two steps between ratings
 _FEW = 0.01  # share of rows that are slips of the pen
 _MIN_LEVELS = 3  # of the ratings that a strange one is strange among
 _MIN_LETTERS = 10  # of ids that differ by capitals alone; shorter ones may by chance
@@ -124,93 +127,111 @@ def _alike(distinct: pl.Series, who: str) -> Iterator[str]:
         )
 
 
+class Levels(NamedTuple):
+    """Distinct values in order, and how often there is each."""
+
+    values: Array  # (n_levels,)
+    counts: Array  # (n_levels,)
+
+    @classmethod
+    def of(cls, column: pl.Series) -> Self:
+        """Return the distinct values of a column."""
+        found = column.alias("value").value_counts().sort("value")
+        return cls(found["value"].to_numpy(), found["count"].to_numpy())
+
+    def part(self, rows: slice) -> "Levels":
+        """Return some of the levels."""
+        return Levels(self.values[rows], self.counts[rows])
+
+    def __str__(self) -> str:
+        return f"{self.values[0]:g} to {self.values[-1]:g}"
+
+
 def _of_ratings(ratings: pl.Series) -> Iterator[str]:
-    counts = ratings.value_counts().sort("rating")  # (n_levels,) rating, count
-    levels = counts["rating"].to_list()
-    if len(levels) == 1:
+    levels = Levels.of(ratings)
+    n_levels = len(levels.values)
+    if n_levels == 1:
         yield (
-            f"every rating is {levels[0]:g}, so that they say nothing. Count rows alone: "
+            f"every rating is {levels.values[0]:g}, so that they say nothing. Count rows alone: "
             "--implicit (implicit=True)"
         )
-    elif _are_like_ids(ratings, levels):
+    elif _are_like_ids(levels.values):
         yield (
-            f"its ratings are {len(levels):,} whole numbers from {levels[0]:.0f} to "
-            f"{levels[-1]:.0f}, as ids, times and counts are. Say which column is which (--columns "
-            "user=1,item=2,rating=3; in Python columns=), or count rows alone (--implicit; "
-            "implicit=True)"
+            f"its ratings are {n_levels:,} whole numbers from {levels.values[0]:.0f} to "
+            f"{levels.values[-1]:.0f}, as ids, times and counts are. Say which column is which "
+            "(--columns user=1,item=2,rating=3; in Python columns=), or count rows alone "
+            "(--implicit; implicit=True)"
         )
     else:
-        yield from _strange_levels(levels, counts["count"].to_list())
+        yield from _strange_levels(levels)
 
 
-def _are_like_ids(ratings: pl.Series, levels: list[float]) -> bool:
+def _are_like_ids(values: Array) -> bool:
     """Whether ratings are many whole numbers that lie far apart."""
-    is_wide = levels[-1] - levels[0] > _WIDEST_SPAN and len(levels) > _MAX_LEVELS
-    return is_wide and not (ratings != ratings.floor()).any()
+    is_wide = values[-1] - values[0] > _WIDEST_SPAN and len(values) > _MAX_LEVELS
+    return is_wide and not np.any(values % 1)
 
 
-def _strange_levels(levels: list[float], counts: list[int]) -> Iterator[str]:
+def _strange_levels(levels: Levels) -> Iterator[str]:
     """Values far from all others, a single negative one, and heaps of zeros."""
-    low, high, n_all = levels[0], levels[-1], sum(counts)
-    if strange := _taken_off(levels, counts):
+    low, high, n_all = levels.values[0], levels.values[-1], levels.counts.sum()
+    strange, rest = _parted(levels)
+    if strange:
         first = [*strange.items()][:3]
-        said = ", ".join(f"{value:g} (in {count:,} rows)" for value, count in first)
+        said = ", ".join(f"{value:g} ({count:,} of {n_all:,} rows)" for value, count in first)
         yield (
-            f"the scale is {low:g} to {high:g} because of {said}, far from the other ratings, "
-            f"{levels[0]:g} to {levels[-1]:g}. {_remedy([*strange][:3], low, high)}"
+            f"the scale is {levels} because of {said}, apart from the other ratings, {rest}. "
+            f"{_remedy([*strange][:3], low, high)}"
         )
-    share = counts[0] / n_all
-    is_heap = share >= _HEAP or (share >= _SMALL_HEAP and counts[0] >= _TOWERS * counts[1])
-    if levels[0] == 0 and len(levels) > _MIN_LEVELS and is_heap:
+    share = rest.counts[0] / n_all
+    is_tower = share >= _SMALL_HEAP and rest.counts[0] >= _TOWERS * rest.counts[1]
+    if rest.values[0] == 0 and len(rest.values) > _MIN_LEVELS and (share >= _HEAP or is_tower):
         yield f"{share:.0%} of the ratings are 0, the lowest. {_remedy([0], low, high)}"
 
 
 def doubtful_number(column: pl.Series) -> str:
     """What is doubtful about numbers of items or users: 0, -1 or 99 for one that is not known."""
-    known = column.drop_nulls().alias("value")
+    known = column.drop_nulls()
     if len(known) < _MIN_ROWS:
         return ""
-    counts = known.value_counts().sort("value")
-    levels = counts["value"].to_list()
-    strange = _taken_off(levels, counts["count"].to_list())
+    strange, rest = _parted(Levels.of(known))
     values = [value for value in strange if value <= 0 or set(f"{value:g}") == {"9"}]
     if not values:
         return ""
     return (
         f"the column {column.name} has {values[0]:g} in {strange[values[0]]:,} rows, far from the "
-        f"others, {levels[0]:g} to {levels[-1]:g}. Leave it empty where it is not known"
+        f"others, {rest}. Leave it empty where it is not known"
     )
 
 
-def _taken_off(levels: list[float], counts: list[int]) -> dict[float, int]:
-    """Take strange values off the ends; return how often there is each."""
+def _parted(levels: Levels) -> tuple[dict[float, int], Levels]:
+    """How often there is each value that is strange, and the levels without them."""
     strange: dict[float, int] = {}
-    n_all = sum(counts)
-    while (cut := _far_end(levels, counts, n_all)) is not None:
-        strange |= zip(levels[cut], counts[cut], strict=True)
-        del levels[cut], counts[cut]
-    return strange
+    n_all = int(levels.counts.sum())
+    while (parts := _ends(levels, n_all)) is not None:
+        few, levels = parts
+        strange |= zip(few.values.tolist(), few.counts.tolist(), strict=True)
+    return strange, levels
 
 
-def _far_end(levels: list[float], counts: list[int], n_all: int) -> slice | None:
-    """Where values are that are strange at an end; None: nowhere."""
-    if len(levels) <= _MIN_LEVELS:
+def _ends(levels: Levels, n_all: int) -> tuple[Levels, Levels] | None:
+    """The values at an end that are strange, and the others; None: there are none."""
+    if len(levels.values) <= _MIN_LEVELS:
         return None
-    if levels[0] < 0 <= levels[1]:
-        return slice(0, 1)
-    gaps = [after - before for before, after in pairwise(levels)]
-    at = max(range(len(gaps)), key=gaps.__getitem__) + 1
-    low, high = slice(0, at), slice(at, len(levels))
-    is_low = (at > 1, sum(counts[low])) < (len(levels) - at > 1, sum(counts[high]))
-    few, many = (low, high) if is_low else (high, low)
-    rest, n_few, gap = levels[many], sum(counts[few]), gaps[at - 1]
-    is_one = len(levels[few]) == 1
-    if len(rest) < _MIN_LEVELS or not (is_one or n_few < _FEW * n_all):
+    if levels.values[0] < 0 <= levels.values[1]:
+        return levels.part(slice(0, 1)), levels.part(slice(1, None))
+    gaps = np.diff(levels.values)
+    at = int(gaps.argmax()) + 1
+    sides = [levels.part(slice(0, at)), levels.part(slice(at, None))]
+    few, rest = sorted(sides, key=lambda side: (len(side.values) > 1, side.counts.sum()))
+    is_one, n_few, gap = len(few.values) == 1, few.counts.sum(), gaps[at - 1]
+    if len(rest.values) < _MIN_LEVELS or not (is_one or n_few < _FEW * n_all):
         return None
-    steps = {round(after - before, 6) for before, after in pairwise(rest)}
-    is_beyond_hole = is_one and n_few >= _MIN_ROWS and len(steps) == 1 and len(rest) > _MIN_LEVELS
-    is_far = gap >= max(rest[-1] - rest[0], 3 * min(gaps))
-    return few if is_far or (is_beyond_hole and gap >= 2 * min(steps)) else None
+    steps = np.diff(rest.values)
+    is_grid = len(steps) >= _MIN_LEVELS and np.ptp(steps) < _SAME
+    is_beyond_hole = is_one and n_few >= _MIN_ROWS and is_grid and gap > 2 * steps[0] - _SAME
+    is_far = gap >= max(rest.values[-1] - rest.values[0], 3 * gaps.min())
+    return (few, rest) if is_far or is_beyond_hole else None
 
 
 def _remedy(values: list[float], low: float, high: float) -> str:
