@@ -17,6 +17,10 @@ class FedMMFError(Exception):
         self.flags = flags  # the same remedy on the command line, which alone shows it
 
 
+class FedMMFWarning(UserWarning):
+    """Something works, and is probably not what was wanted. It is no error, and never raised."""
+
+
 class SettingsError(FedMMFError):
     """A setting is unknown, out of range, or does not fit the others."""
 

@@ -100,8 +100,14 @@ def test_train_is_reproducible_and_the_seed_matters(quick):
 
 def test_train_ranks_when_asked(quick):
     done = fedmmf("train", *quick, "--top", "5", "--relevant-from", "3", "--json")
-    assert done.stderr == ""
-    ranking = json.loads(done.stdout)["ranking"]
+    assert done.stderr == (
+        "lists were asked for: objective ranking, solver vb, 4 factors (--objective rating "
+        "predicts ratings)\n"
+    )
+    found = json.loads(done.stdout)
+    assert (found["objective"], found["solver"]) == ("ranking", "vb")
+    assert (found["rmse"], found["mae"]) == (None, None)
+    ranking = found["ranking"]
     contract = {"ndcg_at_10", "recall_at_20", "hit_rate_at_10", "ndcg_at_5", "precision_at_5"}
     for scores in (ranking, ranking["popularity"]):
         assert all(0 < scores[name] < 1 for name in contract)
@@ -110,11 +116,45 @@ def test_train_ranks_when_asked(quick):
     always = json.loads(fedmmf("train", *quick, *for_lists, "--json").stdout)["ranking"]
     assert (always["relevant_from"], "ndcg_at_10" in always) == (3.0, True)
     assert 50 < ranking["n_users"] <= 60
-    shown = fedmmf("train", *quick, "--top", "10").stdout
+    shown = fedmmf("train", *quick, "--top", "10", "--objective", "rating").stdout
     assert re.search(r"most popular items", shown)
     for name in ("nDCG@10", "recall@20", "precision@10", "MAP@10", "coverage@10", "novelty@10"):
         assert re.search(rf"{name}[^│]*│ +\d\.\d{{4}} │ +\d\.\d{{4}} │", shown)
-    assert "This model was trained to predict ratings" in shown
+    assert LOUD.search(shown)
+
+
+LOUD = re.compile(
+    r"lists are of predicted ratings: nDCG@10 0\.\d{4}, the most popular items 0\.\d{4}"
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--objective", "rating"],
+        ["--solver", "sgd"],
+        ["--learning-rate", "0.1"],
+        ["--aggregation", "dp", "--dp-delta", "1e-3", "--regularization", "0.1"],
+        ["--sharing", "adaptive"],
+    ],
+    ids=" ".join,
+)
+def test_who_asks_for_predicted_ratings_gets_lists_of_these(quick, options):
+    """Also who asks for what no solver that ranks can do."""
+    done = fedmmf("train", *quick, *options, "--top", "10", "--json")
+    found = json.loads(done.stdout)
+    assert (found["objective"], found["solver"]) == ("rating", "sgd")
+    assert 0.3 < found["mae"] < found["rmse"] < 2
+    popular = found["ranking"]["popularity"]["ndcg_at_10"]
+    worse = f"nDCG@10 {found['ranking']['ndcg_at_10']:.4f} against {popular:.4f}; RMSE "
+    assert f"hese lists are worse than the most popular items: {worse}" in found["verdict"]
+    assert ("ranking does not fit" in done.stderr) is (options[0] == "--sharing")
+
+
+def test_nobody_who_asks_for_no_lists_gets_a_model_that_ranks(quick):
+    done = fedmmf("train", *quick, "--json")
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["objective"] == "rating"
 
 
 def test_train_takes_another_engine(quick):
@@ -229,7 +269,7 @@ def test_train_for_lists(quick, tmp_path):
     assert "solver vb, ranking" in shown
     assert "RMSE" not in shown
     assert re.search(r"nDCG@5[^│]*│ +\d\.\d{4} │ +\d\.\d{4} │", shown)
-    assert "This model was trained to predict ratings" not in shown
+    assert "predicted ratings" not in shown
     lists = fedmmf("recommend", "--model", saved, "--user", "3", "--n", "4", "--json")
     assert lists.returncode == 0
     assert len(json.loads(lists.stdout)["recommendations"]) == 4
@@ -320,7 +360,7 @@ def test_recommend_to_two_users_by_name(saved, small):
     assert [len(one["recommendations"]) for one in lists] == [3, 3]  # 7 and 07 are one user
     shown = fedmmf(*command).stdout
     assert shown.count("3 items for") == 2
-    assert "This model was trained to predict ratings" in shown
+    assert "lists are of predicted ratings: how good they are was not measured" in shown
 
 
 def test_a_list_may_be_empty_and_a_newcomers_may_be_written(saved, small, tmp_path):
@@ -329,10 +369,8 @@ def test_a_list_may_be_empty_and_a_newcomers_may_be_written(saved, small, tmp_pa
     pl.DataFrame({"item_id": [item], "rating": [5]}).write_csv(tmp_path / "mine.csv")
     command = ["recommend", "--model", saved, "--ratings", tmp_path / "mine.csv"]
     command += ["--candidates", tmp_path / "one.txt"]
-    assert json.loads(fedmmf(*command, "--json").stdout) == {
-        "user": "newcomer",
-        "recommendations": [],
-    }
+    answer = json.loads(fedmmf(*command, "--json").stdout)
+    assert (answer["user"], answer["recommendations"]) == ("newcomer", [])
     assert fedmmf(*command, "--seen", "--out", tmp_path / "l.parquet").returncode == 0
     written = pl.read_parquet(tmp_path / "l.parquet")
     assert written.select("user_id", "rank", "item_id").rows() == [("newcomer", 1, item)]
@@ -361,8 +399,33 @@ def test_errors_name_flags_on_the_command_line(small, tmp_path):
 
 def test_recommend_trains_first_when_given_data(ratings_file, small):
     user = int(small.user_ids[0])
-    done = fedmmf("recommend", "--data", ratings_file, "--mask", "mean", "--user", user, "-n", "3")
+    asked = ["recommend", "--data", ratings_file, "--mask", "mean", "--user", user, "-n", "3"]
+    done = fedmmf(*asked)
     assert "3 items for" in done.stdout
+    assert "predicted ratings" not in done.stdout
+    assert "objective ranking, solver vb, 30 factors" in done.stderr  # for 60 users
+    ranked = json.loads(fedmmf(*asked, "--json").stdout)
+    assert ranked["objective"] == "ranking"
+    assert "warning" not in ranked
+    for options in (["--objective", "rating"], ["--solver", "sgd"]):
+        assert LOUD.search(fedmmf(*asked, *options).stdout)
+    silent = fedmmf(*asked, "--solver", "sgd", "--json")
+    answer = json.loads(silent.stdout)
+    assert LOUD.search(silent.stderr)
+    assert LOUD.search(answer["warning"])
+    assert answer["objective"] == "rating"
+    assert len(answer["recommendations"]) == 3
+
+
+def test_lists_of_a_saved_model_carry_what_was_measured(quick, tmp_path):
+    saved = tmp_path / "model"
+    options = ["--objective", "rating", "--top", "10", "--save", saved, "--json"]
+    found = json.loads(fedmmf("train", *quick, *options).stdout)["ranking"]
+    shown = fedmmf("recommend", "--model", saved, "--user", "3").stdout
+    popular = found["popularity"]["ndcg_at_10"]
+    assert f"nDCG@10 {found['ndcg_at_10']:.4f}, the most popular items {popular:.4f}." in shown
+    tested = fedmmf("evaluate", "--model", saved, "--data", quick[1], "--top", "10")
+    assert LOUD.search(tested.stdout)
 
 
 def test_a_killed_training_continues(quick, tmp_path):
@@ -621,7 +684,6 @@ def test_a_pipe_hears_how_far_the_work_is_now_and_then(quick, monkeypatch):
     done = CliRunner().invoke(app, ["train", *quick, "--top", "3", "--json"])
     said = done.stderr.splitlines()
     assert any(line.endswith(": rounds: 2 of 3") for line in said)
-    assert any(": test ratings: 0 of " in line for line in said)
     assert any(": lists: 1 of " in line for line in said)
     assert any(": popular lists: 1 of " in line for line in said)
     json.loads(done.stdout)  # which has the result alone

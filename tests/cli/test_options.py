@@ -44,15 +44,16 @@ FLAGS = {
         --implicit-prior=both --held-out=auto --patience=50
         --objective=rating --likelihood=gaussian --unrated-weight=auto --unrated-value=auto
         --engine=numba --device=cuda --pieces=1 --real=False --checkpoint=None --save=None
-        --report=None""",
+        --report=None --help-all=False""",
     "recommend": f"""
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
-        --candidates=None --exclude=None --seen=False --mask=auto --out=None {WRITING}""",
+        --candidates=None --exclude=None --seen=False --objective=rating --solver=sgd --mask=auto
+        --factors=20 --out=None {WRITING} --help-all=False""",
     "evaluate": f"--model=None --data=None --top=None {WRITING}",
     "export": "--model=None --out=None",
     "audit": f"""
         {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
-        --audit-limit=0.5 --min-raters=3 --factors=20 --out=None""",
+        --audit-limit=0.5 --min-raters=3 --factors=20 --out=None --help-all=False""",
     "report": "--out/-o=report.html",
     "doctor": "",
     "identity new": "--name=None --site=None --passphrase=False",
@@ -63,7 +64,8 @@ FLAGS = {
     "federation init": """
         --sites= --items=None --add= --name=federation --host=127.0.0.1 --port=8102
         --page-port=8103 --party=site --max-parties-per-site=None --scale=None --solver=vb
-        --mask=lr --factors=20 --rounds=auto --sharing=strict --smallest-cohort=3""",
+        --mask=lr --factors=20 --rounds=auto --sharing=strict --smallest-cohort=3
+        --help-all=False""",
     "federation server": "",
     "federation site": "--site=None --ratings=None --test=0.1",
     "federation run": "--wait/--no-wait=True",
@@ -114,7 +116,7 @@ def test_every_setting_is_an_option_of_train_in_the_panel_of_its_component():
     panels = {option.name: option.rich_help_panel for option in COMMANDS["train"].params}
     for title, names in Settings.groups().items():
         for name in names:
-            assert panels[name] == (None if title == "Run" else title)
+            assert panels[name] == (None if name == "seed" else title)
     assert (panels["data"], panels["real"]) == ("Data", "Sharing and sums")
 
 

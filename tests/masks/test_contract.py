@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmmf import FedMMF
 from fedmmf.data.features import content_features
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
@@ -313,3 +314,50 @@ def test_fitted_masks_keep_ratings_as_they_are_and_what_was_fitted_in_half_the_r
     assert masks.ratings.dtype == masks.unit_fitted.dtype == masks.unit_held_out.dtype == np.float32
     np.testing.assert_allclose(masks.unit_ratings, (small.values - 1.0) / 4.0, atol=1e-7)
     assert masks.unit_ratings.dtype == np.float64
+
+
+@pytest.fixture
+def own_mask():
+    """Register a mask of somebody's own, made from parts of the mean."""
+    made = []
+
+    def register(**parts):
+        FAMILIES.register("own", replace(FAMILIES["mean"], name="own", helpers=None, **parts))
+        made.append("own")
+
+    yield register
+    for name in made:
+        FAMILIES.unregister(name)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (
+            {"fit": lambda x, y, strength, pull: np.full(1, np.nan)},
+            "finite numbers from fit; got nan",
+        ),
+        (
+            {"predict": lambda x, theta: np.full(len(x), np.inf)},
+            "finite numbers from predict; got inf",
+        ),
+        ({"fit": lambda x, y, strength, pull: np.zeros(3)}, r"shape \(1,\) from fit.*; got \(3,\)"),
+        ({"fit": lambda x, y, strength, pull: 0.5}, r"shape \(1,\) from fit.*; got \(\)"),
+        ({"predict": lambda x, theta: theta}, r"shape \(\d+,\) from predict.*; got \(1,\)"),
+        ({"predict": lambda x, theta: x @ np.ones((x.shape[1], 2))}, r"predict.*; got \(\d+, 2\)"),
+    ],
+)
+def test_a_mask_of_ones_own_that_is_wrong_is_named_with_what_was_required(
+    small, own_mask, parts, words
+):
+    own_mask(**parts)
+    with pytest.raises(SettingsError, match=f"the mask 'own' must return .*{words}"):
+        FedMMF(mask="own", rounds=2, factors=2).fit(small)
+
+
+def test_a_mask_that_fails_for_a_later_user_is_named_too(small, own_mask):
+    sizes = np.diff(small.by_user)
+    assert sizes[0] < sizes.max()
+    own_mask(fit=lambda x, y, *rest: np.full(1, np.nan if len(y) == sizes.max() else 0.0))
+    with pytest.raises(SettingsError, match="the mask 'own' must return finite numbers from fit"):
+        FedMMF(mask="own", rounds=2, factors=2).fit(small)

@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from fedmmf import FedMMF, Ratings, RatingScale, load
 from fedmmf.data.features import content_features
 from fedmmf.data.synthetic import synthetic
-from fedmmf.errors import SettingsError, UnknownNameError
+from fedmmf.errors import FedMMFWarning, SettingsError, UnknownNameError
 from fedmmf.model.lists import ListRequest, each_list, lists_for, what_ranks
 from fedmmf.reports.list_scores import ListScores, RankingScores, metric_title
 
@@ -447,6 +448,44 @@ def test_the_features_of_an_item_are_used(small):
 
 def test_a_model_of_ratings_says_that_it_is_one():
     assert "'ranking'" in what_ranks(FedMMF().settings)
+
+
+def test_lists_of_a_rating_model_are_warned_of_once(parts):
+    train, test = parts
+    model = FedMMF(mask="mean", factors=2, rounds=2).fit(train)
+    user = train.user_ids[0]
+    with pytest.warns(FedMMFWarning, match=r"not measured; .* the objective 'ranking'"):
+        model.recommend(user)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.recommend(user)
+        FedMMF(objective="ranking", factors=2, rounds=2).fit(train).recommend(user)
+    assert caught == []
+    found = model.fit(train).evaluate(test, top=10)["ranking"]
+    figures = f"{found.ndcg_at_10:.4f}, the most popular items {found.popularity.ndcg_at_10:.4f}"
+    with pytest.warns(FedMMFWarning, match=f"predicted ratings: nDCG@10 {figures}"):
+        model.recommend(user)
+
+
+def test_the_warning_is_no_error_where_warnings_are(parts, caplog):
+    """As in this project's tests, and in those of many users."""
+    model = FedMMF(mask="mean", factors=2, rounds=2).fit(parts[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(model.recommend(parts[0].user_ids[0], n=3)) == 3
+    assert "lists are of predicted ratings" in caplog.text
+
+
+def test_what_was_measured_is_kept_with_the_model(parts, tmp_path):
+    train, test = parts
+    model = FedMMF(mask="mean", factors=2, rounds=2).fit(train)
+    model.save(tmp_path / "untested")
+    assert FedMMF.load(tmp_path / "untested").list_scores is None
+    scores = model.evaluate(test, top=5)["ranking"]
+    model.evaluate(test)  # without lists: nothing new is known of them
+    model.save(tmp_path / "tested")
+    assert FedMMF.load(tmp_path / "tested").list_scores == scores
+    assert model.fit(train).list_scores is None
 
 
 def test_lists_of_a_loaded_model_are_the_same(fitted, parts, tmp_path):

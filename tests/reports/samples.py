@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from fedmmf.reports.list_scores import RecommendedItem, RecommendedList
 from fedmmf.reports.results import (
     AttackOutcome,
     AuditResult,
@@ -12,8 +13,6 @@ from fedmmf.reports.results import (
     Histogram,
     PrivacyGroups,
     ProtocolCost,
-    RecommendedItem,
-    RecommendedList,
     RoundTraffic,
     StageSeconds,
     TradeoffPoint,

@@ -14,8 +14,8 @@ from samples import HOSTILE
 from fedmmf.errors import DataError
 from fedmmf.reports import Run, lead, read_run, write_report
 from fedmmf.reports import words as said
-from fedmmf.reports.list_scores import ListScores, RankingScores
-from fedmmf.reports.results import DemoResult, RecommendedList
+from fedmmf.reports.list_scores import ListScores, RankingScores, RecommendedList
+from fedmmf.reports.results import DemoResult
 
 EMPTY = {"baselines": [], "history": [], "j": None, "tradeoff": [], "cost": None}
 PACKAGE = resources.files("fedmmf.reports")

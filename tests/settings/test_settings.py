@@ -102,7 +102,8 @@ def test_a_component_can_be_used_alone():
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"factor": 3}, "unknown setting 'factor'; did you mean 'factors'? The settings are mask,"),
+        ({"factor": 3}, "unknown setting 'factor'; did you mean 'factors'? (latent factors k)"),
+        ({"solvr": "vb"}, "unknown setting 'solvr'; did you mean 'solver'? (how the factors are"),
         ({"k": 3}, "unknown setting 'k'. The settings are mask,"),
         ({"rounds": 10**7}, "rounds should be at most 1000000 or 'auto'; got 10000000"),
         ({"factors": 0}, "factors should be at least 1; got 0"),

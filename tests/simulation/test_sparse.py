@@ -1,15 +1,10 @@
 """Lists from a log in which next to nothing is rated, most of it with 0."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from fedmmf import FedMMF
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from bookshop import BOOKS, RATINGS, USERS, bookshop
+from fedmmf_experiments.bookshop import BOOKS, RATINGS, USERS, bookshop
 
 
 @pytest.mark.slow

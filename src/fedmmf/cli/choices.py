@@ -203,7 +203,7 @@ class HeldBack:
     ] = "random"
     top: Annotated[
         int | None,
-        _test("Also rank: nDCG, recall and more of the N best, and popularity.", min=1),
+        _test("Train lists, and test the N best items beside the most popular ones.", min=1),
     ] = None
     relevant_from: Annotated[
         float | None,
@@ -218,6 +218,10 @@ class HeldBack:
         training, testing = self._parts(chosen, seed)
         relevant_rating(training.scale, self.relevant_from)  # before any training
         return training, testing
+
+    def wants_lists(self, settings: Settings) -> bool:
+        """Whether the options ask for lists."""
+        return self.top is not None or settings.objective == "ranking"
 
     def length(self, settings: Settings) -> int | None:
         """Length of the lists that are evaluated; None: no lists are evaluated."""

@@ -9,6 +9,7 @@ import typer
 from fedmmf.cli.choices import DataOption, JsonOption, Reading, UnusedSeedOption, Writing
 from fedmmf.cli.options import expanded
 from fedmmf.cli.output import errors, print_json, progress_bar, results, shown, table
+from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.cli.train import show_lists
 from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
@@ -49,12 +50,14 @@ def evaluate(
     ranking = found.get("ranking")
     if json:
         lists = {} if ranking is None else {"ranking": ranking.to_json_dict()}
+        about["objective"] = learned.objective
         print_json({**about, "rmse": found.get("rmse"), "mae": found.get("mae"), **lists})
         return
     rows = [[label, f"{about[name]:,}"] for name, label in _LABELS.items()]
     rows += [["RMSE", shown(found.get("rmse"))], ["MAE", shown(found.get("mae"))]]
     results.print(table(f"{about['run_kind']}: {test.name}", ["", "value"], rows))
     if ranking is not None:
+        say_what_ranks(fitted.settings, ranking)
         show_lists(ranking)
 
 

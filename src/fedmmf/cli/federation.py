@@ -26,7 +26,8 @@ from fedmmf.federation.folder import Folder, only_process
 from fedmmf.federation.operator import Operator
 from fedmmf.federation.provision import Handout, add_site, provision
 from fedmmf.federation.status import FederationStatus
-from fedmmf.reports.results import REAL, RecommendedList
+from fedmmf.reports.list_scores import RecommendedList
+from fedmmf.reports.results import REAL
 from fedmmf.settings import Settings
 
 app = typer.Typer(

@@ -1,7 +1,12 @@
-"""Help on terminals that are too narrow for typer's three columns, which it would cut."""
+"""Help: the most used options of a long command first, and no cut flags on narrow terminals.
 
-from typing import Any
+A command with many options shows those of FIRST; `--help-all` shows all of them by panel.
+"""
 
+from copy import copy
+from typing import Annotated, Any
+
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -9,6 +14,26 @@ from typer import rich_utils
 
 _WIDE_ENOUGH = 100  # columns; below, the longest flags are cut
 _theirs = rich_utils.rich_format_help
+LONG = 15  # options; a command with more of them has a short page and --help-all
+FIRST = (
+    "model", "data", "user", "ratings", "n", "items", "sites", "host", "test", "top", "splits",
+    "objective", "solver", "mask", "factors", "sharing", "out", "save", "report", "json", "seed",
+)  # fmt: skip
+"""Options that the short page of a long command shows, in this order."""
+_ALL = "fedmmf.help_all"
+
+
+def _show_all(context: typer.Context, is_wanted: bool) -> None:
+    if is_wanted and not context.resilient_parsing:
+        context.meta[_ALL] = True
+        typer.echo(context.get_help(), color=context.color)
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options."),
+]
 
 
 def install() -> None:
@@ -17,6 +42,7 @@ def install() -> None:
 
 
 def _format_help(*, obj: Any, ctx: Any, markup_mode: Any) -> None:
+    obj = _short(obj, ctx) if _ALL not in ctx.meta else obj
     console = Console(highlight=False)
     if console.width >= _WIDE_ENOUGH:
         _theirs(obj=obj, ctx=ctx, markup_mode=markup_mode)
@@ -30,6 +56,23 @@ def _format_help(*, obj: Any, ctx: Any, markup_mode: Any) -> None:
             console.print(Padding(escape(text), (0, 0, 0, 6)))
     if obj.epilog:
         console.print(f"\n{escape(obj.epilog)}")
+
+
+def _short(command: Any, ctx: Any) -> Any:
+    """A command with an example and its most used options; a short command as it is."""
+    options = {option.name: option for option in command.params}
+    if "help_all" not in options:
+        return command
+    chosen = [name for name in options if options[name].required or name in FIRST]
+    ranks = {name: rank for rank, name in enumerate(FIRST)}
+    short = copy(command)
+    short.params = [copy(options[n]) for n in sorted(chosen, key=lambda n: ranks.get(n, -1))]
+    for option in short.params:
+        option.rich_help_panel = None
+    short.params.append(options["help_all"])
+    short.help = "\n\n".join(filter(None, (command.help, command.epilog)))
+    short.epilog = f"{ctx.command_path} --help-all shows all {len(options)} options."
+    return short
 
 
 def _sections(obj: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:

@@ -12,13 +12,28 @@ from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
+from fedmmf.cli.help_pages import LONG, HelpAll
+from fedmmf.errors import SettingsError
 from fedmmf.settings import Settings
-from fedmmf.settings.groups import REGISTERED, Unset, choices_for
+from fedmmf.settings.groups import REGISTERED, Unset, all_groups, choices_for, registry_of
 from fedmmf.settings.run import RunSettings
+from fedmmf.solvers.settings import factors_for_lists
+
+if TYPE_CHECKING:  # help is shown without them
+    from fedmmf.data import Ratings
 
 Values = dict[str, Any]  # what the user chose, by the name of the option
 Spread = tuple[list[inspect.Parameter], Callable[[Values], Any]]
@@ -27,15 +42,21 @@ _PANELS: dict[str, str | None] = {
     name: title for title, names in Settings.groups().items() for name in names
 }
 # Beside --json, where every command has --seed.
-_PANELS |= dict.fromkeys(Settings.groups()[RunSettings.heading()])
+_PANELS |= dict.fromkeys(RunSettings.model_fields)
+RANKING_DEFAULTS = {"objective": "ranking", "solver": "vb", "factors": "by the size of the data"}
 _GIVEN: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
 
 
 class Only:
-    """A choice of the settings that become options of a command."""
+    """A choice of the settings that become options of a command.
 
-    def __init__(self, *names: str) -> None:
-        self.names = names
+    Args:
+        names: of the settings.
+        defaults: words that help shows instead of a default, for one that depends on other options.
+    """
+
+    def __init__(self, *names: str, **defaults: str) -> None:
+        self.names, self.defaults = names, defaults
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,9 +64,11 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     parameters = inspect.signature(command, eval_str=True).parameters.values()
     parts = {parameter.name: _spread(parameter) for parameter in parameters}
     options = [option for some, _ in parts.values() for option in some]
+    if len(options) > LONG:
+        options.append(_option("help_all", HelpAll, False))
 
     @wraps(command)
-    def flat(context: typer.Context, **values: Any) -> None:
+    def flat(context: typer.Context, help_all: bool = False, **values: Any) -> None:
         sources = {name: context.get_parameter_source(name) for name in values}
         given = (name for name, source in sources.items() if source and source.name != "DEFAULT")
         _GIVEN.set(frozenset(given))
@@ -62,8 +85,8 @@ def _spread(parameter: inspect.Parameter) -> Spread:
     kind = parameter.annotation
     chosen = [mark for mark in get_args(kind)[1:] if isinstance(mark, Only)]
     if chosen or kind is Settings:
-        names = chosen[0].names if chosen else tuple(Settings.model_fields)
-        return _spread_settings(names, _start(parameter, Settings))
+        only = chosen[0] if chosen else Only(*Settings.model_fields)
+        return _spread_settings(only, _start(parameter, Settings))
     if is_dataclass(kind):
         return _spread_group(kind, _start(parameter, kind))
     return [parameter.replace(kind=parameter.KEYWORD_ONLY)], lambda values: values[parameter.name]
@@ -73,10 +96,12 @@ def _start(parameter: inspect.Parameter, kind: Any) -> Any:
     return kind() if parameter.default is parameter.empty else parameter.default
 
 
-def _spread_settings(names: tuple[str, ...], start: Settings) -> Spread:
-    options = [setting_option(name, getattr(start, name)) for name in names]
+def _spread_settings(only: Only, start: Settings) -> Spread:
+    options = [
+        setting_option(name, getattr(start, name), only.defaults.get(name)) for name in only.names
+    ]
     return options, lambda values: start.changed(
-        **{name: values[name] for name in names if was_given(name)}
+        **{name: values[name] for name in only.names if was_given(name)}
     )
 
 
@@ -92,6 +117,45 @@ def for_implicit(settings: Settings) -> Settings:
     """
     meant = {"objective": "ranking", "mask": "none", "implicit_prior": "items"}
     return settings.changed(**{name: value for name, value in meant.items() if not was_given(name)})
+
+
+def for_lists(settings: Settings, ratings: "Ratings", tell: Callable[[str], None]) -> Settings:
+    """Return settings of a model that ranks, unless the user's options ask for predicted ratings.
+
+    Where an option does not fit ranking, as differential privacy does not, ratings are predicted.
+
+    Args:
+        settings: of the run, as the options give them.
+        ratings: what is trained on; without ratings, `for_implicit` decides.
+        tell: is told what was chosen, in one line.
+    """
+    why = "lists were asked for"
+    if ratings.is_implicit:
+        why, settings = f"{ratings.name} has no ratings", for_implicit(settings)
+    elif not was_given("objective") and not _wants_ratings(settings):
+        try:
+            settings = settings.changed(objective="ranking")
+        except SettingsError as misfit:
+            tell(f"lists are of predicted ratings, since ranking does not fit: {misfit}")
+    if settings.objective != "ranking":
+        return settings
+    if not was_given("factors"):
+        settings = settings.changed(factors=factors_for_lists(ratings.n_users))
+    if not was_given("objective"):
+        kind = f"mask {settings.mask}" if ratings.is_implicit else f"solver {settings.solver}"
+        instead = "" if ratings.is_implicit else " (--objective rating predicts ratings)"
+        tell(f"{why}: objective ranking, {kind}, {settings.factors} factors{instead}")
+    return settings
+
+
+def _wants_ratings(settings: Settings) -> bool:
+    """Whether the user named a solver that does not rank, or an option of such a solver."""
+    if was_given("solver"):
+        return not settings.chosen_solver.ranks
+    solvers = registry_of("solver")
+    groups = [group for group in all_groups() if group.kind == "solver" and group.member]
+    unfit = (group for group in groups if not solvers[group.member].ranks)
+    return any(was_given(name) for group in unfit for name in group.model_fields)
 
 
 def _spread_group(kind: Any, start: Any) -> Spread:
@@ -110,15 +174,17 @@ def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def setting_option(name: str, default: Any) -> inspect.Parameter:
+def setting_option(name: str, default: Any, words: str | None = None) -> inspect.Parameter:
     """The option of a setting: flag, help, type and panel follow from its field.
 
-    Bounds are left to the settings, whose errors say what a number means.
+    Bounds are left to the settings, whose errors say what a number means. Help shows the words,
+    where there are any, instead of the default.
     """
     field = Settings.model_fields[name]
     kind, more = _shown_as(name, field.annotation)
     unset = [mark.words for mark in field.metadata if isinstance(mark, Unset)]
-    more |= {"show_default": unset[0]} if unset else {}
+    shown = [words] if words else unset
+    more |= {"show_default": shown[0]} if shown else {}
     flag = name.replace("_", "-")
     switch = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
     text, panel = str(field.description), _PANELS[name]

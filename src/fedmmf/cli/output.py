@@ -160,6 +160,11 @@ def lead(found: "TrainResult | AuditResult") -> None:
         results.print(f"[bold]{plain(line)}[/]", highlight=False)
 
 
+def say(line: str) -> None:
+    """Print one line on standard error."""
+    errors.print(plain(line), soft_wrap=True, highlight=False)
+
+
 def table(title: str, columns: list[str], rows: list[list[str]]) -> FittingTable:
     """A table whose first column is text and whose others are numbers."""
     return FittingTable(title, columns, rows)

@@ -8,17 +8,20 @@ from typing import Annotated, Any
 
 import polars as pl
 import typer
+from rich.console import Console
 
 from fedmmf.cli.choices import JsonOption, Reading, Writing
 from fedmmf.cli.files import Files, require_outputs, written
-from fedmmf.cli.options import Only, expanded, for_implicit
-from fedmmf.cli.output import plain, print_json, progress_bar, results, table
-from fedmmf.data import read_own_ratings
+from fedmmf.cli.options import RANKING_DEFAULTS, Only, expanded, for_lists
+from fedmmf.cli.output import errors, plain, print_json, progress_bar, results, say, table
+from fedmmf.data import Ratings, read_own_ratings
 from fedmmf.data.files import read_bytes, read_table
 from fedmmf.data.ids import as_ids
 from fedmmf.errors import DataError, SettingsError
 from fedmmf.model import FedMMF
+from fedmmf.model.accuracy import DEFAULT_TOP
 from fedmmf.model.lists import Id, ListRequest, lists_for, what_ranks
+from fedmmf.reports.list_scores import RankingScores
 from fedmmf.settings import Settings
 
 EXAMPLE = (
@@ -27,6 +30,9 @@ EXAMPLE = (
 Asked = dict[str, Any]  # arguments of `recommend`
 NEWCOMER = "newcomer"
 _FORMATS = (".csv", ".parquet")
+_TEST = 0.2  # share of the ratings that lists of predicted ratings are measured on
+Fitted = tuple[FedMMF, RankingScores | None]
+"""A model, and how good its lists are, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +51,26 @@ class ModelChoice:
         """Input files by their flag; the data may be the name of a set."""
         return {"--model": self.model, "--data": Path(self.data) if self.data else None}
 
-    def fitted(self, settings: Settings, writing: Writing) -> FedMMF:
-        """Load the model, or train it."""
+    def fitted(self, settings: Settings, writing: Writing) -> Fitted:
+        """Load the model, or train one that ranks unless the options say otherwise."""
         if (self.model is None) == (self.data is None):
             raise SettingsError("give either --model FILE or --data NAME")
         if self.model is not None:
-            return FedMMF.load(self.model)
+            model = FedMMF.load(self.model)
+            return model, model.list_scores
         ratings = Reading(writing=writing).load(str(self.data))
-        settings = for_implicit(settings) if ratings.is_implicit else settings
-        with progress_bar(ratings.name) as progress:
-            return FedMMF(**settings.model_dump()).fit(ratings, progress=progress)
+        return _trained(ratings, for_lists(settings, ratings, say))
+
+
+def _trained(ratings: Ratings, settings: Settings) -> Fitted:
+    """Train a model. Lists of predicted ratings are measured first, on a part of the ratings."""
+    model, scores = FedMMF(**settings.model_dump()), None
+    with progress_bar(ratings.name) as progress:
+        if settings.objective == "rating":
+            training, testing = ratings.split(_TEST, seed=settings.seed)
+            model.fit(training, progress=progress).evaluate(testing, top=DEFAULT_TOP)
+            scores = model.list_scores
+        return model.fit(ratings, progress=progress), scores
 
 
 @dataclass(frozen=True)
@@ -143,14 +159,16 @@ def recommend(
     recipients: Recipients,
     writing: Writing,
     choice: ListChoice,
-    settings: Annotated[Settings, Only("mask", "seed")],
+    settings: Annotated[
+        Settings, Only("objective", "solver", "mask", "factors", "seed", **RANKING_DEFAULTS)
+    ],
     outputs: ListOutputs,
 ) -> None:
     """Recommend items to one user or to many; somebody new needs no retraining."""
     outputs.check({**model.files, **recipients.files, **choice.files})
     recipients.check()
     ids, asked = recipients.ids(), choice.asked()
-    fitted = model.fitted(settings, writing)
+    fitted, scores = model.fitted(settings, writing)
     if recipients.ratings is None:
         found = _lists(fitted, ids, asked)
     else:
@@ -158,6 +176,8 @@ def recommend(
         asks = {"asked": learned.is_implicit, **vars(writing)}
         own = read_own_ratings(recipients.ratings, learned.scale, **asks)
         found = _newcomers(fitted, own, asked)
+    is_shown = outputs.out is None and not outputs.json
+    warning = say_what_ranks(fitted.settings, scores, results if is_shown else errors)
     if outputs.out is not None:
         _write(found.rows, outputs.out)
     if outputs.json:
@@ -165,13 +185,13 @@ def recommend(
             {"user": user, "recommendations": best.drop("user_id", "rank").to_dicts()}
             for user, best in found.by_user()
         ]
-        print_json(lists[0] if recipients.is_one else {"lists": lists})
+        about = {"objective": fitted.settings.objective} | ({"warning": warning} if warning else {})
+        print_json(about | (lists[0] if recipients.is_one else {"lists": lists}))
     elif outputs.out is not None:
         results.print(f"{len(found.names):,} lists are in {plain(outputs.out)}", soft_wrap=True)
     else:
         for user, best in found.by_user():
             show(best, f"for {user}")
-        say_what_ranks(fitted.settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,10 +227,19 @@ def _newcomers(model: FedMMF, own: Mapping[Id, float], asked: Asked) -> Lists:
     return Lists({NEWCOMER: NEWCOMER}, best.with_row_index("rank", 1).select(whose, pl.all()))
 
 
-def say_what_ranks(settings: Settings) -> None:
-    """Tell a reader of lists what the model that made them was trained for."""
-    if note := what_ranks(settings):
-        results.print(f"{note} (--objective ranking)")
+def say_what_ranks(
+    settings: Settings, scores: RankingScores | None, console: Console = results
+) -> str:
+    """Print a loud line where lists are of predicted ratings, with what they are worth.
+
+    Returns:
+        The line; empty where the model ranks, and none is due.
+    """
+    note = what_ranks(settings, scores)
+    if note:
+        loud = f"[bold red]{plain(note)} (--objective ranking)[/]"
+        console.print(loud, soft_wrap=True, highlight=False)
+    return note
 
 
 def read_ids(path: Path, column: str) -> list[str]:

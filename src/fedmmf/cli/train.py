@@ -11,22 +11,21 @@ from fedmmf.aggregation.settings import SumSettings
 from fedmmf.cli import interrupts
 from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
 from fedmmf.cli.files import Files, confirm, require_outputs, written
-from fedmmf.cli.options import expanded, for_implicit, was_given
+from fedmmf.cli.options import RANKING_DEFAULTS, Only, expanded, for_lists
 from fedmmf.cli.output import (
     duration,
     errors,
     lead,
-    plain,
     print_json,
     progress_bar,
     results,
+    say,
     shown,
     size,
     stamped,
     table,
 )
 from fedmmf.cli.recommend import say_what_ranks
-from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
 from fedmmf.reports.list_scores import RankingScores, metric_title
@@ -34,7 +33,11 @@ from fedmmf.reports.results import PrivacySpent, TrainResult
 from fedmmf.settings import Settings
 from fedmmf.storage.checkpoints import Checkpoint
 
-EXAMPLE = "Example: fedmmf train --data ml-100k --mask fm --test 0.2 --save model.fedmmf"
+EXAMPLE = "Example: fedmmf train --data ml-100k --top 10 --save lists.fedmmf"
+_DEFAULTS = {
+    name: f"{Settings.model_fields[name].default}; for lists {words}"
+    for name, words in RANKING_DEFAULTS.items()
+}
 
 
 def _out(text: str) -> Any:
@@ -84,13 +87,18 @@ class TrainOutputs:
 
 @expanded
 def train(
-    data: DataChoice, test: HeldBack, settings: Settings, running: Running, outputs: TrainOutputs
+    data: DataChoice,
+    test: HeldBack,
+    settings: Annotated[Settings, Only(*Settings.model_fields, **_DEFAULTS)],
+    running: Running,
+    outputs: TrainOutputs,
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
     began = time.perf_counter()
     outputs.check(running, {**data.files, "--test-file": test.test_file})
     training, testing = test.parts(data, settings.seed)
-    settings = _for_data(training, settings)
+    if test.wants_lists(settings) or training.is_implicit:
+        settings = for_lists(settings, training, say)
     top = test.length(settings)
     model, kept = FedMMF(**settings.model_dump()), Checkpoint(running.checkpoint)
     with interrupts.keeping(kept, outputs.save):
@@ -106,7 +114,7 @@ def train(
         found = _timed(stamped(found), time.perf_counter() - began)
         warn_of_means(found)
         outputs.write(model, found)
-        _tell(found, settings, outputs)
+        _tell(found, model, outputs)
     kept.remove()
 
 
@@ -116,24 +124,15 @@ def _timed(found: TrainResult, seconds: float) -> TrainResult:
     return found.model_copy(update={"seconds": found.seconds.model_copy(update={"total": total})})
 
 
-def _tell(found: TrainResult, settings: Settings, outputs: TrainOutputs) -> None:
+def _tell(found: TrainResult, model: FedMMF, outputs: TrainOutputs) -> None:
     if outputs.json:
         print_json(found.to_json_dict())
         return
-    _show(found)
+    lead(found)
     if found.ranking is not None:
+        say_what_ranks(model.settings, found.ranking)
         show_lists(found.ranking)
-        say_what_ranks(settings)
-
-
-def _for_data(training: Ratings, settings: Settings) -> Settings:
-    if not training.is_implicit:
-        return settings
-    chosen = for_implicit(settings)
-    if not was_given("objective"):
-        said = f"{plain(training.name)} has no ratings: objective ranking, mask {chosen.mask}"
-        errors.print(said, soft_wrap=True)
-    return chosen
+    _show(found)
 
 
 def warn_of_means(found: TrainResult) -> None:
@@ -158,11 +157,10 @@ def show_lists(ranking: RankingScores) -> None:
 
 
 def _show(found: TrainResult) -> None:
-    lead(found)
     kind = " (synthetic)" if found.synthetic else ""
     how_real = found.run_kind.split(":")[0]
     title = f"{how_real}: {found.data}{kind}, mask {found.mask}, solver {found.solver}"
-    title += "" if _predicts(found) else ", ranking"
+    title += "" if found.predicts else ", ranking"
     rows = [*_spent(found.dp), *_accuracy(found), *_costs(found)]
     results.print(table(title, ["", "value"], rows))
     if found.dp is not None:
@@ -174,14 +172,9 @@ def _accuracy(found: TrainResult) -> list[list[str]]:
         ["ratings", f"{found.n_ratings:,}"],
         ["users, items", f"{found.n_users:,}, {found.n_items:,}"],
         ["test share", f"{found.test_fraction:.3f}"],
-        *([["RMSE", shown(found.rmse)], ["MAE", shown(found.mae)]] if _predicts(found) else []),
+        *([["RMSE", shown(found.rmse)], ["MAE", shown(found.mae)]] if found.predicts else []),
         *([f"RMSE, {baseline.name}", shown(baseline.rmse)] for baseline in found.baselines),
     ]
-
-
-def _predicts(found: TrainResult) -> bool:
-    """Whether the model predicts ratings, rather than only ranking items."""
-    return bool(found.settings.get("objective", "rating") == "rating")
 
 
 def _spent(dp: PrivacySpent | None) -> list[list[str]]:

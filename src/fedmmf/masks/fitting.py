@@ -288,7 +288,9 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
     _add(targets, -base, lists.items)
     inputs = (lists.items, features, targets, penalties, plan.folds)
     if not plan.is_joint(features.shape[1]):
+        _try_on_one(plan, lists, features, targets, penalties[0])
         runner.train(family, lists.indptr, *inputs, theta, chosen, fitted, held_out)
+        _require_finite(plan, theta, fitted, held_out)
     _add(fitted, base, lists.items)
     _add(held_out, base, lists.items)
     return FittedMasks(
@@ -302,6 +304,51 @@ def fit_masks(plan: MaskPlan, given: MaskInput, runner: Runner) -> FittedMasks:
         unit_fitted=fitted,
         unit_held_out=held_out,
     )
+
+
+def _try_on_one(
+    plan: MaskPlan, lists: RatedItems, features: Array, targets: Array, penalty: Array
+) -> None:
+    """Refuse a family whose results have a wrong shape; numpy would spread some of them silently.
+
+    Args:
+        plan: names the family.
+        lists: the first user with ratings is tried.
+        features: of all items. (n_items, d)
+        targets: of the users' ratings. (n,)
+        penalty: strength and pull. (2,)
+    """
+    has_ratings = np.flatnonzero(np.diff(lists.indptr))
+    if len(has_ratings) == 0:
+        return
+    own = slice(*lists.indptr[has_ratings[0] : has_ratings[0] + 2])
+    x, y = features[lists.items[own]], targets[own]
+    theta = plan.family.fit(x, y, *penalty)
+    n_parameters = plan.family.n_parameters(features.shape[1])
+    _require_shape(plan, "fit(x, y, strength, pull)", theta, (n_parameters,))
+    _require_shape(plan, "predict(x, theta)", plan.family.predict(x, theta), (len(x),))
+
+
+def _require_shape(plan: MaskPlan, call: str, found: Any, shape: tuple[int, ...]) -> None:
+    if np.shape(found) != shape:
+        raise SettingsError(
+            f"the mask {plan.kind!r} must return an array of shape {shape} from {call}; got "
+            f"{np.shape(found)}. `n_parameters` says how many parameters there are, and x has a "
+            "row for each item. Mend the mask, or use another one"
+        )
+
+
+def _require_finite(plan: MaskPlan, theta: Array, *predicted: Array) -> None:
+    """Refuse masks whose parameters or predictions are not all finite."""
+    for name, values in (("fit", theta), *(("predict", some) for some in predicted)):
+        for begin in range(0, len(values), BLOCK):
+            here = values[begin : begin + BLOCK]
+            if not np.isfinite(here).all():
+                bad = here[~np.isfinite(here)].flat[0]
+                raise SettingsError(
+                    f"the mask {plan.kind!r} must return finite numbers from {name}; got {bad} for "
+                    "some user. Mend the mask, or use another one"
+                )
 
 
 def _add(values: Array, base: Array, items: Array) -> None:

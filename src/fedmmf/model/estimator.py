@@ -23,12 +23,13 @@ from fedmmf.model.checking import DAMAGED, require_sound
 from fedmmf.model.describing import short_signature, with_settings, with_the_parameters_of
 from fedmmf.model.display import html_of
 from fedmmf.model.learned import Learned
-from fedmmf.model.lists import Id, Ids, ListRequest, lists_for
+from fedmmf.model.lists import Id, Ids, ListRequest, lists_for, warn, what_ranks
 from fedmmf.model.newcomer import Newcomer, own_ratings, welcome
 from fedmmf.model.preconditions import require_ratings, test_of
 from fedmmf.model.sklearn_side import SklearnSide
 from fedmmf.model.summary import summarize
 from fedmmf.progress import Watching, watched
+from fedmmf.reports.list_scores import RankingScores
 from fedmmf.reports.results import (
     PrivacyGroups,
     ProtocolCost,
@@ -66,6 +67,9 @@ class FedMMF(SklearnSide):
         >>> sorted(model.evaluate(test))
         ['mae', 'rmse']
     """
+
+    _list_scores: RankingScores | None = None
+    _has_warned = False  # of lists that are ranked by predicted ratings
 
     @with_the_parameters_of(Settings)
     def __init__(self, **settings: Any) -> None:
@@ -112,6 +116,11 @@ class FedMMF(SklearnSide):
         """User factors p_u, each private to its party. (n_users, k)."""
         return self.learned.user_factors[:-1]
 
+    @property
+    def list_scores(self) -> RankingScores | None:
+        """How good lists were when `evaluate` last made some; None: it never did since the fit."""
+        return self._list_scores
+
     def fit(
         self,
         ratings: Any,
@@ -153,6 +162,7 @@ class FedMMF(SklearnSide):
             else:
                 trained = train(found, self._settings, progress=report, checkpoint_file=path)
         self._learned = Learned.of(trained, found, self._settings)
+        self._list_scores, self._has_warned = None, False
         return self
 
     def predict(self, users: Any, items: Any = None) -> Array:
@@ -205,7 +215,9 @@ class FedMMF(SklearnSide):
         """
         learned = self.learned
         with watched(progress, "evaluate") as report:
-            return evaluated(learned, test_of(learned, test), top, relevant_from, report)
+            found = evaluated(learned, test_of(learned, test), top, relevant_from, report)
+        self._list_scores = found.get("ranking", self._list_scores)
+        return found
 
     def recommend(
         self,
@@ -222,6 +234,9 @@ class FedMMF(SklearnSide):
         Scores are predictions before they are clipped to the scale; equal ones are in the order of
         the items. Where fewer than n items are left, lists are shorter.
 
+        Lists of predicted ratings are poor: a `FedMMFWarning` says so once for a fitted model. The
+        objective `ranking` is made for lists.
+
         Args:
             user: one user's id: gives columns item_id, title (if known) and prediction. Several
                 are taken as `users`.
@@ -233,6 +248,10 @@ class FedMMF(SklearnSide):
             seen: whether items that a user has rated may be in the list.
         """
         wanted = ListRequest.checked(self.learned, n, candidates, exclude, seen)
+        note = what_ranks(self._settings, self._list_scores)
+        if note and not self._has_warned:
+            self._has_warned = True
+            warn(note)
         if user is not None and users is None:
             lists = lists_for(self.learned, user, wanted)
             # Not drop(): that is lazy, and polars' threads do not live on in a forked process.
@@ -336,6 +355,8 @@ class FedMMF(SklearnSide):
             "settings": self.settings.to_dict(),
             **about,
         }
+        if self._list_scores is not None:
+            meta["list_scores"] = self._list_scores.to_json_dict()
         checkpoints.save(Path(path), arrays, meta)
 
     @classmethod
@@ -346,6 +367,8 @@ class FedMMF(SklearnSide):
             model = cls(**meta["settings"])
             model._learned = Learned.from_arrays(arrays, meta)
             require_sound(model._learned)
+            if (scores := meta.get("list_scores")) is not None:
+                model._list_scores = RankingScores.from_json_dict(scores)
         except KeyError as missing:
             raise CheckpointError(
                 f"{path} was written by another version of fedmmf, {meta.get('version')}: it has "

@@ -1,5 +1,7 @@
 """Recommended lists: their users, candidate items, length, and form as a table."""
 
+import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +13,13 @@ import polars as pl
 from fedmmf.arrays import Array
 from fedmmf.data.ids import as_ids, whole_number
 from fedmmf.data.rated_items import top_n
-from fedmmf.errors import SettingsError
+from fedmmf.errors import FedMMFWarning, SettingsError
 from fedmmf.model.learned import Learned
 from fedmmf.progress import Report, quiet
+from fedmmf.reports.list_scores import RankingScores
 from fedmmf.settings import Settings
 
+log = logging.getLogger("fedmmf.model")
 Id = int | str
 Ids = Iterable[Id] | Id
 
@@ -117,11 +121,30 @@ def frame_of(learned: Learned, best: BestItems) -> pl.DataFrame:
     return pl.DataFrame(columns | {"prediction": learned.shown(best.scores)})
 
 
-def what_ranks(settings: Settings) -> str:
-    """Return a warning where lists are ranked by predicted ratings; empty: none is due."""
+def what_ranks(settings: Settings, scores: RankingScores | None = None) -> str:
+    """Return a warning where lists are ranked by predicted ratings; empty: none is due.
+
+    Args:
+        settings: of the model.
+        scores: how good its lists are, where somebody has measured it.
+    """
     if settings.objective == "ranking":
         return ""
+    figures = None if scores is None else scores.figures()
+    measured = figures or "how good they are was not measured; evaluate the model on a test part"
     return (
-        "This model was trained to predict ratings, and what is rated highest is not what is "
+        f"These lists are of predicted ratings: {measured}. What is rated highest is not what is "
         "chosen most. For lists, train with the objective 'ranking'."
     )
+
+
+def warn(text: str) -> None:
+    """Warn from within a method that users call, by `FedMMFWarning`.
+
+    Where filters turn warnings into errors, as in strict tests, it is logged instead: poor lists
+    are no reason to stop.
+    """
+    try:
+        warnings.warn(text, FedMMFWarning, stacklevel=3)
+    except FedMMFWarning:
+        log.warning("%s", text)

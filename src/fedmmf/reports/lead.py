@@ -165,16 +165,17 @@ def _of_clear(train: TrainResult) -> list[Tile]:
 
 
 def _of_accuracy(train: TrainResult) -> list[Tile]:
+    """Make the tiles on lists, where they were asked for, and then on ratings."""
     found = []
-    if train.rmse is not None:
-        simple = train.best_mean
-        note = "" if simple is None else f"{simple.name}: {simple.rmse:.4f}"
-        found.append(Tile("RMSE on test ratings", f"{train.rmse:.4f}", note))
     if train.ranking is not None and train.ranking.ndcg_at_10 is not None:
         popular = train.ranking.popularity
         score = None if popular is None else popular.ndcg_at_10
         note = "" if score is None else f"the most popular items: {score:.4f}"
         found.append(Tile("nDCG@10 of lists", f"{train.ranking.ndcg_at_10:.4f}", note))
+    if train.rmse is not None:
+        simple = train.best_mean
+        note = "" if simple is None else f"{simple.name}: {simple.rmse:.4f}"
+        found.append(Tile("RMSE on test ratings", f"{train.rmse:.4f}", note))
     return found
 
 

@@ -1,4 +1,4 @@
-"""How good lists of items are, as results hold it."""
+"""Lists of items as results hold them, and how good they are."""
 
 import re
 from collections.abc import Mapping
@@ -85,8 +85,38 @@ class RankingScores(ListScores):
 
     def headline(self) -> str:
         """Compare the lists with the most popular items, as a part of a sentence."""
-        if self.ndcg_at_10 is None:
+        ours, popular = self.ndcg_at_10, self._popular
+        if ours is None:
             return ""
-        popular = None if self.popularity is None else self.popularity.ndcg_at_10
+        if popular is not None and ours < popular:
+            worse = "these lists are worse than the most popular items"
+            return f"{worse}: nDCG@10 {ours:.4f} against {popular:.4f}"
         beside = "" if popular is None else f", that of the most popular items {popular:.4f}"
-        return f"the nDCG@10 of lists is {self.ndcg_at_10:.4f}{beside}"
+        return f"the nDCG@10 of lists is {ours:.4f}{beside}"
+
+    def figures(self) -> str:
+        """Return nDCG@10 of the lists beside that of the most popular items; empty: unknown."""
+        if self.ndcg_at_10 is None or self._popular is None:
+            return ""
+        return f"nDCG@10 {self.ndcg_at_10:.4f}, the most popular items {self._popular:.4f}"
+
+    @property
+    def _popular(self) -> float | None:
+        """The nDCG@10 of the most popular items."""
+        return None if self.popularity is None else self.popularity.ndcg_at_10
+
+
+class RecommendedItem(Typed):
+    """One item for one user."""
+
+    item_id: int | str
+    prediction: FiniteFloat
+    title: str | None = None
+
+
+class RecommendedList(Typed):
+    """Items for one user, the best first."""
+
+    user: int | str
+    model: str = ""
+    recommendations: tuple[RecommendedItem, ...]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmmf.errors import DataError
-from fedmmf.reports.results import AuditResult, DemoResult, RecommendedList, TrainResult
+from fedmmf.reports.list_scores import RecommendedList
+from fedmmf.reports.results import AuditResult, DemoResult, TrainResult
 
 Reported = TrainResult | DemoResult | AuditResult
 PARTS: dict[str, type[TrainResult | AuditResult]] = {"train": TrainResult, "audit": AuditResult}
@@ -45,8 +46,12 @@ class Run:
 
     @property
     def best(self) -> TrainResult | None:
-        """The training with the least RMSE; the first where none was tested."""
-        return min(self.trained, key=_error, default=None)
+        """The training with the best lists, where all made some, or else with the least RMSE.
+
+        The first where none was tested.
+        """
+        makes_lists = all(train.ndcg is not None for train in self.trained)
+        return min(self.trained, key=_lists if makes_lists else _error, default=None)
 
     @property
     def subject(self) -> TrainResult | AuditResult:
@@ -55,6 +60,10 @@ class Run:
         if found is None:
             raise DataError("a report is about at least one result; make one with Run.of")
         return found
+
+
+def _lists(train: TrainResult) -> float:
+    return -(train.ndcg or 0.0)
 
 
 def _error(train: TrainResult) -> float:

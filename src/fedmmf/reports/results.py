@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, FiniteFloat, computed_field, model_validator
 
 from fedmmf.masks.settings import is_masked
-from fedmmf.reports.list_scores import RankingScores
+from fedmmf.reports.list_scores import RankingScores, RecommendedList
 from fedmmf.reports.typed import Count, Interval, Share, Typed
 from fedmmf.settings.groups import sharers
 
@@ -194,7 +194,8 @@ class RunResult(Typed):
 class TrainResult(RunResult):
     """What `fedmmf train --json` prints; its keys are a contract.
 
-    What is worked out comes first: `run_kind`, `verdict` and, where somebody is, `in_clear`.
+    What is worked out comes first: `run_kind`, `verdict`, `objective` and, where somebody is,
+    `in_clear`.
 
     Attributes:
         rmse: on test ratings, and so mae; None where nothing was kept for a test.
@@ -233,20 +234,34 @@ class TrainResult(RunResult):
     @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
     def verdict(self) -> str:
-        """Name the privacy spent, the users in the clear and the accuracy, where known."""
-        parts = (self.dp and self.dp.headline(), self.in_clear, self._lists() or self._accuracy())
+        """Name the privacy spent, the users in the clear, and how good lists and ratings are."""
+        lists = "" if self.ranking is None else self.ranking.headline()
+        error = "" if lists and self.rmse is None else self._accuracy()
+        parts = (self.dp and self.dp.headline(), self.in_clear, lists, error)
         said = "; ".join(part for part in parts if part)
         return f"{said[0].upper()}{said[1:]}."
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def objective(self) -> str:
+        """What was learned: `rating` or `ranking`."""
+        return str(self.settings.get("objective", "rating"))
+
+    @property
+    def ndcg(self) -> float | None:
+        """The nDCG@10 of lists, where they were asked for."""
+        return None if self.ranking is None else self.ranking.ndcg_at_10
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the model predicts ratings, rather than only ranking items."""
+        return self.objective == "rating"
 
     @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
     def in_clear(self) -> str | None:
         """Who is in the clear, and what that is worth; None under strict sharing."""
         return self.privacy.in_clear(self.settings, simulated=self.simulated)
-
-    def _lists(self) -> str:
-        """Describe a run that ranks items and predicts no ratings."""
-        return "" if self.rmse is not None or self.ranking is None else self.ranking.headline()
 
     def _accuracy(self) -> str:
         """Compare the error with that of the best simple prediction."""
@@ -267,22 +282,6 @@ class TrainResult(RunResult):
         """The best simple prediction, a plain mean; masks know something of the federation."""
         means = [baseline for baseline in self.baselines if baseline.name != MASK_ALONE]
         return min(means, key=lambda baseline: baseline.rmse, default=None)
-
-
-class RecommendedItem(Typed):
-    """One item for one user."""
-
-    item_id: int | str
-    prediction: FiniteFloat
-    title: str | None = None
-
-
-class RecommendedList(Typed):
-    """Items for one user, the best first."""
-
-    user: int | str
-    model: str = ""
-    recommendations: tuple[RecommendedItem, ...]
 
 
 class DemoResult(Typed):

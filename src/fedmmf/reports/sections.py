@@ -37,6 +37,7 @@ def all_sections(run: Run) -> list[Section]:
         _comparison,
         attacks,
         _of_best(differential_privacy),
+        _of_best(lists),
         _of_best(accuracy),
         _of_best(learning),
         privacy,
@@ -64,17 +65,20 @@ def _comparison(run: Run) -> Section | None:
         for train, rmse in tested
     ]
     title = "RMSE of every run, less is better"
-    columns = ["", "RMSE", "MAE", "mean J", "users with J <= threshold", "rounds", "seconds"]
-    table = PageTable("All runs", columns, [_run_row(train) for train in run.trained])
+    table = PageTable("All runs", _RUN_COLUMNS, [_run_row(train) for train in run.trained])
     measure = ValueAxis("RMSE", from_zero=False)
     charts = (bars("runs-bars", title, rows, measure),) if rows else ()
     best = (f"The sections below are about the best: {words.of_model(run.best)}.",)
     return Section("runs", "All runs", best, charts=charts, tables=(table,))
 
 
+_RUN_COLUMNS = ["", "nDCG@10", "RMSE", "MAE", "mean J", "J <= threshold", "rounds", "seconds"]
+
+
 def _run_row(train: TrainResult) -> list[str]:
     return [
         words.of_model(train),
+        _error(train.ndcg),
         _error(train.rmse),
         _error(train.mae),
         _error(train.privacy.mean_j),
@@ -85,22 +89,25 @@ def _run_row(train: TrainResult) -> list[str]:
 
 
 def accuracy(train: TrainResult) -> Section | None:
-    """Error on test ratings, beside simpler predictions; how good lists are, where known."""
-    if train.rmse is None and train.ranking is None:
+    """Error on test ratings, beside simpler predictions."""
+    if train.rmse is None:
         return None
-    simple, charts = train.baselines, []
-    if train.rmse is not None:
-        charts.append(
-            _error_bars("RMSE", train, train.rmse, {row.name: row.rmse for row in simple})
-        )
+    simple = train.baselines
+    charts = [_error_bars("RMSE", train, train.rmse, {row.name: row.rmse for row in simple})]
     if train.mae is not None:
         charts.append(_error_bars("MAE", train, train.mae, {row.name: row.mae for row in simple}))
-    tables = () if train.ranking is None else (_lists(train.ranking),)
-    said = words.of_accuracy(train)
-    return Section("accuracy", "Accuracy", said, charts=tuple(charts), tables=tables)
+    return Section("accuracy", "Accuracy", words.of_accuracy(train), charts=tuple(charts))
 
 
-def _lists(ranking: RankingScores) -> PageTable:
+def lists(train: TrainResult) -> Section | None:
+    """Make the section on how good lists are, beside the most popular items."""
+    if train.ranking is None:
+        return None
+    said, table = words.of_ranking(train), _list_table(train.ranking)
+    return Section("lists", "Lists", said, tables=(table,))
+
+
+def _list_table(ranking: RankingScores) -> PageTable:
     """Every figure of the lists beside that of the most popular items."""
     popular = {} if ranking.popularity is None else ranking.popularity.metrics()
     rows = [
@@ -263,7 +270,7 @@ def _recommendations(run: Run) -> Section | None:
         for item in chosen.recommendations
     ]
     title = f"{len(rows)} items for user {chosen.user}"
-    table = PageTable(title, ["item", "item_id", "predicted rating"], rows)
+    table = PageTable(title, ["item", "item_id", "prediction"], rows)
     source = (f"From {chosen.model}.",) if chosen.model else ()
     return Section("recommendations", "Recommendations", source, tables=(table,))
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from fedmmf.reports.list_scores import RankingScores
 from fedmmf.reports.results import (
     AuditResult,
     PrivacyGroups,
@@ -31,6 +30,10 @@ SECURE_MEANS = (
     "user's ratings well. A small J protects nobody by itself."
 )
 UNTOLD = "The run's file does not tell what was hidden from whom under its settings."
+OF_RATINGS = (
+    "These lists are of predicted ratings, and what is rated highest is not what is chosen most. "
+    "For lists, train with the objective 'ranking'."
+)
 _TARGETS = {
     "in the clear": "masked ratings of users who would share in the clear",
     "in sums": "masked ratings of users who would not; no server gets these",
@@ -60,16 +63,24 @@ def of_accuracy(train: TrainResult) -> tuple[str, ...]:
             f"The RMSE is {percent(abs(change))} {side} that of the best simple prediction, "
             f"{simple.name}."
         )
-    return (*sentences, *(of_ranking(train.ranking) if train.ranking is not None else ()))
+    return tuple(sentences)
 
 
-def of_ranking(ranking: RankingScores) -> tuple[str, ...]:
-    """Whose lists were judged, and by what."""
+def of_ranking(train: TrainResult) -> tuple[str, ...]:
+    """How good lists are, whose were judged, and by what."""
+    ranking = train.ranking
+    if ranking is None:
+        return ()
+    poor = (OF_RATINGS,) if train.predicts else ()
+    headline = ranking.headline()
+    said = (f"{headline[0].upper()}{headline[1:]}.",) if headline else ()
     whose = "" if ranking.n_users is None else f" of {ranking.n_users:,} users"
     least = (
         "" if ranking.relevant_from is None else f", rated {plain(ranking.relevant_from)} or more"
     )
     return (
+        *said,
+        *poor,
         f"Lists{whose} are judged by the relevant items{least} among their test ratings; users "
         "without any are left out. Every item that a user has not rated in training may be listed.",
     )

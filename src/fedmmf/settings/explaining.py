@@ -65,10 +65,13 @@ def _explain_field(name: str, rules: list[str], given: Any, model: type[BaseMode
 
 
 def unknown_setting(name: str, model: type[BaseModel]) -> str:
-    """Say that there is no such setting, and which there are."""
+    """Say that there is no such setting, and which is nearest; if none is near, which there are."""
     close = get_close_matches(name, model.model_fields, 1)
-    meant = f"; did you mean {close[0]!r}?" if close else "."
-    return f"unknown setting {name!r}{meant} The settings are {', '.join(model.model_fields)}"
+    if close:
+        meaning = model.model_fields[close[0]].description
+        about = f" ({meaning})" if meaning else ""
+        return f"unknown setting {name!r}; did you mean {close[0]!r}?{about}"
+    return f"unknown setting {name!r}. The settings are {', '.join(model.model_fields)}"
 
 
 def either(names: tuple[str, ...]) -> str:

@@ -35,7 +35,7 @@ from fedmmf_experiments.bench import strict as bench_strict
 from fedmmf_experiments.bench import training as bench_training
 from fedmmf_experiments.bench.measuring import peak_gigabytes
 from fedmmf_experiments.bench.ranking_peers import missing_rankers
-from fedmmf_experiments.cli import bench_engines, bench_secagg
+from fedmmf_experiments.cli import bench_engines, bench_first_answer, bench_secagg
 from fedmmf_experiments.result_cache import ResultCache
 
 app = typer.Typer(help="Measure, also beside other tools.", no_args_is_help=True)
@@ -332,4 +332,5 @@ def _label(data: str, synthetic: bool) -> str:
 
 
 app.add_typer(bench_engines.app)
+app.add_typer(bench_first_answer.app)
 app.add_typer(bench_secagg.app)

@@ -14,7 +14,7 @@ from fedmmf.federation.site.ratings import SiteRatings
 from fedmmf.federation.site.store import SiteStore
 from fedmmf.masks import FAMILIES, MaskFamily, MaskPlan, apply_one_mask
 from fedmmf.masks.population import ASSUMED_PULL, Population
-from fedmmf.reports.results import RecommendedItem, RecommendedList
+from fedmmf.reports.list_scores import RecommendedItem, RecommendedList
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import whole_factors
 from fedmmf.solvers.sgd import scores
