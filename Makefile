@@ -28,7 +28,8 @@ torch.tests := -k 'torch or test_engines' tests/engines tests/simulation tests/p
 interop.install := $(CONSTRAINED) --editable '.[test,interop]'
 interop.tests := tests/interop
 peers.install := $(CONSTRAINED) --editable '.[test]' --editable './experiments[bench]'
-peers.tests := experiments/tests/bench/test_training.py experiments/tests/bench/test_ranking.py
+peers.tests := experiments/tests/bench/test_training.py experiments/tests/bench/test_ranking.py \
+	experiments/tests/bench/test_first_answer.py
 # Without constraints: see the extra in experiments/pyproject.toml.
 flower.install := --editable '.[test]' --editable './experiments[bench-secagg]'
 flower.tests := experiments/tests/bench/test_secagg.py

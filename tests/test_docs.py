@@ -203,7 +203,7 @@ def test_the_readme_shows_what_its_commands_print(public_data, tmp_path):
     assert {verdict, *(re.sub(" +", " ", row) for row in rows)} <= set(shown)
 
 
-RANKING = ("--objective", "ranking", "--factors", "64", "--top", "10")
+RANKING = ("--top", "10")
 
 
 def printed_by(*words):

@@ -360,4 +360,4 @@ def test_a_mask_that_fails_for_a_later_user_is_named_too(small, own_mask):
     assert sizes[0] < sizes.max()
     own_mask(fit=lambda x, y, *rest: np.full(1, np.nan if len(y) == sizes.max() else 0.0))
     with pytest.raises(SettingsError, match="the mask 'own' must return finite numbers from fit"):
-        FedMMF(mask="own", rounds=2, factors=2).fit(small)
+        FedMMF(mask="own", rounds=2, factors=2, held_out=0.0).fit(small)

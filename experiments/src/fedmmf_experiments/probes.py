@@ -19,8 +19,9 @@ from fedmmf.secagg import SessionSize
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf.simulation import train as train_all
-from fedmmf_experiments.bench import engine_beside, ranking, sessions, training
+from fedmmf_experiments.bench import engine_beside, first_answer, ranking, sessions, training
 from fedmmf_experiments.bench.rankers import RANKERS
+from fedmmf_experiments.bookshop import bookshop, core
 from fedmmf_experiments.paper import (
     attack_figures,
     dp_curve,
@@ -128,6 +129,14 @@ def of_ranking() -> object:
     rows = ranking.RankingRun([small().split(0.2, seed=0)], settings).rows()
     ours = {ranker.name for ranker in RANKERS}
     return [row.splits[0].metrics for row in rows if row.name in ours or "fedmmf" in row.name]
+
+
+def of_first_answer() -> object:
+    """Our row and popularity on ratings, on implicit feedback and on sparse ratings; no ALS."""
+    sparse = core(bookshop(600, 900, 9000), minimum=3)
+    some = (small(), small().as_implicit(), sparse)
+    rows = [first_answer.first_answer(one, 1, 0.2, 0, quiet) for one in some]
+    return [(row.n_ratings, row.ours, row.popularity) for row in rows]
 
 
 def of_rounds(sharing: str) -> object:

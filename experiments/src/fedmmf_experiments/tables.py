@@ -124,7 +124,10 @@ TABLES = (
     PrintedTable(
         "lists",
         SPEED,
-        ("fedmmf train --data ml-100k --mask mean --solver vb --top 10 --relevant-from 4",),
+        (
+            "fedmmf train --data ml-100k --mask mean --solver vb --objective rating --top 10 "
+            "--relevant-from 4",
+        ),
         _100K,
         probes.of_lists,
     ),
@@ -139,6 +142,13 @@ TABLES = (
         SETS,
         probes.of_ranking,
         is_slow=True,
+    ),
+    PrintedTable(
+        "first-answer",
+        SPEED,
+        ("fedmmf bench first-answer",),
+        SETS,
+        probes.of_first_answer,
     ),
     PrintedTable("card", SPEED, ("fedmmf bench engines --data ml-1m",), _1M, probes.of_card),
     PrintedTable("ray", SPEED, ("fedmmf bench ray",), (), partial(probes.of_rounds, "strict")),

@@ -18,6 +18,7 @@ COMMANDS = [
     ["reproduce", "newcomers"],
     ["bench", "training"],
     ["bench", "ranking"],
+    ["bench", "first-answer"],
     ["bench", "secagg"],
     ["bench", "session"],
     ["bench", "rounds"],
@@ -59,6 +60,7 @@ def test_table1_json_keeps_its_contract(ratings_file, tmp_path):
 MISTAKES = [
     (["reproduce", "table1", "--model", "SVD"], 2, "there is no model 'SVD'"),
     (["bench", "training", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
+    (["bench", "first-answer", "--data", "netflix"], 2, "the sets are 'ml-100k', 'ml-1m',"),
     (["bench", "rounds", "--data", "nosuch.csv"], 1, "There is no file nosuch.csv"),
     (["bench", "growth", "--solver", "als"], 2, "solver should be 'sgd' or 'vb'; got 'als'"),
     (["bench", "growth", "--ratings", "2000", "--items", "2001"], 2, "2,001 items need as many"),
