@@ -78,6 +78,29 @@ def test_a_run_that_ranks_leads_with_its_lists():
     ranking = popular | {"ndcg_at_10": 0.3, "popularity": popular}
     verdict = train(rmse=None, ranking=ranking).verdict
     assert verdict == "The nDCG@10 of lists is 0.3000, that of the most popular items 0.2000."
+    both = train(ranking=ranking).verdict  # lists were asked for: they come first
+    assert both.startswith(f"{verdict[:-1]}; RMSE 0.9000 on test ratings, 10.0% below")
+    alone = ranking | {"popularity": None}
+    assert train(rmse=None, ranking=alone).verdict == "The nDCG@10 of lists is 0.3000."
+
+
+def test_lists_that_are_worse_than_popular_items_are_called_so():
+    popular = {"ndcg_at_10": 0.1752, "recall_at_20": 0.1, "hit_rate_at_10": None}
+    ranking = popular | {"ndcg_at_10": 0.0624, "popularity": popular}
+    worse = "These lists are worse than the most popular items: nDCG@10 0.0624 against 0.1752"
+    assert train({"objective": "ranking"}, rmse=None, ranking=ranking).verdict == f"{worse}."
+    predicted = train(ranking=ranking)
+    assert predicted.verdict.startswith(f"{worse}; RMSE 0.9000 on test ratings")
+    assert predicted.to_json_dict()["verdict"] == predicted.verdict
+    as_good = ranking | {"ndcg_at_10": 0.1752}
+    assert train(rmse=None, ranking=as_good).verdict.startswith("The nDCG@10 of lists is 0.1752")
+
+
+def test_what_was_learned_is_told():
+    assert train().to_json_dict()["objective"] == "rating"
+    found = train({"objective": "ranking"}).to_json_dict()
+    assert found["objective"] == "ranking"
+    assert list(found).index("objective") < list(found).index("rmse")
 
 
 def test_an_audit_leads_with_its_own_verdict_and_with_sums_where_nobody_shares():

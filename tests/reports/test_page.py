@@ -298,6 +298,17 @@ def test_lists_are_judged_beside_the_most_popular_items(page_of):
     assert re.search(r"hit rate@10\s*0\.5000\s*-", text)
     lonely = ranking.model_copy(update={"popularity": None})
     assert re.search(r"nDCG@10\s*0\.3000\s*-", page_of(samples.train(ranking=lonely)).text)
+    both = page_of(samples.train(ranking=ranking))  # lists were asked for: they come first
+    assert list(tiles_of(both))[1:3] == ["nDCG@10 of lists", "RMSE on test ratings"]
+    assert 0 < both.source.index('id="lists"') < both.source.index('id="accuracy"')
+    assert "These lists are of predicted ratings" in both.text
+    ranked = samples.train(rmse=None, ranking=ranking, settings={"objective": "ranking"})
+    assert "predicted ratings" not in page_of(ranked).text
+    poor = ranking.model_copy(update={"ndcg_at_10": 0.1})
+    assert (
+        "These lists are worse than the most popular items"
+        in page_of(samples.train(ranking=poor)).text
+    )
 
 
 def test_attacks_on_nobody_are_left_out(page_of):

@@ -50,6 +50,15 @@ def test_the_best_run_of_a_demo_has_the_least_error():
     assert Run.of(*untested).best.mask == "lr"
 
 
+def test_the_best_run_with_lists_has_the_best_lists():
+    def run(mask, ndcg, rmse):
+        lists = {"ndcg_at_10": ndcg, "recall_at_20": 0.1, "hit_rate_at_10": 0.1}
+        return samples.train(mask=mask, rmse=rmse, ranking=lists)
+
+    assert Run.of(run("lr", 0.1, 0.9), run("mean", 0.3, None)).best.mask == "mean"
+    assert Run.of(run("lr", 0.1, 0.9), samples.train(mask="fm", rmse=0.8)).best.mask == "fm"
+
+
 def test_a_report_is_about_something_and_one_audit_at_most():
     for results in ([], [samples.audit()] * 2):
         with pytest.raises(DataError, match="at least one result, and one audit at most"):

@@ -29,7 +29,6 @@ _ROWS: Columns = {
     "ALS, values": lambda row: _als(row.als_on_values),
     "ALS, ones": lambda row: _als(row.als_on_ones),
     "factors": lambda row: f"{row.settings['factors']}",
-    "fit s": lambda row: f"{row.seconds:.1f}",
 }
 
 
