@@ -29,7 +29,7 @@ FLAGS = {
     "demo": "--report=fedmmf-demo.html",
     "data list": "",
     "data get": "",
-    "data info": READING,
+    "data info": f"{READING} --help-all=False",
     "train": f"""
         {DATA} --test=0.2 --test-file=None --split=random --top=None
         --relevant-from=None
