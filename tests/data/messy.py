@@ -90,7 +90,7 @@ FILES = [
         rows=RIGHT,
     ),
     Foreign(
-        "the same, on a scale that is known",
+        "the same, scale known",
         "scale.csv",
         rated(lambda u, i, r: 44 if is_slip(u, i) else r),
         outcome="rest",
@@ -110,7 +110,7 @@ FILES = [
         warns=f"3 of {len(ROWS) + 3} rows dropped: line 42 (rating 'rating' where a finite number",
     ),
     Foreign(
-        "JSON lines, the last one cut off",
+        "JSON lines, cut off",
         "torn.jsonl",
         written("write_ndjson")[:-20],
         outcome="rest",
@@ -144,7 +144,7 @@ FILES = [
         warns="24 user ids differ only by leading zeros, '.0' or capitals",
     ),
     Foreign(
-        "one address in capitals and without",
+        "an address in capitals",
         "mails.csv",
         text(
             USUAL,
@@ -171,7 +171,7 @@ FILES = [
         warns="10 rows (9%) have the user id 'nan'. If it stands for nobody in particular",
     ),
     Foreign(
-        "times in seconds and in milliseconds",
+        "seconds and milliseconds",
         "units.csv",
         text(USUAL, rows=[(*r[:3], r[3] * (1 if r[0] % 2 else 1000)) for r in ROWS]),
         outcome="warned",
@@ -300,13 +300,13 @@ FILES = [
         outcome="--columns rating=NAME",
     ),
     Foreign(
-        "a survey with a column for each question",
+        "a survey, a column per question",
         "wide.csv",
         text("patient_id,q1,q2,q3,q4", "{},{},{},{},{}", rows=[(u, 1, 2, 3, 4) for u in range(30)]),
         outcome="write a row for each rating",
     ),
     Foreign(
-        "more bad rows than good ones",
+        "mostly bad rows",
         "ruin.csv",
         COMMA + b"1,x\n" * 200,
         outcome="too many to drop",

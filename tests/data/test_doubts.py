@@ -95,11 +95,13 @@ def test_public_sets_are_not_doubted(public_data, tmp_path, caplog):
     assert not caplog.messages
 
 
-def test_users_who_are_row_numbers_are_told():
+def test_users_who_are_row_numbers_are_told(tmp_path):
     frame = frame_of(STARS).with_columns(user_id=pl.arange(N))
-    (line,) = Ratings.from_frame(frame).notes
-    assert "every row has another user" in line
-    assert "--columns user=1" in line
+    frame.write_csv(tmp_path / "r.csv", include_header=False)
+    line = load(tmp_path / "r.csv").notes[1]
+    assert "every row has another user: if column 1 counts rows, say which" in line
+    assert "--columns user=2,item=3,rating=4" in line
+    assert Ratings.from_frame(frame).notes == ()  # one rating of each, as some test on
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,7 @@ def _without_ratings(table: Table, scale: RatingScale | None, asked: bool) -> bo
 
     Where ratings on another scale are needed, a table without them stays an error.
     """
-    columns = table.frame.columns
-    is_rated = "rating" in columns or not set(ID_COLUMNS) <= set(columns)
+    is_rated = "rating" in table.frame.columns
     return not (asked or is_rated) and scale in (None, IMPLICIT_SCALE)
 
 
@@ -84,8 +83,8 @@ def _assumed(table: Table, is_implicit: bool) -> str:
     if is_implicit:
         note = f"no column rating among {shown_columns(table)}: every row counts as a 1, implicit"
         return "; ".join((*table.notes, f"{note} feedback"))
-    unused = f"not used: {shown_names(table.unused)}" if table.unused else ""
-    return "; ".join((*table.notes, *([unused] if unused else [])))
+    unused = [f"not used: {shown_names(table.unused)}"] if table.unused else []
+    return "; ".join((*table.notes, *unused))
 
 
 def checked(table: Table, scale: RatingScale | None = None) -> pl.DataFrame:
@@ -136,11 +135,13 @@ def _require_columns(table: Table, needed: Sequence[str]) -> None:
 
 def _hint(table: Table, missing: list[str], is_one: bool) -> str:
     """What else may be wrong with a table without some column."""
+    if missing == ["rating"]:
+        return " Without a scale, every row would count as a 1, implicit feedback."
     if is_one:
         return " Is something else between fields? Say it: separator=."
     if missing == ["item_id"] and "rating" not in table.frame.columns and len(table.unused) > 2:
         return " If each item has a column of its own, write a row for each rating instead."
-    if "rating" in (*missing, *table.frame.columns) or set(map(plain_name, table.arrived)) & SALES:
+    if "rating" in table.frame.columns or set(map(plain_name, table.arrived)) & SALES:
         return ""
     return " A column of ratings, if there is one, likewise."
 

@@ -16,13 +16,12 @@ _LOCAL = (
     r"(?:(?:[tT]|,? +)(?<hour>\d{1,2}):(?<minute>\d\d)(?::(?<second>\d\d))?(?:[.,]\d+)?"
     r"(?: ?(?<half>[aApP])\.?[mM]\.?)?)?$"
 )
-_WITH_NAMES = (
-    *("%d-%b-%y", "%d %b %y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
-)
+_WITH_NAMES = ("%d-%b-%y", "%d %b %y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
 _OTHERS = ("%m %d, %Y", "%a %b %d %H:%M:%S %z %Y")  # as in Amazon's reviews, and Twitter's
+_CLOCK = ("hour", "minute", "second")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _FIRST_YEAR = 1000
-_PACKED = r"^(\d\d)(\d\d)((?:19|20)\d\d)$"  # 31012005; as a number, the last day of a month is late
+_PACKED = r"^(\d\d)(\d\d)((?:19|20)\d\d)$"  # no number of seconds: days would sort before years
 _SAMPLE = 100  # rows by which one of many formats is chosen
 
 
@@ -36,12 +35,7 @@ class Times(NamedTuple):
 
 def read_times(text: pl.Series) -> Times:
     """Read times as far as they can be read without a guess."""
-    text = text.str.strip_chars()
-    for rows in (text.head(_SAMPLE), text):  # most columns are something else: a few rows tell
-        if not rows.str.zfill(8).str.contains(_PACKED).all():
-            break
-    else:
-        text = text.str.zfill(8).str.replace(_PACKED, "$1-$2-$3")
+    text = _with_marks(text.str.strip_chars())
     seconds = _usual(text)
     if seconds.null_count() == text.null_count():
         return Times(seconds)
@@ -50,6 +44,13 @@ def read_times(text: pl.Series) -> Times:
     if local.seconds.null_count() == len(rest) and not local.question:
         local = _by_known_format(rest)
     return local._replace(seconds=pl.select(pl.coalesce(seconds, local.seconds)).to_series())
+
+
+def _with_marks(text: pl.Series) -> pl.Series:
+    """Dates such as 31012005 as 31-01-2005; other columns, as a few rows tell, as they are."""
+    some_and_all = (text.head(_SAMPLE), text)
+    is_packed = all(rows.str.zfill(8).str.contains(_PACKED).all() for rows in some_and_all)
+    return text.str.zfill(8).str.replace(_PACKED, "$1-$2-$3") if is_packed else text
 
 
 def formatted(text: pl.Series, form: str) -> pl.Series:
@@ -129,9 +130,6 @@ def _seconds_of_day(parts: pl.DataFrame) -> pl.Series:
     hour = pl.when(pl.col("half").is_null()).then(hour).otherwise(hour % 12 + 12 * is_after_noon)
     is_time = (hour < 24) & (minute < 60) & (second < 61)
     return parts.select(pl.when(is_time).then(hour * 3600 + minute * 60 + second)).to_series()
-
-
-_CLOCK = ("hour", "minute", "second")
 
 
 def _by_known_format(text: pl.Series) -> Times:

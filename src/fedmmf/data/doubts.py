@@ -36,6 +36,7 @@ _NOBODY = (
 )
 _LARGEST_SHARE, _MIN_USERS = 0.2, 50  # of all rows that are one user's, among so many users
 _FIRST_TIME, _MIN_TIME, _LAST_TIME = 86_400, 10**8, 4_102_444_800  # of 1970, 1973 and 2100
+_SAY_COLUMNS = "say which column is which: --columns user=2,item=3,rating=4 (in Python columns=)"
 _IN_FULL = r"^\d([.,]\d+)?[eE]\+\d+$"  # 9.78E+12, as a spreadsheet writes an ISBN
 
 
@@ -45,6 +46,8 @@ def tell_doubts(table: Table, rows: Rows, scale: RatingScale | None) -> tuple[st
     if frame.height < _MIN_ROWS:
         return rows.notes
     found = [line for name in ID_COLUMNS for line in _of_ids(frame[name])]
+    if not table.has_header and frame["user_id"].n_unique() == frame.height:
+        found += [f"every row has another user: if column 1 counts rows, {_SAY_COLUMNS}"]
     if rows.is_implicit:
         found += _of_sales(table)
     elif scale is None:  # who gives a scale knows what is on it
@@ -69,11 +72,6 @@ def _of_sales(table: Table) -> Iterator[str]:
 def _of_ids(ids: pl.Series) -> Iterator[str]:
     who = ids.name.removesuffix("_id")
     distinct = ids.unique()
-    if len(distinct) == len(ids):
-        yield (
-            f"every row has another {who}, so that there is nothing to learn from. Say which "
-            "column is which: --columns user=1,item=2,rating=3 (in Python columns=)"
-        )
     yield from _of_nobody(ids, who)
     if distinct.dtype != pl.String:
         return

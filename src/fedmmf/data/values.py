@@ -80,8 +80,10 @@ def _readings(text: pl.Series, table: Table) -> Iterator[Reading]:
     words = text.str.to_lowercase()
     yield words.replace_strict(_WORDS, default=None, return_dtype=pl.Float64), _said_likes(words)
     yield _number(text, rf"^{_NUMBER}$"), "a comma in a rating is a decimal point"
-    yield _number(words, rf"^{_NUMBER}{_UNIT}$"), f"a rating such as {_first(text)} is its number"
-    yield _shares(words, table), f"a rating such as {_first(text)} is its first number"
+    numbers = _number(words, rf"^{_NUMBER}{_UNIT}$")
+    yield numbers, f"a rating such as {_example(text, numbers)} is its number"
+    numbers = _shares(words, table)
+    yield numbers, f"a rating such as {_example(text, numbers)} is its first number"
     signs = text.str.count_matches("[★⭐*]").cast(pl.Float64)
     yield signs.set(~text.str.contains(_SIGNS).fill_null(value=False), None), "stars are counted"
 
@@ -102,9 +104,10 @@ def _shares(words: pl.Series, table: Table) -> pl.Series:
     return _number(words, _SHARE)
 
 
-def _first(text: pl.Series) -> str:
-    known = text.drop_nulls()
-    return repr(known[0]) if len(known) else "none"
+def _example(text: pl.Series, numbers: pl.Series) -> str:
+    """The first rating that was read, though it is no plain number."""
+    is_read = numbers.is_not_null() & text.cast(pl.Float64, strict=False).is_null()
+    return next(map(repr, text.filter(is_read)), "none")
 
 
 def _said_likes(words: pl.Series) -> str:
@@ -147,10 +150,10 @@ def _times(column: pl.Series, form: str | None) -> Times:
         return Times(formatted(column.cast(pl.String), form))
     if column.dtype == pl.String:
         return read_times(column)
-    if column.dtype.is_numeric():  # what is not finite is no time
-        return Times(
-            column.cast(column.dtype if column.dtype.is_integer() else pl.Int64, strict=False)
-        )
+    if column.dtype.is_integer():
+        return Times(column)
+    if column.dtype.is_float():
+        return Times(column.cast(pl.Int64, strict=False))  # what is not finite is no time
     return Times(pl.Series(column.name, [None] * len(column), dtype=pl.Int64))
 
 
