@@ -303,7 +303,9 @@ def test_lists_are_judged_beside_the_most_popular_items(page_of):
     assert 0 < both.source.index('id="lists"') < both.source.index('id="accuracy"')
     assert "These lists are of predicted ratings" in both.text
     ranked = samples.train(rmse=None, ranking=ranking, settings={"objective": "ranking"})
-    assert "predicted ratings" not in page_of(ranked).text
+    of_ranked = page_of(ranked).text
+    assert "predicted ratings" not in of_ranked
+    assert "were kept for the test; nobody trained on them" in of_ranked
     poor = ranking.model_copy(update={"ndcg_at_10": 0.1})
     assert (
         "These lists are worse than the most popular items"

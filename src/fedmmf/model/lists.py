@@ -16,7 +16,7 @@ from fedmmf.data.rated_items import top_n
 from fedmmf.errors import FedMMFWarning, SettingsError
 from fedmmf.model.learned import Learned
 from fedmmf.progress import Report, quiet
-from fedmmf.reports.list_scores import RankingScores
+from fedmmf.reports.list_scores import FOR_LISTS, PREDICTED, RankingScores
 from fedmmf.settings import Settings
 
 log = logging.getLogger("fedmmf.model")
@@ -132,10 +132,7 @@ def what_ranks(settings: Settings, scores: RankingScores | None = None) -> str:
         return ""
     figures = None if scores is None else scores.figures()
     measured = figures or "how good they are was not measured; evaluate the model on a test part"
-    return (
-        f"These lists are of predicted ratings: {measured}. What is rated highest is not what is "
-        "chosen most. For lists, train with the objective 'ranking'."
-    )
+    return f"{PREDICTED}: {measured}. {FOR_LISTS}"
 
 
 def warn(text: str) -> None:

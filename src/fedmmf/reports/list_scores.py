@@ -45,6 +45,11 @@ class ListScores(Typed):
         return dict(sorted(named.items(), key=lambda pair: _place_of(pair[0])))
 
 
+PREDICTED = "These lists are of predicted ratings"
+FOR_LISTS = (
+    "What is rated highest is not what is chosen most. For lists, train with the objective "
+    "'ranking'."
+)
 _METRICS = {
     "ndcg": "nDCG",
     "recall": "recall",

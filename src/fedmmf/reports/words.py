@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fedmmf.reports.list_scores import FOR_LISTS, PREDICTED
 from fedmmf.reports.results import (
     AuditResult,
     PrivacyGroups,
@@ -30,10 +31,6 @@ SECURE_MEANS = (
     "user's ratings well. A small J protects nobody by itself."
 )
 UNTOLD = "The run's file does not tell what was hidden from whom under its settings."
-OF_RATINGS = (
-    "These lists are of predicted ratings, and what is rated highest is not what is chosen most. "
-    "For lists, train with the objective 'ranking'."
-)
 _TARGETS = {
     "in the clear": "masked ratings of users who would share in the clear",
     "in sums": "masked ratings of users who would not; no server gets these",
@@ -53,8 +50,7 @@ def of_kind(result: TrainResult | AuditResult) -> str:
 
 def of_accuracy(train: TrainResult) -> tuple[str, ...]:
     """What was tested on, and how the run compares with the best simple prediction."""
-    share = f"{percent(train.test_fraction)} of the ratings" if train.test_fraction else "Ratings"
-    sentences = [f"{share} were kept for the test; nobody trained on them."]
+    sentences = [_of_test(train)]
     simple = train.best_mean
     if simple is not None and simple.rmse > 0 and train.rmse is not None:
         change = (train.rmse - simple.rmse) / simple.rmse
@@ -66,12 +62,17 @@ def of_accuracy(train: TrainResult) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def _of_test(train: TrainResult) -> str:
+    share = f"{percent(train.test_fraction)} of the ratings" if train.test_fraction else "Ratings"
+    return f"{share} were kept for the test; nobody trained on them."
+
+
 def of_ranking(train: TrainResult) -> tuple[str, ...]:
     """How good lists are, whose were judged, and by what."""
     ranking = train.ranking
     if ranking is None:
         return ()
-    poor = (OF_RATINGS,) if train.predicts else ()
+    poor = (f"{PREDICTED}. {FOR_LISTS}",) if train.predicts else ()
     headline = ranking.headline()
     said = (f"{headline[0].upper()}{headline[1:]}.",) if headline else ()
     whose = "" if ranking.n_users is None else f" of {ranking.n_users:,} users"
@@ -81,6 +82,7 @@ def of_ranking(train: TrainResult) -> tuple[str, ...]:
     return (
         *said,
         *poor,
+        *(() if train.predicts else (_of_test(train),)),
         f"Lists{whose} are judged by the relevant items{least} among their test ratings; users "
         "without any are left out. Every item that a user has not rated in training may be listed.",
     )
