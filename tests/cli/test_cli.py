@@ -204,7 +204,7 @@ def test_implicit_feedback_trains_and_says_so_where_it_was_not_asked_for(small, 
     done = fedmmf("train", *quick, "--json")
     first, second = done.stderr.splitlines()
     assert "no column rating among user_id, item_id: every row counts as a 1" in first
-    assert second == "pairs has no ratings: objective ranking, mask mean"
+    assert second == "pairs has no ratings: objective ranking, mask mean, 30 factors"
     found = json.loads(done.stdout)
     assert (found["n_ratings"], found["rmse"], found["mae"]) == (1800, None, None)
     assert found["settings"]["objective"] == "ranking"
@@ -237,7 +237,8 @@ def test_what_was_chosen_is_ranked_unless_something_else_is_asked_for(small, tmp
     small.to_frame()["user_id", "item_id"].write_csv(pairs)
     quick = ["train", "--data", pairs, "--implicit", "--rounds", "2", "--factors", "3", "--json"]
     done = fedmmf(*quick)
-    assert done.stderr.splitlines() == ["pairs has no ratings: objective ranking, mask none"]
+    said = "pairs has no ratings: objective ranking, mask none, 3 factors"
+    assert done.stderr.splitlines() == [said]
     chosen = json.loads(done.stdout)["settings"]
     assert (chosen["mask"], chosen["solver"], chosen["factors"]) == ("none", "vb", 3)
     assert "recall_at_20" in json.loads(done.stdout)["ranking"]
