@@ -22,6 +22,8 @@ ATTACKS: Registry[Attack] = Registry(
         "gradients": "fedmmf.attacks.gradients:GRADIENTS",
         "calibrated": "fedmmf.attacks.calibrated:CALIBRATED",
         "unmixing": "fedmmf.attacks.unmixing:UNMIXING",
+        "disaggregation": "fedmmf.attacks.disaggregation:DISAGGREGATION",
+        "disaggregation, items": "fedmmf.attacks.disaggregation:DISAGGREGATION_ITEMS",
         "membership": "fedmmf.attacks.membership:MEMBERSHIP",
         "vb unmixing": "fedmmf.attacks.vb_sums:VB_UNMIXING",
         "vb ranking": "fedmmf.attacks.vb_sums:VB_RANKING",

@@ -23,7 +23,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.attacks.contract import Attack
-from fedmmf.attacks.known_masks import KnownMasks, Shifts
+from fedmmf.attacks.known_masks import LEVEL_SPREAD, KnownMasks, Shifts
 from fedmmf.attacks.view import View, levels_of, per_user_mean
 from fedmmf.solvers.sgd import SgdPlan
 
@@ -52,6 +52,13 @@ class WeighedView(View):
     def public_mean(self) -> Array:
         """Public expectation of each rating. (n,)."""
         return np.asarray(self.prior @ levels_of(self.scale))
+
+    @property
+    def spread(self) -> float:
+        """Variance of a rating around its public expectation."""
+        squares = self.prior @ np.square(levels_of(self.scale)) - self.public_mean**2
+        level = (LEVEL_SPREAD * self.scale.step) ** 2
+        return float(np.mean(squares)) + level if len(squares) else 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

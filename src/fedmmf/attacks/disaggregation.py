@@ -19,8 +19,11 @@ from functools import cached_property
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.attacks.calibrated import Belief
+from fedmmf.attacks.calibrated import Belief, WeighedView, most_probable, trusting
+from fedmmf.attacks.contract import Attack
+from fedmmf.attacks.membership import area_under_curve
 
+WEIGHT = 0.5  # of what sums say of ratings; fixed beforehand, and so tuned on nobody
 NOISES = np.logspace(-6, 0, 13)  # drift of a sum, per rater and round
 N_ALTERNATIONS = 10.0  # rounds
 
@@ -121,3 +124,53 @@ def residuals_of_raters(sums: RoundSums, users: Array, items: Array) -> Belief:
         variance[rows] = noise * (1 + len(rows)) * np.diag(inverse)
     variance = np.minimum(variance, sums.spread)
     return Belief(deviation, variance, sums.spread, is_of_masked=False)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RoundsView(WeighedView):
+    """Sums of many rounds over a cohort, all members of which are attacked, and who rated what."""
+
+    sums: RoundSums
+
+
+@dataclass(frozen=True, eq=False)
+class UnnamedRounds:
+    """Sums of many rounds over a cohort, where it is not known who rated what."""
+
+    users: Array  # codes of the cohort. (n_users,)
+    sums: RoundSums
+
+
+def guess_ratings(view: RoundsView) -> Array:
+    """Guess a rating for each item that a member rated. (n,)."""
+    if len(view.sums.level) < 2 or not len(view.lists.items):
+        return view.prior_guess
+    belief = residuals_of_raters(view.sums, view.lists.users, view.lists.items)
+    return most_probable(trusting(view, WEIGHT), belief)
+
+
+def guess_items(view: UnnamedRounds) -> Array:
+    """Score all items for each user; popularity decides before there is a difference."""
+    return view.sums.popularity if len(view.sums.level) < 2 else item_scores(view.sums)
+
+
+KNOWS = "The sums of all rounds over a cohort, who took part in each, all that is published, and "
+DISAGGREGATION = Attack(
+    name="disaggregation",
+    knows=f"{KNOWS}who rated what, and other people's ratings.",
+    outputs="A rating for each item that a member of the cohort rated.",
+    measure="Share of a user's ratings that are exact after rounding to the scale's step.",
+    guess=guess_ratings,
+    target="rounds",
+)
+DISAGGREGATION_ITEMS = Attack(
+    name="disaggregation, items",
+    knows=f"{KNOWS}how many other people rated each item.",
+    outputs="An order of all items for each user, the rated ones first.",
+    measure="Area under the ROC curve: how often a rated item outranks an unrated one.",
+    guess=guess_items,
+    score=area_under_curve,
+    baseline=lambda view, rated: area_under_curve(view, view.sums.popularity, rated),
+    target="unnamed rounds",
+    finds="items",
+)

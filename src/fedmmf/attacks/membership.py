@@ -52,7 +52,7 @@ def rank_items(view: CohortView) -> Array:
     return np.broadcast_to(scores, (len(view.users), scores.shape[1]))
 
 
-def area_under_curve(view: CohortView, scores: Array, rated: Array) -> Array:
+def area_under_curve(view: object, scores: Array, rated: Array) -> Array:
     """Probability that a rated item outranks an unrated one; ties count half. (n_users,)."""
     n_rated = rated.sum(axis=1)
     n_unrated = rated.shape[1] - n_rated

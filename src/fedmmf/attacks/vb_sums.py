@@ -16,7 +16,7 @@ Where masks are estimated with the factors, m is the rating less the published l
 fitted alone, `calibrated.posterior` takes them off.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -25,7 +25,6 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.attacks.calibrated import Belief, WeighedView, most_probable, posterior, trusting
 from fedmmf.attacks.contract import Attack
-from fedmmf.attacks.known_masks import LEVEL_SPREAD
 from fedmmf.attacks.paper import hit_ratio, prior_hit_ratio
 from fedmmf.attacks.view import levels_of
 from fedmmf.data.rated_items import RatedItems
@@ -45,6 +44,7 @@ class VbRound:
     reading: VbReading  # the broadcast, as parties read it, of the items that are summed
     rows: Array  # summed. (n_summed, k)
     user_sum: Array  # the sum of all p_u, of the totals. (k,)
+    present: Array | None = None  # who took part; None: everybody. (n_users,) bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -67,13 +67,6 @@ class VbSummedView(WeighedView):
     def is_told(self) -> Array:
         """Whether a rating has a part in the sums. (n,) bool."""
         return self._within[1]
-
-    @property
-    def spread(self) -> float:
-        """Variance of a rating around its public expectation."""
-        squares = self.prior @ np.square(levels_of(self.scale)) - self.public_mean**2
-        level = (LEVEL_SPREAD * self.scale.step) ** 2
-        return float(np.mean(squares)) + level if len(squares) else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +119,25 @@ class Mapped:
         """Number of columns of a row."""
         return int(self.seen.rows.shape[1])
 
+    @property
+    def present(self) -> Array:
+        """Who took part in the round. (n_users,) bool."""
+        here = self.seen.present
+        return np.ones(len(self.users), bool) if here is None else here
+
+    @property
+    def here(self) -> Iterator[tuple[int, UserMap]]:
+        """Numbers and maps of the users who took part."""
+        return ((user, self.users[user]) for user in np.flatnonzero(self.present).tolist())
+
     def factors(self, unknown: Unknown) -> tuple[Array, Array, Array]:
-        """Mean and variance of p_u (n_users, k) each, and q_i . p_u (n_told,)."""
-        mean, variance = np.empty((2, len(self.users), self.k))
-        scores = np.empty(len(self.lists.items))
-        for user, made in enumerate(self.users):
+        """Mean and variance of p_u (n_users, k) each, and q_i . p_u (n_told,).
+
+        Zeros for who did not take part, and so adds nothing.
+        """
+        mean, variance = np.zeros((2, len(self.users), self.k))
+        scores = np.zeros(len(self.lists.items))
+        for user, made in self.here:
             rows = self.lists.of(user)
             p = made.start + made.gain @ unknown.mean[rows]
             mean[user], scores[rows] = p[: self.k], made.q @ p
@@ -141,7 +148,7 @@ class Mapped:
     def residual_rows(self) -> Array:
         """T_i + sum over raters of C_u q_i, which leaves residuals times p. (n_summed, k)."""
         total = np.array(self.seen.rows, np.float64)
-        for user, made in enumerate(self.users):
+        for user, made in self.here:
             items = self.lists.items[self.lists.of(user)]
             total[items] += made.q @ made.covariance[:, : self.k]
         return total
@@ -183,11 +190,11 @@ def _factor_message(one: Mapped, before: Unknown) -> tuple[Array, Array]:
     """Deviation of p_u from the expected by a linear sum, and its noise. (n_users, k) each."""
     mean, variance, _ = one.factors(before)
     n_users, prior = len(mean), max(float(variance.mean()), 1e-12)
-    adds, sums = np.ones((1, n_users)), one.seen.user_sum[np.newaxis]
+    adds, sums = one.present[np.newaxis] + 0.0, one.seen.user_sum[np.newaxis]  # (1, n_users)
     if one.seen.reading.is_membership_round:
         raters = np.zeros((len(one.seen.rows), n_users))
         raters[one.lists.items, one.lists.users] = 1.0
-        adds, sums = np.vstack((raters, adds)), np.vstack((one.seen.rows, sums))
+        adds, sums = np.vstack((raters * adds, adds)), np.vstack((one.seen.rows, sums))
     covariance = np.linalg.inv(adds.T @ adds / MIN_NOISE + np.eye(n_users) / prior)
     found = covariance @ (adds.T @ (sums - adds @ mean)) / MIN_NOISE  # (n_users, k)
     after = np.diag(covariance)[:, np.newaxis]

@@ -12,6 +12,7 @@ and for each part the attacker rehearses on all others.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from fedmmf.attacks.view import levels_of
 from fedmmf.audit.exposure import prior_parts, public_prior
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.secagg import FixedPoint, ring_named
+from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared
 from fedmmf.solvers.sgd import SGD, Factors, SgdPlan, party_update, start_user_factors
 
@@ -125,11 +127,15 @@ class FirstRound:
         ]
 
 
+def without_budget(settings: Settings) -> dict[str, Any]:
+    """Return the settings that have to change where a scheme without noise is named instead."""
+    return {"dp_epsilon": type(settings).model_fields["dp_epsilon"].default}
+
+
 def as_solved_by(solver: str, run: Prepared) -> Prepared:
     """Return the run with another solver and secure sums; masks are refitted if they differ."""
-    no_budget = {"dp_epsilon": type(run.settings).model_fields["dp_epsilon"].default}
     settings = run.settings.changed(
-        solver=solver, aggregation="secure", objective="rating", **no_budget
+        solver=solver, aggregation="secure", objective="rating", **without_budget(run.settings)
     )
     if settings.has_joint_mask == run.settings.has_joint_mask:
         return replace(run, settings=settings)

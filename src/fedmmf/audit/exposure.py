@@ -58,6 +58,11 @@ def prior_parts(ratings: Ratings, seed: int = 0) -> Array:
     return rng.stream(seed, "prior parts").permutation(ratings.n_users) % PRIOR_PARTS
 
 
+def drawn_users(ratings: Ratings, seed: int, most: int) -> Array:
+    """Draw the users whom an audit attacks: everybody, or `most` of them; increasing codes."""
+    return np.sort(rng.stream(seed, "cohort").permutation(ratings.n_users)[:most])
+
+
 def restrict(ratings: Ratings, users: Array) -> Ratings:
     """Return the ratings of some users alone, with new codes in the order of `users`."""
     chosen = ratings.select(np.isin(ratings.user_codes, users))

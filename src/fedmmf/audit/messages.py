@@ -5,24 +5,34 @@ of `vb` never leaves in the clear, and masked vectors are noise with any solver.
 the run's solver.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from fedmmf import rng
 from fedmmf.arrays import Array
 from fedmmf.attacks import ATTACKS, Attack, AttackResult, Target, attacks_on
 from fedmmf.attacks.contract import Attacked
 from fedmmf.attacks.gradients import Uploads, to_exposed
-from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
-from fedmmf.attacks.view import Exposed
+from fedmmf.attacks.membership import from_updates, item_matrix
+from fedmmf.attacks.view import Exposed, View
 from fedmmf.audit import recording
-from fedmmf.audit.cohorts import FirstRound, weighed
-from fedmmf.audit.exposure import restrict
-from fedmmf.audit.recording import ROUNDS, Tell, Transcript, record_plain, record_strict
-from fedmmf.audit.vb_rounds import MAX_ROUNDS, VbCohort
+from fedmmf.audit.cohorts import FirstRound, weighed, without_budget
+from fedmmf.audit.exposure import drawn_users, restrict
+from fedmmf.audit.recording import ROUNDS, Transcript, record_plain, record_strict
+from fedmmf.audit.rounds import (
+    FEWER,
+    POWER,
+    AttackedRounds,
+    fewer_targets,
+    has_vb_sums,
+    power_targets,
+    reads_sums,
+    round_targets,
+)
+from fedmmf.audit.trials import Trials
 from fedmmf.data import Ratings
 from fedmmf.federation.local import make_parties, server_plan
 from fedmmf.party import Party
@@ -36,67 +46,70 @@ COHORT = 1000  # real parties at most whose messages are attacked
 PLAIN, TAKING_PART = "plain updates", "sums with and without the user"
 STRICT = ("masked vectors of strict mode", "sums of strict mode")
 Results = tuple[AttackResult, ...]
+Seen = tuple[Attacked, Array]
+"""A view, and the truth that only the score is given."""
 
 
-def attack_messages(run: Prepared, view: Exposed, tell: Tell) -> dict[str, Results]:
-    """Attack what a cohort of real parties sends; return results by target."""
-    clear = AttackedCohort.of(run, view, tell, sharing="plain", signed=False, batch=1)
-    strict = AttackedCohort.of(run, view, tell, sharing="strict")
-    uploads, seen = clear.uploads, strict.transcript
-    vectors = recording.vectors_as_updates(seen, strict.view)
-    named = recording.vectors_as_members(seen, strict.view, strict.popularity)
-    on_sums = strict.attack_vb_sums if has_vb_sums(run.settings) else strict.attack_sums
+def attack_messages(
+    run: Prepared, view: Exposed, trials: Trials, sample: int
+) -> dict[str, Results]:
+    """Attack what a cohort of real parties sends; return results by target.
+
+    Args:
+        run: of everybody.
+        view: what would leak of everybody.
+        trials: what each attack goes through.
+        sample: how many users are attacked at most.
+    """
+    clear = AttackedCohort.of(run, view, trials, sample, sharing="plain", signed=False, batch=1)
+    strict = AttackedCohort.of(run, view, trials, sample, sharing="strict")
+    rounds = AttackedRounds(run, strict.view.users, trials)
     return {
-        PLAIN: clear.attack_plain(uploads),
-        STRICT[0]: strict.attack_strict(vectors, named),
-        STRICT[1]: on_sums(run),
-        TAKING_PART: (clear.attack_taking_part(uploads),),
+        PLAIN: clear.attack_plain(),
+        STRICT[0]: strict.attack_vectors(),
+        STRICT[1]: (*strict.attack_sums(), *rounds.attack(STRICT[1])),
+        TAKING_PART: (clear.attack_taking_part(),),
+        FEWER: rounds.attack_fewer(),
+        POWER: rounds.attack_few(),
     }
 
 
-def n_steps(settings: Settings, n_users: int) -> int:
-    """Number of steps that `attack_messages` reports."""
+def n_steps(settings: Settings, *, has_others: bool) -> int:
+    """Number of steps that `attack_messages` reports; `has_others` as in `round_targets`."""
 
     def n_on(*targets: Target) -> int:
         return sum(len(attacks_on(target, settings.mask)) for target in targets)
 
-    uploads, masked, cohort = n_on("uploads"), n_on("masked ratings"), n_on("cohort")
+    battery = n_on("uploads", "masked ratings", "cohort")
     recorded = 2 * (2 + ROUNDS)  # parties made, sums prepared, rounds
-    on_sums = uploads + masked + cohort + n_on("sums")
-    if has_vb_sums(settings):
-        on_sums = cohort + n_on(*vb_targets(settings, n_users))
-    return recorded + (uploads + 1 + cohort) + (uploads + masked + cohort) + on_sums + 2
-
-
-def has_vb_sums(settings: Settings) -> bool:
-    """Whether the solver's sums are those of posteriors, which have attacks of their own."""
-    target: Target = "vb sums"
-    return bool(settings.chosen_solver.sums_as == target)
-
-
-def vb_targets(settings: Settings, n_users: int) -> tuple[Target, ...]:
-    """Return the targets: ratings where they are learned, lists where some users did not join."""
-    on_ratings: tuple[Target, ...] = ("vb sums",) if settings.objective == "rating" else ()
-    return (*on_ratings, "lists") if n_users > COHORT else on_ratings
+    plain = n_on("uploads", "cohort") + 1
+    on_first = n_on("cohort") if has_vb_sums(settings) else 0
+    on_first += battery + n_on("sums") if reads_sums(settings) else 0
+    on_rounds = round_targets(settings, has_others=has_others)
+    followed = (*on_rounds, *fewer_targets(settings), *power_targets(settings))
+    return recorded + plain + battery + on_first + 2 + n_on(*followed)
 
 
 @dataclass(frozen=True, eq=False)
 class AttackedCohort:
     """Some users as real parties, with public knowledge about the others."""
 
+    run: Prepared  # of everybody
     ratings: Ratings
     settings: Settings
     view: Exposed  # what would leak of these users
     rated: Array  # (n_users, n_items) bool
     popularity: Array  # (n_users, n_items) share of all other users who rated an item
     statistics: Array  # of items, that masks see beside their content (n_items, d)
-    tell: Tell
+    trials: Trials
 
     @classmethod
-    def of(cls, run: Prepared, view: Exposed, tell: Tell, **sharing: Any) -> "AttackedCohort":
+    def of(
+        cls, run: Prepared, view: Exposed, trials: Trials, sample: int = COHORT, **sharing: Any
+    ) -> "AttackedCohort":
         """Draw at most `COHORT` users of a run, who share as the settings say."""
-        ratings, seed = run.training, run.settings.seed
-        users = np.sort(rng.stream(seed, "cohort").permutation(ratings.n_users)[:COHORT])
+        ratings = run.training
+        users = drawn_users(ratings, run.settings.seed, min(sample, COHORT))
         mine = view.only(np.isin(np.arange(ratings.n_users), users))
         rated = item_matrix(mine.lists, ratings.n_items)
         counts = run.lists.counts(ratings.n_items)
@@ -106,106 +119,131 @@ class AttackedCohort:
             aggregation="secure",
             collect_masked=False,
             held_out=0.0,
+            **without_budget(run.settings),
             **sharing,
         )
         some = restrict(ratings, users)
         common = census_of(some, run.features.content, settings).population  # theirs
         masked = fit_all_masks(some, run.features.seen, settings, common).masked_ratings
         return cls(
+            run=run,
             ratings=some,
             settings=settings,
             view=replace(mine, population=common, masked=masked),
             rated=rated,
             popularity=(counts - rated) / max(ratings.n_users - 1, 1),
             statistics=run.features.statistics,
-            tell=tell,
+            trials=trials,
         )
 
     @cached_property
     def uploads(self) -> Uploads:
         """Record two rounds in the clear."""
         plan, parties = self._start()
-        return record_plain(plan, parties, self.view, self.tell)
+        return record_plain(plan, parties, self.view, self.trials.tell)
 
     @cached_property
     def transcript(self) -> Transcript:
         """Record two rounds of secure aggregation."""
         plan, parties = self._start()
-        return record_strict(plan, parties, self.view, self.tell)
+        return record_strict(plan, parties, self.view, self.trials.tell)
 
     def _start(self) -> tuple[ServerPlan, dict[str, Party]]:
-        self.tell("real parties are made")
+        self.trials.tell("real parties are made")
         parties = make_parties(self.ratings, self.settings, statistics=self.statistics)
         for party in parties.values():  # an audit shows what such sums say
             party.policy = replace(party.policy, takes_thin_sums=True)
         return server_plan(self.ratings, self.settings), parties
 
-    def attack_plain(self, uploads: Uploads) -> Results:
+    def attack_plain(self) -> Results:
         """Run the attacks on plain updates: leaked gradients, removed masks, named items."""
-        leaks = self._on_uploads(uploads)
-        exposed, truth = self._exposed(uploads)
-        named = from_updates(self.rated, self.popularity, self.view.users)
-        chain = self._tried(_after_gradients(self.settings.mask), exposed, truth)
-        return (*leaks, chain, *self._on_cohort(named))
 
-    def attack_strict(self, uploads: Uploads, members: CohortView) -> Results:
-        """Run every attack on a server's readings of a transcript."""
-        leaks = self._on_uploads(uploads)
-        exposed, truth = self._exposed(uploads)
-        attacks = attacks_on("masked ratings", self.settings.mask)
-        found = [self._tried(attack, exposed, truth) for attack in attacks]
-        return (*leaks, *found, *self._on_cohort(members))
+        def exposed() -> Seen:
+            return self._exposed(self.uploads)
 
-    def attack_sums(self, run: Prepared) -> Results:
-        """Run every attack on sums of `sgd`: two rounds read as updates, and one weighed."""
-        summed = recording.sums_as_updates(self.transcript, self.view)
-        return (*self.attack_strict(summed, self._counted), *self.attack_weighed(run))
+        def named() -> Seen:
+            return from_updates(self.rated, self.popularity, self.view.users), self.rated
 
-    def attack_vb_sums(self, run: Prepared) -> Results:
-        """Run every attack on sums of `vb`, over the first rounds, one a membership round."""
-        made = VbCohort(run, self.view.users, objective=run.settings.objective)
-        found = list(self._on_cohort(self._counted))
-        for target in vb_targets(run.settings, run.training.n_users):
-            for attack in attacks_on(target, self.settings.mask):
-                self.tell(f"attack {attack.name} on messages")
-                found.append(made.attacked_by(attack, MAX_ROUNDS))
+        leaks = self._on(PLAIN, "uploads", lambda: (self.uploads, self.view.masked))
+        chain = self._tried(PLAIN, _after_gradients(self.settings.mask), exposed)
+        return (*leaks, chain, *self._on(PLAIN, "cohort", named))
+
+    def attack_vectors(self) -> Results:
+        """Run every attack on masked vectors, read as if they had no masks."""
+        read = recording.vectors_as_updates
+        return tuple(self._read_as_updates(STRICT[0], read, self._named_by_masks))
+
+    def attack_sums(self) -> Results:
+        """Run every attack on the sums of the first rounds between real parties."""
+        found: list[AttackResult] = []
+        if has_vb_sums(self.run.settings):
+            found += self._on(STRICT[1], "cohort", self._counted)
+        if reads_sums(self.run.settings):
+            found += self._read_as_updates(STRICT[1], recording.sums_as_updates, self._counted)
+            found += self.attack_weighed()
         return tuple(found)
 
-    @property
-    def _counted(self) -> CohortView:
-        return recording.sums_as_members(self.transcript, self.view, self.popularity)
+    def _read_as_updates(
+        self, where: str, read: Callable[[Transcript, View], Uploads], members: Callable[[], Seen]
+    ) -> list[AttackResult]:
+        """Run the attacks on updates on a server's reading of a transcript."""
 
-    def attack_weighed(self, run: Prepared) -> Results:
+        def uploads() -> Seen:
+            return read(self.transcript, self.view), self.view.masked
+
+        def exposed() -> Seen:
+            return self._exposed(read(self.transcript, self.view))
+
+        return [
+            *self._on(where, "uploads", uploads),
+            *self._on(where, "masked ratings", exposed),
+            *self._on(where, "cohort", members),
+        ]
+
+    def _named_by_masks(self) -> Seen:
+        view = recording.vectors_as_members(self.transcript, self.view, self.popularity)
+        return view, self.rated
+
+    def _counted(self) -> Seen:
+        view = recording.sums_as_members(self.transcript, self.view, self.popularity)
+        return view, self.rated
+
+    def attack_weighed(self) -> list[AttackResult]:
         """Weigh the sum of round 1 against the prior, with a weight chosen on other people."""
-        first = FirstRound.of(run)
-        seen = recording.sums_as_they_are(self.transcript, self.view)
-        attacks = attacks_on("sums", self.settings.mask)
-        views = [weighed(first, attack, seen) for attack in attacks]
-        pairs = zip(attacks, views, strict=True)
-        return tuple(self._tried(attack, view, self.ratings.values) for attack, view in pairs)
 
-    def attack_taking_part(self, uploads: Uploads) -> AttackResult:
+        def seen(attack: Attack) -> Seen:
+            view = recording.sums_as_they_are(self.transcript, self.view)
+            return weighed(self._first, attack, view), self.ratings.values
+
+        attacks = attacks_on("sums", self.settings.mask)
+        return [self._tried(STRICT[1], one, partial(seen, one)) for one in attacks]
+
+    @cached_property
+    def _first(self) -> FirstRound:
+        """Round 1 of everybody."""
+        return FirstRound.of(self.run)
+
+    def attack_taking_part(self) -> AttackResult:
         """Compare what a sum says about its users with what it would say without each of them."""
-        with_own, without = (self._rank(uploads, with_own=own) for own in (True, False))
+        with_own, without = (self._rank(with_own=own) for own in (True, False))
         return replace(with_own, name="taking part", baseline=without.success)
 
-    def _rank(self, uploads: Uploads, *, with_own: bool) -> AttackResult:
-        summed = recording.twin_sums(uploads, with_own=with_own)
-        return self._tried(ATTACKS["ranking"], *self._exposed(summed))
+    def _rank(self, *, with_own: bool) -> AttackResult:
+        def summed() -> Seen:
+            return self._exposed(recording.twin_sums(self.uploads, with_own=with_own))
 
-    def _on_uploads(self, uploads: Uploads) -> Results:
-        attacks = attacks_on("uploads", self.settings.mask)
-        return tuple(self._tried(attack, uploads, self.view.masked) for attack in attacks)
+        where = "sums with the user" if with_own else "sums without the user"
+        return self._tried(where, ATTACKS["ranking"], summed)
 
-    def _on_cohort(self, members: CohortView) -> Results:
-        attacks = attacks_on("cohort", self.settings.mask)
-        return tuple(self._tried(attack, members, self.rated) for attack in attacks)
+    def _on(self, where: str, target: Target, seen: Callable[[], Seen]) -> list[AttackResult]:
+        """Run every attack on one kind of view."""
+        attacks = attacks_on(target, self.settings.mask)
+        return [self._tried(where, attack, seen) for attack in attacks]
 
-    def _tried(self, attack: Attack, view: Attacked, truth: Array) -> AttackResult:
-        self.tell(f"attack {attack.name} on messages")
-        return attack.run(view, truth)
+    def _tried(self, where: str, attack: Attack, seen: Callable[[], Seen]) -> AttackResult:
+        return self.trials.once(attack.name, where, lambda: attack.run(*seen()))
 
-    def _exposed(self, uploads: Uploads) -> tuple[Exposed, Array]:
+    def _exposed(self, uploads: Uploads) -> Seen:
         """Return the leaked view, with the true ratings of its users."""
         exposed = to_exposed(uploads, self.view)
         rows = self.view.rows_of(np.isin(uploads.users, exposed.users))

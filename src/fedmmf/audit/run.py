@@ -1,7 +1,7 @@
 """One audit from ratings to a typed result."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -10,46 +10,70 @@ from fedmmf.aggregation import AGGREGATIONS
 from fedmmf.arrays import Array
 from fedmmf.attacks import attacks_on
 from fedmmf.attacks.self_audit import AttackAudit
-from fedmmf.audit.exposure import expose
-from fedmmf.audit.messages import attack_messages, n_steps
+from fedmmf.audit import messages
+from fedmmf.audit.deciding import Decision, NoiseCost, offered_epsilon, with_noise
+from fedmmf.audit.exposure import drawn_users, expose
+from fedmmf.audit.trials import KeptResults, Trials
 from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
 from fedmmf.data import Ratings
-from fedmmf.errors import DataError
+from fedmmf.errors import DataError, FedMMFError
 from fedmmf.masks.fitting import resolve_mask
-from fedmmf.masks.indicator import histogram
+from fedmmf.masks.indicator import (
+    histogram,
+    j_follows_variance,
+    mean_relative_j,
+    privacy_groups,
+)
+from fedmmf.model import FedMMF
 from fedmmf.party.policy import Private
-from fedmmf.reports.results import AuditResult, versions
+from fedmmf.progress import Report, quiet
+from fedmmf.reports.results import AuditResult, PrivacyGroups, versions
 from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.simulation.costs import tradeoff
+from fedmmf.storage.checkpoints import Checkpoint
 
-Told = Callable[[str, int, int], None]
-"""Called with what begins, how many steps are done, and how many there are."""
+SAMPLE = 1000  # users whose masked ratings and messages are attacked at most
 _CELLS = 6_000_000  # levels times ratings; attacks on sums hold some twenty numbers for each
 _LEVELS = (21, 201)  # a scale is never made coarser than the first, nor left finer than the second
+_CHEAP = 30_000_000  # ratings times rounds of trainings that an audit runs to price noise
 
 
-def _silent(what: str, done: int, of: int) -> None:
-    """Ignore progress reports, which have a text, a count and a total."""
+def audit(
+    ratings: Ratings,
+    settings: Settings,
+    progress: Report = quiet,
+    *,
+    sample: int = SAMPLE,
+    checkpoint: Checkpoint | None = None,
+) -> AuditResult:
+    """Fit the masks as the run would, and attack what a server would get of all planned rounds.
 
-
-def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> AuditResult:
-    """Fit the masks as the run would, and attack; `progress` is called at every step.
-
-    Masked ratings of all users are attacked; those of users who share in the clear are what a
-    server would hold. Under strict sharing these are the users whom `grouping` would let share.
-    Messages are attacked as `audit.messages` says: single ones with the solver `sgd`, sums with
-    the run's solver.
+    Masked ratings of users who share in the clear are what a server would hold. Under strict
+    sharing these are the users whom `grouping` would let share. Messages are attacked as
+    `audit.messages` says: single ones with the solver `sgd`, sums with the run's solver and scheme,
+    over all planned rounds, with drop-outs (`audit.following`).
 
     With `grouping` "audit", who passes is what each party would really decide, with public
     knowledge only (`attacks.self_audit`). Otherwise nobody audits itself, and who would pass is
     read off the attacks made here, which know other people's ratings as well and find more.
 
     Scales with many levels are attacked in coarser steps, which the first sentence then says.
+
+    Args:
+        ratings: that the run would train on.
+        settings: of the run.
+        progress: called at every step.
+        sample: users who are attacked at most, drawn at random; 0: everybody.
+        checkpoint: where results of attacks are kept, to go on from after an end.
     """
     settings = resolve_mask(settings, has_features=ratings.has_features)
     attacked, note = coarser(ratings)
-    found, run = investigate(attacked, settings, progress)
+    kept = None if checkpoint is None else KeptResults(checkpoint, ratings, settings, sample)
+    found, run = investigate(attacked, settings, progress, sample=sample, kept=kept)
+    decision = Decision(found, ratings.n_users, _price_of_noise(ratings, settings))
+    if kept is not None:
+        kept.finish()
     return AuditResult(
         data=ratings.name,
         synthetic=ratings.synthetic,
@@ -58,18 +82,52 @@ def audit(ratings: Ratings, settings: Settings, progress: Told = _silent) -> Aud
         protection=AGGREGATIONS[settings.scheme_name].disclosure(settings),
         version=__version__,
         versions=versions(),
+        verdict=decision.verdict(),
+        attacked_users=len(found.exposed),
         recovered_share=RECOVERED,
         audit_limit=settings.audit_limit,
         grouping=found.grouping(),
-        privacy=found.privacy(run.masks.variances),
+        privacy=_privacy(run),
         groups=found.groups(),
         messages={name: tuple(map(outcome, made)) for name, made in found.messages.items()},
         sentences=(*note, *found.sentences()),
         verdicts=found.verdicts(),
         recovered_users=found.n_recovered(),
-        j=histogram(found.j),
-        tradeoff=found.with_recovered(tradeoff(run.cost_input, found.j)),
+        j=histogram(run.masks.j_train),
+        tradeoff=found.with_recovered(tradeoff(run.cost_input, run.masks.j_train)),
     )
+
+
+def _privacy(run: Prepared) -> PrivacyGroups:
+    """The two groups by J, as in a training."""
+    j, variances = run.masks.j_train, run.masks.variances
+    return PrivacyGroups(
+        **privacy_groups(j, run.settings.threshold_j),
+        mean_relative_j=mean_relative_j(j, variances),
+        j_follows_variance=j_follows_variance(j, variances),
+        users_in_clear=int(run.in_clear.sum()),
+    )
+
+
+def _price_of_noise(ratings: Ratings, settings: Settings) -> NoiseCost | None:
+    """Train with and without (more) noise on four fifths, where that is cheap.
+
+    Returns:
+        Both errors on the last fifth; None: not cheap, or noise does not fit the settings.
+    """
+    wanted = offered_epsilon(settings)
+    if ratings.n_ratings * settings.max_rounds > _CHEAP or settings.objective != "rating":
+        return None
+    try:
+        noisy = with_noise(settings, wanted)
+        train, test = ratings.split(test=0.2, seed=settings.seed)
+        now, then = (
+            FedMMF(**one.model_dump()).fit(train).evaluate(test)["rmse"]
+            for one in (settings, noisy)
+        )
+    except FedMMFError:  # the extra is not installed, or the data are too few
+        return None
+    return NoiseCost(wanted, then, now)
 
 
 def coarser(ratings: Ratings) -> tuple[Ratings, tuple[str, ...]]:
@@ -93,49 +151,50 @@ def coarser(ratings: Ratings) -> tuple[Ratings, tuple[str, ...]]:
 
 
 def investigate(
-    ratings: Ratings, settings: Settings, progress: Told = _silent
+    ratings: Ratings,
+    settings: Settings,
+    progress: Report = quiet,
+    *,
+    sample: int = SAMPLE,
+    kept: KeptResults | None = None,
 ) -> tuple[AuditFindings, Prepared]:
     """Run all attacks; return their findings with the run that they were tried on."""
     settings = resolve_mask(settings, has_features=ratings.has_features)
     _require_enough(ratings.n_users, settings)
     attacks = attacks_on("masked ratings", settings.mask)
-    steps = Steps(1 + len(attacks) + 1 + n_steps(settings, ratings.n_users), progress)
-    steps.tell("masks")
+    sample = sample or ratings.n_users
+    has_others = ratings.n_users > min(sample, messages.COHORT)
+    n_steps = messages.n_steps(settings, has_others=has_others)
+    trials = Trials(1 + len(attacks) + 1 + n_steps, progress, kept)
+    trials.tell("masks")
     run = prepare(ratings, settings)
-    view, results = expose(run), []
-    for attack in attacks:
-        steps.tell(f"attack {attack.name} on masked ratings")
-        results.append(attack.run(view, run.training.values, settings.seed))
+    drawn = drawn_users(run.training, settings.seed, sample)
+    everybody = expose(run)
+    view = everybody.only(np.isin(everybody.users, drawn))
+    truth = run.training.values[everybody.rows_of(np.isin(everybody.users, drawn))]
+    results = [
+        trials.once(attack.name, "masked ratings", partial(attack.run, view, truth, settings.seed))
+        for attack in attacks
+    ]
     found = [result.success for result in on_ratings(results, settings.mask)]
-    exposed = np.max(found, axis=0)  # (n_users,)
-    steps.tell("who may share")
-    passes = _passes_audit(run, exposed)
-    messages = attack_messages(run, view, steps.tell)
-    return AuditFindings(settings, run.masks.j_train, exposed, passes, results, messages), run
+    exposed = np.max(found, axis=0)  # (n_drawn,)
+    trials.tell("who may share")
+    passes = _passes_audit(run, exposed, drawn)
+    sent = messages.attack_messages(run, everybody, trials, sample)
+    j = run.masks.j_train[drawn]
+    return AuditFindings(settings, j, exposed, passes, results, sent), run
 
 
-class Steps:
-    """Counts steps and reports each to a callback."""
-
-    def __init__(self, total: int, progress: Told) -> None:
-        self._begun, self._total, self._progress = 0, total, progress
-
-    def tell(self, what: str) -> None:
-        """Report that a step begins, and so that all before it are done."""
-        self._progress(what, self._begun, self._total)
-        self._begun += 1
-
-
-def _passes_audit(run: Prepared, exposed: Array) -> Array:
-    """Whether a user's own audit would let it share in the clear; see `audit`. (n_users,) bool."""
+def _passes_audit(run: Prepared, exposed: Array, drawn: Array) -> Array:
+    """Whether a user's own audit would let it share in the clear; see `audit`. (n_drawn,) bool."""
     settings = run.settings
     if settings.grouping != "audit":
         return np.asarray(exposed < settings.audit_limit)
     if settings.scheme.in_clear == "some":
-        return run.in_clear
+        return run.in_clear[drawn]
     private = Private(run.lists, run.training.values, run.masks, run.features.seen)
     own = AttackAudit(settings.audit_limit, settings.engine).shares_found(private)
-    return np.asarray(own < settings.audit_limit)
+    return np.asarray(own[drawn] < settings.audit_limit)
 
 
 def _require_enough(n_users: int, settings: Settings) -> None:

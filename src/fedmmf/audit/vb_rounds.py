@@ -18,6 +18,7 @@ from fedmmf.attacks.vb_lists import ListsView
 from fedmmf.attacks.vb_sums import VbRound, VbSummedView
 from fedmmf.audit.cohorts import known_masks, with_drawn_ratings
 from fedmmf.audit.exposure import public_prior, restrict
+from fedmmf.audit.following import follow
 from fedmmf.simulation import Prepared, prepare
 from fedmmf.solvers.vb.reading import VbReading
 from fedmmf.solvers.vb.shapes import VbShape
@@ -36,6 +37,8 @@ class VbCohort:
     users: Array  # codes of the cohort, increasing. (n_users,)
     is_control: bool = False  # ratings are drawn anew; see `audit.cohorts.with_drawn_ratings`
     objective: str = "rating"  # of the training
+    # who takes part in each round; None: everybody in every planned round. (rounds, n_users) bool
+    present: Array | None = None
 
     @cached_property
     def _prior(self) -> Array:
@@ -69,18 +72,18 @@ class VbCohort:
 
     def rounds(self) -> Iterator[VbRound]:
         """Train; yield each round as the server sees it."""
-        run, parties = self.prepared, self.prepared.parties()
-        coordinator, given = run.coordinator(), run.training_input
+        run, present = self.prepared, self.present
+        given = run.training_input
         update_shape = given.update_shape
         if not isinstance(update_shape, VbShape):
             raise TypeError(f"sums of vb have forms of vb; got {type(update_shape).__name__}")
-        while not coordinator.is_finished:
-            round_ = coordinator.next_round()
-            sums = parties.sums(round_)
-            reading = VbReading.of(update_shape, round_.broadcast, given.design)
-            totals = update_shape.blocks["totals"].split(sums.totals[HELD_OUT_TOTALS:])
-            yield VbRound(reading, np.array(sums.rows, np.float64), totals["user_sum"].copy())
-            coordinator.advance(round_, sums)
+        if present is None:
+            present = np.ones((run.settings.max_rounds, len(self.users)), bool)
+        for seen in follow(run, present):
+            reading = VbReading.of(update_shape, seen.round.broadcast, given.design)
+            totals = update_shape.blocks["totals"].split(seen.sums.totals[HELD_OUT_TOTALS:])
+            rows, user_sum = np.array(seen.sums.rows, np.float64), totals["user_sum"].copy()
+            yield VbRound(reading, rows, user_sum, seen.present)
 
     @cached_property
     def trained(self) -> tuple[VbRound, ...]:

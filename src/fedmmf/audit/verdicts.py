@@ -12,17 +12,10 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.attacks import AttackResult, rating_attacks
-from fedmmf.audit.messages import STRICT, has_vb_sums
-from fedmmf.audit.vb_rounds import MAX_ROUNDS
-from fedmmf.masks.indicator import j_follows_variance, mean_relative_j, privacy_groups
-from fedmmf.reports.results import (
-    CLEAR,
-    SUMMED,
-    AttackOutcome,
-    GroupingCounts,
-    PrivacyGroups,
-    TradeoffPoint,
-)
+from fedmmf.audit.following import planned_rounds
+from fedmmf.audit.messages import STRICT
+from fedmmf.reports.results import CLEAR, SUMMED, TradeoffPoint
+from fedmmf.reports.verdict import AttackOutcome, GroupingCounts
 from fedmmf.settings import Settings
 
 RECOVERED = 0.9  # share of a user's ratings exact that counts as recovered
@@ -36,18 +29,18 @@ class AuditFindings:
     """Findings of all attacks on a run."""
 
     settings: Settings  # of the run
-    j: Array  # privacy indicator of every user. (n_users,)
+    j: Array  # privacy indicator of every attacked user. (n_drawn,)
     # success of the best attack on each user's ratings, which a server cannot know to be the best;
-    # the side of caution. (n_users,)
+    # the side of caution. (n_drawn,)
     exposed: Array
-    passes_audit: Array  # whom their own audit would let share. (n_users,) bool
-    results: Sequence[AttackResult]  # of the attacks on masked ratings, for all users
+    passes_audit: Array  # whom their own audit would let share. (n_drawn,) bool
+    results: Sequence[AttackResult]  # of the attacks on masked ratings, for all attacked users
     # of the attacks on messages of some real parties, by what they attack
     messages: Mapping[str, Sequence[AttackResult]]
 
     @property
     def in_clear(self) -> Array:
-        """Whether a user would share in the clear by the settings' rule. (n_users,) bool."""
+        """Whether a user would share in the clear by the settings' rule. (n_drawn,) bool."""
         if self.settings.scheme.in_clear == "everybody":
             return np.ones(len(self.j), bool)
         if self.settings.grouping == "audit":
@@ -73,15 +66,6 @@ class AuditFindings:
     def n_recovered(self) -> int:
         """Number of users in the clear whose ratings the best attack on each recovers."""
         return int((self.exposed[self.in_clear] >= RECOVERED).sum())
-
-    def privacy(self, variances: Array) -> PrivacyGroups:
-        """The two groups by J, as in a training, and variances of ratings. (n_users,)."""
-        return PrivacyGroups(
-            **privacy_groups(self.j, self.settings.threshold_j),
-            mean_relative_j=mean_relative_j(self.j, variances),
-            j_follows_variance=j_follows_variance(self.j, variances),
-            users_in_clear=0 if self._is_strict else int(self.in_clear.sum()),
-        )
 
     def sentences(self) -> tuple[str, ...]:
         """Write one sentence per attack that finds ratings, the worst first."""
@@ -120,8 +104,9 @@ class AuditFindings:
         """
         tried = self.messages[STRICT[1]]
         n_users = max((int(np.isfinite(result.success).sum()) for result in tried), default=0)
-        is_long = has_vb_sums(self.settings)
-        what = f"the sums of {MAX_ROUNDS} rounds" if is_long else "the sum of round 1"
+        n_rounds = planned_rounds(self.settings)
+        is_long = n_rounds > 1
+        what = f"the sums of {n_rounds} rounds" if is_long else "the sum of round 1"
         vectors, sums = (_gains(self.messages[name]) for name in STRICT)
         noise = (
             f"Masked vectors, which should be noise, seem to help {vectors}. All attacks together "
@@ -131,7 +116,7 @@ class AuditFindings:
         nothing = (
             f"No gain found in {what} over these {n_users} users, user by user, to "
             f"within intervals that end at {most:+.4f}, at 95 % for all {len(tried)} attacks "
-            "together. More rounds say more."
+            "together."
         )
         something = (
             f"T{what[1:]} over these {n_users} users say{'' if is_long else 's'} more than the "

@@ -1,4 +1,4 @@
-"""Ctrl-C: the command ends at once, and the state of a training is saved.
+"""Ctrl-C and SIGTERM: the command ends at once, and the state of its work is saved.
 
 Compiled code does not handle signals until it returns, which may take a minute. So a command runs
 in a thread, and the main thread waits for it or for a signal. Only the standard library is imported
@@ -28,11 +28,12 @@ _STEP = 0.1  # seconds
 STACK_BYTES = 64 << 20  # compiling recurses deeply; a thread's own stack may be small
 _SOON = "interrupted: nothing had begun. To start again, run the same command"
 _PRIVATE = "What was kept holds private parts of all users; its file is for its owner alone"
+_ENDS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, and what schedulers and `kill` send
 _under_way: list["UnderWay"] = []  # one at most
 
 
 class UnderWay:
-    """A training in progress, and where to save it when interrupted."""
+    """A training or an audit in progress, and where to save it when interrupted."""
 
     def __init__(self, kept: "Checkpoint", beside: Path | None) -> None:
         self._kept, self._beside = kept, beside
@@ -51,12 +52,12 @@ class UnderWay:
 
     @property
     def reached(self) -> str:
-        """Progress of the training, in words."""
+        """Progress of the work, in words."""
         return self._kept.reached
 
     @property
     def is_finished(self) -> bool:
-        """Whether all rounds are done and only later steps are missing."""
+        """Whether all rounds or attacks are done, and only later steps are missing."""
         return self._kept.is_finished
 
     def _places(self) -> Iterator[Path]:
@@ -90,14 +91,14 @@ def again(*more: str) -> str:
 
 @contextmanager
 def keeping(kept: "Checkpoint", beside: Path | None) -> Iterator[None]:
-    """Keep a training, beside its model, if it is interrupted or if what follows it fails."""
+    """Keep a work, beside its model, if it is interrupted or if what follows it fails."""
     training = UnderWay(kept, beside)
     _under_way.append(training)
     try:
         yield
     except Exception:
         if training.is_finished and (command := training.keep()):
-            _say(f"the training is not lost. {_PRIVATE}. To go on: {command}")
+            _say(f"the work is not lost. {_PRIVATE}. To go on: {command}")
         raise
     finally:
         _under_way.remove(training)
@@ -109,11 +110,12 @@ def at_once() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda *_: _leave(_SOON))
+    before = {number: signal.signal(number, lambda *_: _leave(_SOON)) for number in _ENDS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def in_thread(run: Callable[[], int]) -> int:
@@ -128,14 +130,14 @@ def in_thread(run: Callable[[], int]) -> int:
             ended.append((1, error))
         done.set()
 
-    signal.signal(signal.SIGINT, _raise)
+    _on_end(_raise)
     threading.stack_size(STACK_BYTES)
     try:
         threading.Thread(target=work, name="fedmmf command", daemon=True).start()
         threading.stack_size(0)
         while not done.wait(_STEP):
             pass
-        signal.signal(signal.SIGINT, lambda *_: os._exit(CODE))  # nothing is left to lose
+        _on_end(lambda *_: os._exit(CODE))  # nothing is left to lose
     except KeyboardInterrupt:
         _interrupted()
     code, error = ended[0]
@@ -144,8 +146,13 @@ def in_thread(run: Callable[[], int]) -> int:
     return int(code)
 
 
+def _on_end(handler: Any) -> None:
+    for number in _ENDS:
+        signal.signal(number, handler)
+
+
 def _raise(*_: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first is enough
+    _on_end(signal.SIG_IGN)  # the first is enough
     raise KeyboardInterrupt
 
 

@@ -154,7 +154,7 @@ def stamped(found: Stamped) -> Stamped:
     return found.model_copy(update={"made": made, **readable})
 
 
-def lead(found: "TrainResult | AuditResult") -> None:
+def lead(found: "TrainResult") -> None:
     """Print whether a run was simulated, and its verdict, before any figure."""
     for line in (found.run_kind, found.verdict):
         results.print(f"[bold]{plain(line)}[/]", highlight=False)

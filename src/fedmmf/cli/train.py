@@ -26,6 +26,7 @@ from fedmmf.cli.output import (
     table,
 )
 from fedmmf.cli.recommend import say_what_ranks
+from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
 from fedmmf.reports.list_scores import RankingScores, metric_title
@@ -97,8 +98,7 @@ def train(
     began = time.perf_counter()
     outputs.check(running, {**data.files, "--test-file": test.test_file})
     training, testing = test.parts(data, settings.seed)
-    if test.wants_lists(settings) or training.is_implicit:
-        settings = for_lists(settings, training, say)
+    settings = planned(test, training, settings)
     top = test.length(settings)
     model, kept = FedMMF(**settings.model_dump()), Checkpoint(running.checkpoint)
     with interrupts.keeping(kept, outputs.save):
@@ -133,6 +133,13 @@ def _tell(found: TrainResult, model: FedMMF, outputs: TrainOutputs) -> None:
         say_what_ranks(model.settings, found.ranking)
         show_lists(found.ranking)
     _show(found)
+
+
+def planned(test: HeldBack, training: Ratings, settings: Settings) -> Settings:
+    """Return the settings that a training runs with; an audit attacks the same."""
+    if test.wants_lists(settings) or training.is_implicit:
+        return for_lists(settings, training, say)
+    return settings
 
 
 def warn_of_means(found: TrainResult) -> None:

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from fedmmf import __version__
 from fedmmf.reports import words
 from fedmmf.reports.reading import Run
-from fedmmf.reports.results import AttackOutcome, AuditResult, TrainResult
+from fedmmf.reports.results import AuditResult, TrainResult
 from fedmmf.reports.svg import percent, plain
+from fedmmf.reports.verdict import AttackOutcome, Verdict
 
 MAX_TILES = 6
 _CLEAR, _SUMS = "in the clear", "sums of strict mode"  # as an audit calls what it attacks
@@ -50,10 +51,18 @@ def _pair(kind: str) -> tuple[str, str]:
     return how, meaning
 
 
+def for_deciders(run: Run) -> Verdict | None:
+    """Return the verdict of the audit; None: there is no audit, or an older one."""
+    return None if run.audit is None else run.audit.verdict
+
+
 def verdict(run: Run) -> str:
-    """Return the verdict of the page; an audit's goes before a training's."""
-    if run.audit is not None and run.audit.verdict:
-        return run.audit.verdict
+    """Return the leading sentence of the page; an audit's goes before a training's."""
+    decided = for_deciders(run)
+    if decided is not None:
+        return decided.sentence
+    if run.audit is not None and run.audit.finding:
+        return run.audit.finding
     best = run.best
     if best is None:
         return ""
@@ -72,7 +81,8 @@ def tiles(run: Run) -> list[Tile]:
 
 def _of_audit(audit: AuditResult) -> list[Tile]:
     privacy, grouping = audit.privacy, audit.grouping
-    of_all = f"of {privacy.n_users:,} users"
+    n_users = audit.attacked_users or privacy.n_users
+    of_all = f"of {n_users:,} users"
     by_j = f"{of_all}, by the paper's rule; it protects nobody by itself"
     limit = percent(audit.audit_limit)
     is_strict = audit.settings.get("sharing") == "strict"
@@ -87,7 +97,8 @@ def _of_audit(audit: AuditResult) -> list[Tile]:
 
 def _of_shared(audit: AuditResult) -> list[Tile]:
     """Make the tiles on masked ratings in the clear."""
-    found, n_clear = [], audit.privacy.users_in_clear
+    found, attacked = [], audit.groups.get(_CLEAR, ())
+    n_clear = max((attack.n_users for attack in attacked), default=0)
     if audit.recovered_users is not None and n_clear:
         counted = f"{audit.recovered_users:,} of {n_clear:,}"
         share = percent(audit.recovered_share)

@@ -49,6 +49,7 @@ def _rendered(run: Run, sections: list[Section]) -> str:
         title=f"fedmmf report: {run.subject.data or 'audit'}",
         kinds=lead.kinds(run),
         verdict=lead.verdict(run),
+        decided=lead.for_deciders(run),
         tiles=lead.tiles(run),
         notes=_notes(run),
         sections=sections,

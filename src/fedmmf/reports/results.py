@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, FiniteFloat, computed_field, model_validator
+from pydantic import Field, FiniteFloat, computed_field, field_validator, model_validator
 
 from fedmmf.masks.settings import is_masked
 from fedmmf.reports.list_scores import RankingScores, RecommendedList
-from fedmmf.reports.typed import Count, Interval, Share, Typed
+from fedmmf.reports.typed import Count, Share, Typed
+from fedmmf.reports.verdict import AttackOutcome, GroupingCounts, Verdict
 from fedmmf.settings.groups import sharers
 
 SIMULATED, REAL = "simulated: no message was sent", "real parties"
@@ -173,11 +174,6 @@ class RunResult(Typed):
 
     @property
     @abstractmethod
-    def verdict(self) -> str:
-        """Verdict of the run, in one sentence, the same on pages, terminals and in JSON."""
-
-    @property
-    @abstractmethod
     def in_clear(self) -> str | None:
         """Who is in the clear, and what that is worth; None under strict sharing."""
 
@@ -297,50 +293,6 @@ class DemoResult(Typed):
         return self.runs[0].run_kind
 
 
-class AttackOutcome(Typed):
-    """How well one attack did, beside what public knowledge alone would give.
-
-    Attributes:
-        name: of the attack.
-        knows: what the attacker has, in a sentence.
-        outputs: what it claims to find.
-        measure: how success is counted.
-        n_users: on whom it was tried.
-        mean: success over users.
-        interval: 95 % interval of the mean.
-        baseline_mean: the same measure without the attack.
-        advantage_interval: 95 % interval of success minus baseline, user by user.
-        advantage: mean of that difference, the paired gain; version 0.1 did not print it.
-        quantiles: of success over users, by their share of users.
-        users: codes of the attacked users, in the order of success and baseline.
-        success: of each user; None where there was nothing to attack.
-        baseline: of each user.
-    """
-
-    name: str
-    knows: str
-    outputs: str
-    measure: str
-    n_users: Count
-    mean: FiniteFloat
-    interval: Interval
-    baseline_mean: FiniteFloat
-    advantage_interval: Interval
-    advantage: FiniteFloat | None = None
-    quantiles: dict[str, FiniteFloat] = Field({}, repr=False)
-    users: tuple[int, ...] = Field((), repr=False)
-    success: tuple[FiniteFloat | None, ...] = Field((), repr=False)
-    baseline: tuple[FiniteFloat | None, ...] = Field((), repr=False)
-
-
-class GroupingCounts(Typed):
-    """How many users each rule would let share in the clear."""
-
-    by_indicator: Count  # J <= threshold_j
-    by_audit: Count  # their own attacks find less than audit_limit
-    exposed_by_indicator: Count  # by the first rule, not by the second
-
-
 class AuditResult(RunResult):
     """What `fedmmf audit --json` prints.
 
@@ -351,6 +303,8 @@ class AuditResult(RunResult):
         privacy: the two groups by J.
         groups: attacks on masked ratings, by how their users would share.
         messages: attacks on messages of real parties, by what is attacked.
+        verdict: for people who decide; None: a file of an older version has none.
+        attacked_users: who were attacked, drawn from all; None: everybody.
         sentences: what each attack found, the worst first.
         verdicts: what it comes to, by how users would share.
         recovered_users: of those in the clear, or, under strict, had they shared in the clear.
@@ -358,8 +312,10 @@ class AuditResult(RunResult):
         tradeoff: what other thresholds would bring.
     """
 
-    _simulated: ClassVar[str] = "simulated: one process held all ratings"
+    _simulated: ClassVar[str] = "simulated: this protected nobody, one process held all ratings"
 
+    verdict: Verdict | None = None
+    attacked_users: Count | None = None
     recovered_share: Share
     audit_limit: Share
     grouping: GroupingCounts
@@ -372,9 +328,14 @@ class AuditResult(RunResult):
     j: Histogram | None = Field(None, repr=False)
     tradeoff: tuple[TradeoffPoint, ...] = Field((), repr=False)
 
-    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @field_validator("verdict", mode="before")
+    @classmethod
+    def _is_for_deciders(cls, given: Any) -> Any:
+        """Pass over the sentence that version 0.2 had under this name."""
+        return None if isinstance(given, str) else given
+
     @property
-    def verdict(self) -> str:
+    def finding(self) -> str:
         """Say what attacks find of those in the clear; of sums too, where nobody is.
 
         Under strict sharing sums come first. It is empty where the run's file has no verdict.

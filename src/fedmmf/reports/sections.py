@@ -21,8 +21,9 @@ from fedmmf.reports.charts import (
 )
 from fedmmf.reports.list_scores import RankingScores, metric_title
 from fedmmf.reports.reading import Run
-from fedmmf.reports.results import AttackOutcome, TradeoffPoint, TrainResult
+from fedmmf.reports.results import TradeoffPoint, TrainResult
 from fedmmf.reports.svg import percent, plain
+from fedmmf.reports.verdict import AttackOutcome
 
 _KEY = (
     KeyEntry("above", "more than public knowledge: all of the gain's 95 % interval is above 0"),

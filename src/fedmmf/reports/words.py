@@ -170,10 +170,11 @@ def of_point(point: TradeoffPoint) -> str:
 
 def of_attacks(audit: AuditResult) -> tuple[str, ...]:
     """What the attacks found, less what leads the page, then how to read them."""
+    leading = audit.finding if audit.verdict is None else ""
     verdicts = (
         f"Users {group}: {verdict}"
         for group, verdict in audit.verdicts.items()
-        if verdict not in audit.verdict
+        if verdict not in leading
     )
     found = audit.grouping
     rules = (
