@@ -8,6 +8,7 @@ from fedmmf import rng
 from fedmmf.attacks.membership import item_matrix
 from fedmmf.audit import expose, recording
 from fedmmf.audit.cohorts import FirstRound
+from fedmmf.audit.sgd_rounds import SgdCohort
 from fedmmf.audit.vb_rounds import VbCohort
 from fedmmf.data import Ratings
 from fedmmf.data.synthetic import synthetic
@@ -83,6 +84,33 @@ def summed_sparse(sparse):
     first, control = first_rounds(sparse, "mean", min_raters=1)
     view, truth = first.summed(np.arange(sparse.n_users))
     return view, truth, control.summed(view.users)[0]
+
+
+@pytest.fixture(scope="session")
+def followed_sparse(sparse):
+    """A hundred people in 120 rounds of sgd, in which some stay away."""
+    settings = Settings(mask="mean", held_out=0.0, min_raters=1, factors=6, rounds=120)
+    return SgdCohort(prepare(sparse, settings), np.arange(sparse.n_users))
+
+
+@pytest.fixture(scope="session")
+def named_rounds(followed_sparse, sparse):
+    """(view of all rounds, truth, the same of ratings that are drawn anew)."""
+    control = replace(followed_sparse, is_control=True)
+    return followed_sparse.named(), sparse.values, control.named()
+
+
+@pytest.fixture(scope="session")
+def unnamed_rounds(followed_sparse, sparse):
+    """(view of all rounds, who rated what, the same with the items of the sums exchanged).
+
+    Exchanged names would not do: counts of raters have each user in them.
+    """
+    view = followed_sparse.unnamed()
+    places = rng.stream(0, "exchanged").permutation(sparse.n_items)
+    sums = replace(view.sums, level=view.sums.level[:, places], counts=view.sums.counts[places])
+    rated = item_matrix(sparse.rated_items, sparse.n_items)
+    return view, rated, replace(view, sums=sums)
 
 
 @pytest.fixture(scope="session")

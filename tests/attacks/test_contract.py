@@ -9,6 +9,7 @@ import pytest
 from fedmmf import rng
 from fedmmf.attacks import ATTACKS, Attack, AttackResult, attacks_on, rating_attacks
 from fedmmf.attacks.calibrated import SummedView
+from fedmmf.attacks.disaggregation import RoundSums, RoundsView, UnnamedRounds
 from fedmmf.attacks.gradients import Uploads
 from fedmmf.attacks.known_masks import KnownMasks
 from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
@@ -64,6 +65,10 @@ def case(attack, request, small):
         return uploads, masked, recording.vectors_as_updates(seen, known)
     if attack.target == "sums":
         return request.getfixturevalue("summed_sparse")
+    if attack.target == "rounds":
+        return request.getfixturevalue("named_rounds")
+    if attack.target == "unnamed rounds":
+        return request.getfixturevalue("unnamed_rounds")
     if attack.target == "vb sums":
         made, control = request.getfixturevalue("vb_sparse")
         return made.summed(8), made.truth, control.summed(8)
@@ -110,6 +115,12 @@ def few(target, lengths, same=None):
         q, rows = (draw.standard_normal((N_ITEMS, 3)) for _ in range(2))
         made = {"plan": SGD_PLAN, "item_factors": q, "rows": rows}
         return SummedView(**known, **made, **few_masks(users, plan, features)), values
+    if target in ("rounds", "unnamed rounds"):
+        rated = item_matrix(lists, N_ITEMS)
+        sums = few_sums(rated)
+        if target == "unnamed rounds":
+            return UnnamedRounds(users, sums), rated
+        return RoundsView(**known, sums=sums, **few_masks(users, plan, features)), values
     if target == "vb sums":
         made = {"summed": np.arange(N_ITEMS), "rounds": few_rounds()}
         return VbSummedView(**known, **made, **few_masks(users, plan, features)), values
@@ -127,6 +138,14 @@ def few_masks(users, plan, features):
         "masks": KnownMasks(plan, COMMON, features, SCALE),
         "weights": np.ones(len(users)),
     }
+
+
+def few_sums(rated):
+    """Sums of three rounds, of which somebody missed the second."""
+    present = np.ones((3, len(rated)), bool)
+    present[1, :1] = False
+    level = rng.stream(0, "few sums").standard_normal((3, N_ITEMS))
+    return RoundSums(level, present, rated.sum(axis=0), np.full(rated.shape, 0.3), 1.0)
 
 
 def few_rounds():

@@ -44,20 +44,12 @@ def test_the_verdict_is_given_for_either_group():
     lead = "Some attack finds at least 90% of the ratings of 2 of 3 users who would share in the"
     assert verdicts[CLEAR] == f"{lead} clear."
     assert findings().n_recovered() == 2
-    assert verdicts[SUMMED].startswith("No gain found in the sum of round 1 over these 4 users")
+    assert verdicts[SUMMED].startswith("No gain found in the sums of 200 rounds over these 4")
+    once = findings(rounds=1).verdicts()[SUMMED]
+    assert once.startswith("No gain found in the sum of round 1 over these 4 users")
     nobody = findings(threshold_j=0.0)
     assert nobody.verdicts()[CLEAR] == "Nobody would share in the clear."
     assert nobody.sentences() == ("Nobody would share in the clear.",)
-
-
-def test_the_groups_have_the_figures_that_a_training_has():
-    variances = np.array([0.02, 0.04, 0.01, 0.0])
-    found = findings().privacy(variances)
-    assert (found.secure_users, found.insecure_users, found.users_in_clear) == (3, 1, 3)
-    assert found.mean_relative_j == pytest.approx((0.01 / 0.02 + 0.02 / 0.04 + 0.03 / 0.01) / 3)
-    ranks = np.array([1, 2, 3, 4]), np.array([3, 4, 2, 1])  # of J and of the variances
-    assert found.j_follows_variance == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    assert findings(sharing="plain").privacy(variances).users_in_clear == 4
 
 
 def test_the_verdict_on_sums_is_paired_and_has_the_number():
@@ -68,7 +60,7 @@ def test_the_verdict_on_sums_is_paired_and_has_the_number():
     found = findings()
     helped = replace(found, messages={**found.messages, STRICT[1]: [users]})
     told = helped.verdicts()[SUMMED]
-    assert told.startswith("The sum of round 1 over these 4 users says more than the public knows.")
+    assert told.startswith("The sums of 200 rounds over these 4 users say more than the public")
     assert "calibrated +0.0100 (+0.0100 to +0.0100)" in told
     assert "idden" not in told
 
@@ -86,7 +78,7 @@ def test_one_lucky_attack_of_many_is_no_verdict():
         replace(found, messages={**found.messages, STRICT[1]: tried}).verdicts()[SUMMED]
         for tried in ([lucky], [lucky, *[result("grouping", [0.2] * 4)] * 39])
     )
-    assert "says more than the public knows" in alone
+    assert "say more than the public knows" in alone
     assert among.startswith("No gain found")
     assert "for all 40 attacks together" in among
     low, high = joint_interval(lucky, 40)
@@ -97,7 +89,6 @@ def test_one_lucky_attack_of_many_is_no_verdict():
 
 def test_under_strict_sharing_it_is_what_would_have_been():
     strict = findings(sharing="strict")
-    assert strict.privacy(np.ones(4)).users_in_clear == 0
     had = "had they shared in the clear as adaptive lets them"
     assert strict.verdicts()[CLEAR].endswith(f"of 2 of 3 users, {had}.")
     assert strict.sentences()[0].startswith(f"2 of 3 users are recovered by decode, {had}: at")

@@ -24,6 +24,19 @@ READING = f"""
 """
 DATA = f"--data=synthetic {READING}"
 MASK = "--mask=auto --mask-strength=None --cross-fit/--no-cross-fit=False --folds=5"
+TEST = "--test-file=None --split=random --top=None --relevant-from=None"
+SETTINGS = f"""
+    {MASK} --mask-fit=auto --item-statistics/--no-item-statistics=False
+    --threshold-j=0.05 --sharing=strict --grouping=indicator --audit-limit=0.5
+    --aggregation=secure --signed/--no-signed=False --collect-masked/--no-collect-masked=False
+    --smallest-cohort=3 --batch=1 --min-raters=3
+    --dp-epsilon=8.0 --dp-delta=1e-05 --dp-clip=1.0 --dp-noise=distributed
+    --solver=sgd --factors=20 --rounds=auto --ensemble=1 --step=adam --learning-rate=auto
+    --regularization=auto --user-prior=1.0 --biases/--no-biases=False
+    --item-prior/--no-item-prior=True --profile-prior/--no-profile-prior=True
+    --implicit-prior=both --held-out=auto --patience=50
+    --objective=rating --likelihood=gaussian --unrated-weight=auto --unrated-value=auto
+    --engine=numba --device=cuda --pieces=1"""
 # Every command's flags with their defaults, besides --seed and --json, which all of them have.
 FLAGS = {
     "demo": "--report=fedmmf-demo.html",
@@ -31,19 +44,7 @@ FLAGS = {
     "data get": "",
     "data info": f"{READING} --help-all=False",
     "train": f"""
-        {DATA} --test=0.2 --test-file=None --split=random --top=None
-        --relevant-from=None
-        {MASK} --mask-fit=auto --item-statistics/--no-item-statistics=False
-        --threshold-j=0.05 --sharing=strict --grouping=indicator --audit-limit=0.5
-        --aggregation=secure --signed/--no-signed=False --collect-masked/--no-collect-masked=False
-        --smallest-cohort=3 --batch=1 --min-raters=3
-        --dp-epsilon=8.0 --dp-delta=1e-05 --dp-clip=1.0 --dp-noise=distributed
-        --solver=sgd --factors=20 --rounds=auto --ensemble=1 --step=adam --learning-rate=auto
-        --regularization=auto --user-prior=1.0 --biases/--no-biases=False
-        --item-prior/--no-item-prior=True --profile-prior/--no-profile-prior=True
-        --implicit-prior=both --held-out=auto --patience=50
-        --objective=rating --likelihood=gaussian --unrated-weight=auto --unrated-value=auto
-        --engine=numba --device=cuda --pieces=1 --real=False --checkpoint=None --save=None
+        {DATA} --test=0.2 {TEST} {SETTINGS} --real=False --checkpoint=None --save=None
         --report=None --help-all=False""",
     "recommend": f"""
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
@@ -52,8 +53,8 @@ FLAGS = {
     "evaluate": f"--model=None --data=None --top=None {WRITING}",
     "export": "--model=None --out=None",
     "audit": f"""
-        {DATA} {MASK} --sharing=adaptive --threshold-j=0.05 --grouping=indicator
-        --audit-limit=0.5 --min-raters=3 --factors=20 --out=None --help-all=False""",
+        {DATA} --test=0.0 {TEST} {SETTINGS} --sample=1000 --out=None --checkpoint=None
+        --help-all=False""",
     "report": "--out/-o=report.html",
     "doctor": "",
     "identity new": "--name=None --site=None --passphrase=False",
@@ -246,3 +247,35 @@ def test_two_options_of_one_name_are_refused():
 
     with pytest.raises(ValueError, match="duplicate parameter name"):
         expanded(command)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--solver vb",
+        "--objective ranking --factors 8",
+        "--top 10",
+        "--implicit",
+        "--sharing adaptive --threshold-j 0.1",
+        "--aggregation dp --dp-epsilon 2",
+        "--rounds 7 --batch 4 --min-raters 5 --mask mean --seed 3",
+    ],
+)
+def test_an_audit_is_of_what_train_would_run_with_the_same_flags(flags, monkeypatch):
+    seen = {}
+
+    def fit(model, *_, **__):
+        seen["train"] = model.settings
+        raise SettingsError("that is all")
+
+    def audit(ratings, settings, *_, **__):
+        seen["audit"] = settings
+        raise SettingsError("that is all")
+
+    monkeypatch.setattr("fedmmf.model.FedMMF.fit", fit)
+    monkeypatch.setattr("fedmmf.audit.audit", audit)
+    for command in ("train", "audit"):
+        CliRunner().invoke(app, [command, "--data", "synthetic", *flags.split()])
+    assert seen["train"] == seen["audit"]
+    assert ("adaptive" in flags) == (not seen["audit"].is_strict)

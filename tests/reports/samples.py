@@ -5,11 +5,9 @@ from pathlib import Path
 
 from fedmmf.reports.list_scores import RecommendedItem, RecommendedList
 from fedmmf.reports.results import (
-    AttackOutcome,
     AuditResult,
     BaselineAccuracy,
     DemoResult,
-    GroupingCounts,
     Histogram,
     PrivacyGroups,
     ProtocolCost,
@@ -18,6 +16,7 @@ from fedmmf.reports.results import (
     TradeoffPoint,
     TrainResult,
 )
+from fedmmf.reports.verdict import AttackOutcome, GroupingCounts, Verdict
 
 HOSTILE = "<script>alert(1)</script>"
 OLD = Path(__file__).parent / "version-0.1"  # as version 0.1 printed them, long lists shortened
@@ -158,6 +157,13 @@ def audit(**changes):
             "264 of 264 users who would share in the clear are recovered by inversion: "
             "at least 90% of their ratings exact.",
         ],
+        "verdict": Verdict(
+            light="red",
+            sentence="264 of 600 people would send their own numbers to the server.",
+            rule="Red: an attack finds clearly more than the public knows.",
+            changes=["--sharing strict: nobody's own numbers leave."],
+            not_tested=["A server that breaks the protocol."],
+        ),
         "verdicts": {"in the clear": "Some attack finds them.", "in sums": "Hidden."},
         "groups": {"in the clear": clear, "in sums": [attack("inversion", 0.0, 0.0, n_users=0)]},
         "messages": {"sums of strict mode": [attack("inversion", 0.34, n_users=40)]},

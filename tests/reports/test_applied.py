@@ -98,11 +98,11 @@ def test_what_applies_is_listed(chosen, listed, left_out):
     assert not set(left_out.split()) & found.keys()
 
 
-def test_an_audit_lists_its_limit_and_no_rounds():
+def test_an_audit_lists_its_limit_and_its_rounds():
     settings = Settings.checked().model_dump()
     found = applied(samples.audit(settings=settings))
-    assert {"audit_limit", "grouping", "mask"} <= found.keys()
-    assert not {"rounds", "ensemble", "patience", "dp_epsilon"} & found.keys()
+    assert {"audit_limit", "grouping", "mask", "rounds", "solver"} <= found.keys()
+    assert not {"ensemble", "patience", "dp_epsilon"} & found.keys()
 
 
 def test_real_parties_have_no_engine_and_strange_settings_are_kept():

@@ -103,16 +103,16 @@ def test_what_was_learned_is_told():
     assert list(found).index("objective") < list(found).index("rmse")
 
 
-def test_an_audit_leads_with_its_own_verdict_and_with_sums_where_nobody_shares():
-    assert audit().verdict == "Some attack finds at least 90% of the ratings of 273 of 273 users."
+def test_an_audit_finds_sums_first_where_nobody_shares():
+    assert audit().finding == "Some attack finds at least 90% of the ratings of 273 of 273 users."
     alone = json.loads((OLD / "audit.json").read_text())["privacy"] | {"users_in_clear": 0}
     verdicts = {"in the clear": "Nobody would share.", "in sums": "Sums say little."}
     found = audit(privacy=alone, verdicts=verdicts)
-    assert found.verdict == "Nobody would share. Sums say little."
+    assert found.finding == "Nobody would share. Sums say little."
     settings = json.loads((OLD / "audit.json").read_text())["settings"] | {"sharing": "strict"}
     strict = audit(settings=settings, verdicts=verdicts)
-    assert strict.verdict == "Sums say little. Nobody would share."
-    assert audit(verdicts={}).verdict.startswith("273 of 273 users who would share in the clear")
+    assert strict.finding == "Sums say little. Nobody would share."
+    assert audit(verdicts={}).finding.startswith("273 of 273 users who would share in the clear")
 
 
 @pytest.mark.parametrize("simulated", [True, False])

@@ -198,13 +198,15 @@ def tiles_of(page):
 def test_how_real_it_was_is_in_the_first_line_then_comes_the_verdict(page_of, result):
     page = page_of(result)
     lines = [line.strip() for line in page.text.splitlines() if line.strip()]
-    title, skip, first, name, verdict = lines[:5]
+    title, skip, first, name = lines[:4]
+    verdict = " ".join(lines[4:6])  # a light stands before its sentence
     assert title.startswith("simulated, ")
     assert skip == "Skip to the content"
     assert first.startswith("simulated")
     assert name == "fedmmf report: sample"
     parts = result.runs if isinstance(result, DemoResult) else [result]
-    assert any(part.verdict in verdict for part in parts)
+    leading = [getattr(part.verdict, "sentence", part.verdict) for part in parts]
+    assert any(sentence in verdict for sentence in leading)
     assert 3 <= len(tiles_of(page)) <= 6
 
 
@@ -215,10 +217,25 @@ def test_a_real_training_beside_a_simulated_audit_is_told_apart(page_of):
     assert "<strong>audit simulated</strong>" in first
 
 
-def test_an_audits_verdict_and_figures_lead(page_of):
+def test_the_first_screen_is_for_deciders(page_of):
+    """Light, sentence, rule, what to change and what was not tested: before any figure."""
+    audit = samples.audit()
+    page = page_of(Run.of(samples.train(), audit))
+    first, figures = page.source.split('<dl class="tiles">')
+    light = f'<p class="light {audit.verdict.light}">'
+    said = (audit.verdict.sentence, audit.verdict.rule, "For a better light", "Not tested")
+    places = [first.index(text) for text in (light, *said)]
+    assert places == sorted(places)
+    for line in (*audit.verdict.changes, *audit.verdict.not_tested):
+        assert line.replace("'", "&#39;") in first
+    assert "inversion" not in first
+    assert "inversion" in figures
+
+
+def test_an_older_audits_verdict_and_figures_lead(page_of):
     verdict = "Some attack finds at least 90% of the ratings of 264 of 264 users."
     verdicts = {"in the clear": verdict, "in sums": "Hidden."}
-    page = page_of(Run.of(samples.train(), samples.audit(verdicts=verdicts)))
+    page = page_of(Run.of(samples.train(), samples.audit(verdicts=verdicts, verdict=None)))
     assert f'<p class="verdict">{verdict}</p>' in page.source
     assert next(iter(tiles_of(page).items())) == ("users recovered", "264 of 264")
     assert page.text.count(verdict) == 1
@@ -227,7 +244,8 @@ def test_an_audits_verdict_and_figures_lead(page_of):
 def test_an_audit_of_a_strict_run_leads_with_sums():
     settings = samples.audit().settings | {"sharing": "strict"}
     sums = [samples.attack("grouping", 0.37), samples.attack("membership", 0.46)]
-    strict = samples.audit(settings=settings, messages={"sums of strict mode": sums})
+    sums = {"sums of strict mode": sums}
+    strict = samples.audit(settings=settings, messages=sums, verdict=None)
     assert lead.verdict(Run.of(strict)) == "Hidden. Some attack finds them."
     first, second, *others = lead.tiles(Run.of(strict))
     assert (first.label, first.value) == ("gained from sums", "+0.1000")

@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from fedmmf.errors import DataError
 from fedmmf.reports.list_scores import ListScores, RankingScores, metric_title
 from fedmmf.reports.results import (
-    AttackOutcome,
     AuditResult,
     DemoResult,
     PrivacyGroups,
     TrainResult,
 )
+from fedmmf.reports.verdict import AttackOutcome
 
 OLD = Path(__file__).parent / "version-0.1"
 KINDS = {"train": TrainResult, "demo": DemoResult, "audit": AuditResult}
@@ -59,12 +59,21 @@ def groups(**changes):
 def test_every_key_of_version_0_1_is_printed_unchanged(name):
     old = printed(name)
     new = KINDS[name].from_json_dict(old).to_json_dict()
-    first = ["run_kind", "verdict", *(["objective"] if name == "train" else [])]
+    first = ["run_kind", "verdict", "objective"] if name == "train" else ["run_kind"]
     worked_out = {key: new.pop(key) for key in list(new)[: len(first)]}
     assert new == old | {"simulated": True, "protection": [], "made": "", "command": ""}
     assert list(worked_out) == first
     assert worked_out.get("objective", "rating") == "rating"
     assert worked_out["run_kind"].startswith("simulated: ")
+
+
+def test_the_sentence_that_version_0_2_called_verdict_is_passed_over():
+    found = AuditResult.from_json_dict(printed("audit") | {"verdict": "Some attack finds much."})
+    assert found.verdict is None
+    decided = {"light": "red", "sentence": "It reads.", "rule": "R.", "changes": ["C."]}
+    found = AuditResult.from_json_dict(printed("audit") | {"verdict": decided})
+    assert list(found.to_json_dict())[:2] == ["run_kind", "verdict"]
+    assert found.to_json_dict()["verdict"] == decided
 
 
 def test_a_demo_is_its_runs_and_a_list():

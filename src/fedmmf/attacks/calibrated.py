@@ -185,6 +185,8 @@ def most_probable(view: WeighedView, belief: Belief) -> Array:
     """Guess a level for each rating; without a weight, the prior's own guess. (n,)."""
     if len(view.lists.items) == 0:
         return np.zeros(0)
+    if not view.weights.any():
+        return view.prior_guess
     found = levels_of(view.scale)[posterior(view, belief).argmax(axis=1)]
     return np.where(view.weights[view.lists.users] > 0, found, view.prior_guess)
 

@@ -151,7 +151,8 @@ def guess_ratings(view: RoundsView) -> Array:
 
 def guess_items(view: UnnamedRounds) -> Array:
     """Score all items for each user; popularity decides before there is a difference."""
-    return view.sums.popularity if len(view.sums.level) < 2 else item_scores(view.sums)
+    is_told = len(view.sums.level) > 1 and len(view.users) > 0
+    return item_scores(view.sums) if is_told else view.sums.popularity
 
 
 KNOWS = "The sums of all rounds over a cohort, who took part in each, all that is published, and "

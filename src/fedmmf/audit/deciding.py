@@ -23,11 +23,10 @@ RED_GAIN = 0.05  # more than public knowledge: one rating in twenty
 GREEN_GAIN = 0.02  # all intervals have to end below
 GREEN_EPSILON = 1.0  # the largest that is called a strong promise
 RULE = (
-    "Red: an attack finds clearly more about people than the public knows, by 5 in 100 or more, "
-    "or their own numbers leave without protection and are read. Green: attacks that do find "
-    "something where there is something to find (sums over few people) find less than 2 in 100 "
-    "here, with all planned rounds counted; where noise protects, epsilon is at most 1 as well. "
-    "Amber: everything else."
+    "Red: an attack finds clearly more about people than the public knows, by 5 in 100 or more, or "
+    "reads people whose own numbers leave. Green: attacks that have shown their power on sums over "
+    "few people find less than 2 in 100 here, over all planned rounds; where noise protects, "
+    "epsilon is at most 1 as well. Amber: everything else."
 )
 SMALL_BATCH = 20  # from so many people in a batch on, no larger batch is proposed
 
@@ -175,7 +174,7 @@ class Decision:
         if self._gains:
             most = max(self._gains, key=lambda one: one.advantage)
             low, high = joint_interval(most, len(self._tried))
-            return f"Here: {_in_100(most.advantage)} more ({_in_100(low)} to {_in_100(high)})."
+            return f"Here: {_in_100(most.advantage)} more ({100 * low:.1f} to {100 * high:.1f})."
         if self._doubts:
             return f"Here: {'; '.join(self._doubts)}."
         return "Here: nothing was found by attacks that have shown their power."
@@ -274,7 +273,7 @@ class Decision:
             return
         yield (
             f"More people in each sum: over {n_few:,} people the same attack finds "
-            f"{_in_100(then.mean)}, over these {n_here:,} {_in_100(here.mean)}."
+            f"{_in_100(then.mean)}, over these {n_here:,} people {_in_100(here.mean)}."
         )
 
     def _is_rating(self, one: AttackResult) -> bool:
@@ -287,9 +286,8 @@ class Decision:
             here = all_of_them.get(fewer.name)
             if here is not None and fewer.advantage < here.advantage:
                 yield (
-                    f"Fewer rounds: after {n_rounds // 4} of {n_rounds} rounds the same attack "
-                    f"finds {_in_100(fewer.mean)}, not {_in_100(here.mean)} (--rounds "
-                    f"{n_rounds // 4})."
+                    f"Fewer rounds: with --rounds {n_rounds // 4} instead of {n_rounds} the same "
+                    f"attack finds {_in_100(fewer.mean)}, not {_in_100(here.mean)}."
                 )
 
     # What is open
@@ -306,7 +304,10 @@ class Decision:
         if self.settings.ensemble > 1:
             yield f"All but the first of the {self.settings.ensemble} runs that are averaged."
         if self.epsilon is not None:
-            yield "The sum of round 1 by itself, and single noisy updates: epsilon covers them."
+            yield (
+                "Which items people rated, and single noisy updates: epsilon covers them, and no "
+                "attack was tried."
+            )
         if has_vb_sums(self.settings) and self.settings.objective == "rating":
             yield "Ratings from more than 8 rounds and the membership rounds; more gain little."
         n_drawn = len(self.found.exposed)

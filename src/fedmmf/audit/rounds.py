@@ -42,6 +42,8 @@ def round_targets(settings: Settings, *, has_others: bool) -> tuple[Target, ...]
         settings: of the run.
         has_others: whether some users are not in the cohort, so that lists can be compared.
     """
+    if settings.scheme.has_budget:
+        return ("rounds",)  # nobody counts raters, which the other attack begins with
     if not has_vb_sums(settings):
         return "rounds", "unnamed rounds"
     if settings.objective == "ranking":

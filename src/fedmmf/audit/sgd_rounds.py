@@ -11,7 +11,7 @@ from fedmmf.attacks import Attack, AttackResult
 from fedmmf.attacks.calibrated import SummedView, spread_of
 from fedmmf.attacks.disaggregation import RoundSums, RoundsView, UnnamedRounds
 from fedmmf.attacks.membership import item_matrix
-from fedmmf.audit.cohorts import known_masks, members_lists
+from fedmmf.audit.cohorts import known_masks, members_lists, with_drawn_ratings
 from fedmmf.audit.exposure import public_prior, restrict
 from fedmmf.audit.following import SeenRound, follow, hidden_group, planned_presence
 from fedmmf.data.rated_items import RatedItems
@@ -25,18 +25,26 @@ class SgdCohort:
 
     run: Prepared  # of everybody
     users: Array  # codes of the cohort, increasing. (n_users,)
+    is_control: bool = False  # ratings are drawn anew; see `audit.cohorts.with_drawn_ratings`
 
     @cached_property
     def prepared(self) -> Prepared:
         """The cohort as prepared for round 1; what the run holds out stays out."""
         settings = self.run.settings
         scheme = {} if settings.scheme.has_budget else {"aggregation": "secure"}
-        return prepare(
+        made = prepare(
             restrict(self.run.training, self.users),
             settings.changed(
                 solver="sgd", objective="rating", collect_masked=False, held_out=0.0, **scheme
             ),
         )
+        return with_drawn_ratings(made, self._prior(self.users)) if self.is_control else made
+
+    def _prior(self, users: Array) -> Array:
+        """Prior of some users' ratings, from people of other parts of the run. (n, n_levels)."""
+        everybody = self.run.training
+        rows = np.isin(everybody.user_codes, users)
+        return public_prior(everybody, self.run.settings.seed)[rows]
 
     @cached_property
     def seen(self) -> tuple[SeenRound, ...]:
@@ -59,34 +67,31 @@ class SgdCohort:
         """Try an attack on the first rounds, or on all."""
         if attack.target == "unnamed rounds":
             rated = item_matrix(self._lists[0], self.prepared.training.n_items)
-            return attack.run(self._unnamed(n_rounds), rated)
-        return attack.run(self._named(n_rounds), self.prepared.training.values[self._lists[1]])
+            return attack.run(self.unnamed(n_rounds), rated)
+        return attack.run(self.named(n_rounds), self.prepared.training.values[self._lists[1]])
 
-    def _named(self, n_rounds: int | None) -> RoundsView:
-        """View of a server that knows who rated what."""
+    def named(self, n_rounds: int | None = None) -> RoundsView:
+        """View of the first rounds, or of all, of a server that knows who rated what."""
         counts = self._lists[0].counts(self.prepared.training.n_items)
         shown = np.where(self._summed(np.ones(len(self.prepared.layout.items))) > 0, counts, 0)
         return RoundsView(**self._facts, sums=self._sums(shown, n_rounds))
 
-    def _unnamed(self, n_rounds: int | None) -> UnnamedRounds:
-        """View of a server that knows how many rated what, from the survey if there was one."""
+    def unnamed(self, n_rounds: int | None = None) -> UnnamedRounds:
+        """View of the first rounds, or of all, of a server that knows the survey's counts alone."""
         hidden = hidden_group(self.prepared)
-        counts = np.rint(self._popularity.mean(axis=0) * len(self._members))
-        if hidden is not None and not self.prepared.settings.scheme.has_budget:
-            counts = self._summed(hidden.counts)
+        nothing = np.zeros(len(self.prepared.layout.items))
+        counts = self._summed(nothing if hidden is None else hidden.counts)
         return UnnamedRounds(self._facts["users"], self._sums(counts, n_rounds))
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
         """Knowledge of the server besides sums."""
-        everybody, made = self.run.training, self.prepared
-        users = self.users[self._members]
-        rows = np.isin(everybody.user_codes, users)
+        made, users = self.prepared, self.users[self._members]
         return {
             "users": users,
             "lists": self._lists[0],
             "scale": made.training.scale,
-            "prior": public_prior(everybody, self.run.settings.seed)[rows],
+            "prior": self._prior(users),
             "masks": known_masks(made),
             "weights": np.ones(len(users)),
         }

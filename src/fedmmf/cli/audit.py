@@ -77,13 +77,20 @@ def audit(
         with steps_bar(training.name) as progress:
             found = run_audit(training, settings, progress, sample=auditing.sample, checkpoint=kept)
         found = stamped(found)
-        if auditing.out is not None:
-            _write(found, auditing.out)
-        if json:
-            print_json(found.to_json_dict())
+        if auditing.out is None:
+            _tell(found, json)
         else:
-            _show(found)
+            _write(found, auditing.out)
     kept.remove()
+    if auditing.out is not None:  # nothing is lost if nobody reads to the end
+        _tell(found, json)
+
+
+def _tell(found: AuditResult, json: bool) -> None:
+    if json:
+        print_json(found.to_json_dict())
+    else:
+        _show(found)
 
 
 def _write(found: AuditResult, out: Path) -> None:

@@ -314,6 +314,8 @@ class AuditResult(RunResult):
 
     _simulated: ClassVar[str] = "simulated: this protected nobody, one process held all ratings"
 
+    leading = ("verdict",)
+
     verdict: Verdict | None = None
     attacked_users: Count | None = None
     recovered_share: Share

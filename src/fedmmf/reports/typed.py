@@ -8,7 +8,7 @@ keys are passed over, so that a newer run can be read.
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import (
@@ -62,6 +62,7 @@ class Typed(BaseModel):
     """What all results share: how they are made, printed and read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+    leading: ClassVar[tuple[str, ...]] = ()  # fields that are printed before the others
 
     def to_json_dict(self) -> dict[str, Any]:
         """Everything as JSON holds it; `from_json_dict` reads it back."""
@@ -98,10 +99,14 @@ class Typed(BaseModel):
     def _leave_out_what_was_not_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit unset fields; an explicit None becomes null.
 
-        Computed fields come first: they say what kind of run the rest is of.
+        Computed fields come first: they say what kind of run the rest is of. `leading` ones follow.
         """
         said, worked_out = self.model_fields_set, type(self).model_computed_fields
-        ordered = sorted(dump(self).items(), key=lambda pair: pair[0] not in worked_out)
+
+        def place(pair: tuple[str, Any]) -> tuple[bool, bool]:
+            return pair[0] not in worked_out, pair[0] not in self.leading
+
+        ordered = sorted(dump(self).items(), key=place)
         return {name: value for name, value in ordered if value is not None or name in said}
 
 

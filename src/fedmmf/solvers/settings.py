@@ -29,7 +29,6 @@ class SolverSettings(SettingsGroup):
     rounds: Annotated[
         Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"],
         Field(description="federated rounds at most (T); auto: 200 for sgd, 22 for vb, 30 for dp"),
-        Scope.NOT_AUDITED,
     ] = "auto"
     ensemble: Annotated[
         int,
@@ -76,7 +75,6 @@ class ObjectiveSettings(SettingsGroup):
             description="rating: predict ratings; ranking: order items, where every unrated item "
             "counts a little as a low rating",
         ),
-        Scope.NOT_AUDITED,
     ] = "rating"
     likelihood: Annotated[
         Likelihood,

@@ -19,9 +19,9 @@ import numpy as np
 
 from fedmmf import rng
 from fedmmf.arrays import Array
-from fedmmf.attacks.calibrated import SummedView, most_probable, spread_of, trusting
+from fedmmf.attacks.calibrated import SummedView, spread_of
 from fedmmf.attacks.contract import exact_share
-from fedmmf.attacks.disaggregation import RoundSums, item_scores, residuals_of_raters
+from fedmmf.attacks.disaggregation import RoundSums, RoundsView, guess_ratings, item_scores
 from fedmmf.attacks.membership import CohortView, area_under_curve, item_matrix, popularity_area
 from fedmmf.audit.cohorts import FirstRound
 from fedmmf.audit.dropouts import DropOuts, sums_of_rounds
@@ -37,7 +37,6 @@ ROUNDS = (30, 100, 200)
 BATCHES = (1, 5, 20)
 AWAY = 0.05
 MAX_COHORTS = 6
-WEIGHT = 0.5  # of what the sums say of ratings; fixed beforehand, and so tuned on nobody
 
 
 @dataclass(frozen=True)
@@ -163,8 +162,8 @@ def _attacked(first: FirstRound, one: _Trained, rounds: int) -> tuple[Array, ...
 
 def _guess(view: SummedView, sums: RoundSums) -> Array:
     """A rating for each item that a member rated. (n,)."""
-    belief = residuals_of_raters(sums, view.lists.users, view.lists.items)
-    return most_probable(trusting(view, WEIGHT), belief)
+    named = RoundsView(**view.facts, masks=view.masks, weights=view.weights, sums=sums)
+    return guess_ratings(named)
 
 
 def _gain(found: list[Array], broadcast: list[Array]) -> Gain:
