@@ -112,17 +112,25 @@ def test_noise_is_told_as_odds():
     assert "at most 2.72-fold (epsilon 1)" in verdict.sentence
     assert "one case in 100,000" in verdict.sentence
     assert decided(gain=0.1, aggregation="dp", dp_epsilon=1.0).light == "red"
+    weak = decided(items=0.001, aggregation="dp")
+    assert "at most 2,981-fold (epsilon 8)" in weak.sentence
+    assert weak.rule.endswith("Here: epsilon 8 is above 1.")
+    assert weak.changes[0].startswith("More noise: at most 2.72-fold with --dp-epsilon 1;")
+    assert not any("--batch" in line for line in weak.changes)
 
 
 def test_changes_are_told_with_what_was_measured():
     cost = NoiseCost(epsilon=8.0, rmse=0.95, rmse_now=0.91)
     noise, people, rounds, batches = decided(gain=0.2, cost=cost).changes
-    assert "RMSE 0.9500 with it and 0.9100 now" in noise
+    assert noise.endswith(
+        "with --aggregation dp --dp-epsilon 8. On a fifth of these ratings, "
+        "RMSE 0.9500; now 0.9100."
+    )
     assert "over 50 people the same attack finds 70 in 100, over these 400 people 60" in people
     assert "with --rounds 50 instead of 200 the same attack finds 50 in 100, not 60" in rounds
     assert "--batch 20" in batches
     unmeasured = decided(gain=0.2).changes[0]
-    assert "fedmmf train, with --aggregation dp --dp-epsilon 8" in unmeasured
+    assert "--aggregation dp --dp-epsilon 8; fedmmf train with the same flags" in unmeasured
     assert not any("--batch" in line for line in decided(gain=0.2, batch=20).changes)
 
 

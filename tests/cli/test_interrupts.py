@@ -57,8 +57,8 @@ def environment(tmp_path):
     return {**os.environ, "COLUMNS": "200", "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
-def interrupted(words, tmp_path, word):
-    """Run, wait until a word is on standard error, send Ctrl-C. Returns what was printed."""
+def interrupted(words, tmp_path, word, number=signal.SIGINT):
+    """Run, wait until a word is on standard error, send a signal. Returns what was printed."""
     terminal, child = pty.openpty()
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=child, cwd=tmp_path, env=environment(tmp_path)
@@ -67,7 +67,7 @@ def interrupted(words, tmp_path, word):
     try:
         seen = read_until(terminal, word, READY)
         assert word in seen
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         seen = read_until(terminal, None, SECONDS)
         output, _ = process.communicate(timeout=SECONDS)
     finally:
@@ -214,6 +214,29 @@ def test_what_was_kept_by_somebody_else_is_not_overwritten(command, tmp_path):
     seen = interrupted([sys.executable, "-c", DRIVER, place, *command], tmp_path, "now")
     assert way_on(seen)[-1] == "fedmmf-interrupted-2.ckpt"
     assert (tmp_path / "fedmmf-interrupted.ckpt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_audit_goes_on_with_the_attacks_that_are_missing(command, tmp_path, number):
+    """Attacks on masked ratings are done; then real parties would be recorded."""
+    words = ["audit", *command[1:], "--out", "audit"]
+    place = "fedmmf.audit.messages:record_plain"
+    seen = interrupted([sys.executable, "-c", DRIVER, place, *words], tmp_path, "now", number)
+    assert "interrupted after attack ranking h=1 on masked ratings" in seen
+    kept = tmp_path / "audit" / "audit.ckpt"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert way_on(seen) == [*words, "--checkpoint", "audit/audit.ckpt"]
+    gone_on, whole = finished(words, tmp_path), finished([*words[:-1], "other"], tmp_path)
+    for name in ("verdict", "groups", "sentences", "grouping"):
+        assert gone_on[name] == whole[name]
+    assert not kept.exists()
+
+
+def test_a_training_ends_well_when_it_is_told_to(command, tmp_path):
+    place = "fedmmf.model:FedMMF.summary"
+    words = [sys.executable, "-c", DRIVER, place, *command]
+    seen = interrupted(words, tmp_path, "now", signal.SIGTERM)
+    assert "interrupted after the last round" in seen
 
 
 def test_other_commands_say_how_to_start_again(tmp_path):

@@ -171,7 +171,7 @@ class Decision:
             n, total = self.found.n_recovered(), self._n_clear
             share = f"{RECOVERED:.0%} of their ratings or more".replace("%", " %")
             return f"Here: {n:,} of {total:,} people in the clear lose {share}."
-        if self._gains:
+        if self._largest >= GREEN_GAIN:
             most = max(self._gains, key=lambda one: one.advantage)
             low, high = joint_interval(most, len(self._tried))
             return f"Here: {_in_100(most.advantage)} more ({100 * low:.1f} to {100 * high:.1f})."
@@ -201,13 +201,12 @@ class Decision:
         return f"{said}; of the others, {self._learned() or 'we found next to nothing'}."
 
     def _sentence_of_noise(self, epsilon: float) -> str:
-        odds, case = math.exp(min(epsilon, 700)), round(1 / self.settings.dp_delta)
-        found = self._learned()
-        found = f"our attacks still found {found}" if found else "our attacks found nothing"
+        found, case = self._learned(), round(1 / self.settings.dp_delta)
+        found = f"our attacks still found: {found}" if found else "our attacks found nothing"
         return (
             "Noise hides each person: whatever anybody concludes from what leaves, one person's "
-            f"part changes the odds at most {odds:,.3g}-fold (epsilon {epsilon:g}), but for about "
-            f"one case in {case:,}; {found}."
+            f"part changes the odds at most {_odds(epsilon)}-fold (epsilon {epsilon:g}), but for "
+            f"about one case in {case:,}; {found}."
         )
 
     def _sentence_of_sums(self, who: str) -> str:
@@ -245,7 +244,9 @@ class Decision:
             return
         yield from self._larger_cohorts()
         yield from self._fewer_rounds()
-        if self.settings.batch < SMALL_BATCH and self.settings.scheme.is_secagg(self.settings):
+        if self.epsilon is not None or not self.settings.scheme.is_secagg(self.settings):
+            return
+        if self.settings.batch < SMALL_BATCH:
             yield (
                 f"Batches: --batch {SMALL_BATCH} lets people come and go together, so that no two "
                 "sums differ by one person. Audit again with it."
@@ -253,14 +254,18 @@ class Decision:
 
     def _with_noise(self) -> str:
         wanted = offered_epsilon(self.settings)
-        flags = f"--aggregation dp --dp-epsilon {wanted:g}"
+        if self.settings.objective == "ranking":
+            return "Noise: --aggregation dp bounds what any attack can find; it needs ratings."
         if self.epsilon is not None and self.epsilon <= wanted:
-            return "More noise would need a smaller epsilon than 1; look at what else is listed."
-        bound = f"Noise: {flags} bounds what any attack can find"
-        if self.cost is None or self.cost.epsilon != wanted:
-            return f"{bound}. What it costs in accuracy here: fedmmf train, with {flags}."
+            return "Noise is strong already; fewer rounds and more people are what is left."
+        flags, bound = f"--dp-epsilon {wanted:g}", f"More noise: at most {_odds(wanted)}-fold with "
+        if self.epsilon is None:
+            flags = f"--aggregation dp {flags}"
+            bound = "Noise bounds what any attack can find, with "
+        if self.cost is None:
+            return f"{bound}{flags}; fedmmf train with the same flags tells the accuracy."
         now, then = self.cost.rmse_now, self.cost.rmse
-        return f"{bound}. On a fifth of these ratings, RMSE {then:.4f} with it and {now:.4f} now."
+        return f"{bound}{flags}. On a fifth of these ratings, RMSE {then:.4f}; now {now:.4f}."
 
     def _larger_cohorts(self) -> Iterator[str]:
         few = {one.name: one for one in self.found.messages.get(POWER, ())}
@@ -340,6 +345,12 @@ def _kind(result: AttackResult) -> str:
     if attack is None:
         return "ratings"
     return "lists" if attack.target == "lists" else str(attack.finds)
+
+
+def _odds(epsilon: float) -> str:
+    """The factor that epsilon allows, as people read it."""
+    factor = math.exp(min(epsilon, 100))
+    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.2f}"
 
 
 def _in_100(share: float) -> str:

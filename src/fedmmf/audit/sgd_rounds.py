@@ -102,8 +102,8 @@ class SgdCohort:
         level = [self._summed(one.sums.rows[:, 0]) for one in seen]
         present = [one.present[self._members] for one in seen]
         return RoundSums(
-            level=np.array(level).reshape(-1, n_items),
-            present=np.array(present, bool).reshape(-1, len(self._members)),
+            level=np.array(level).reshape(len(seen), n_items),
+            present=np.array(present, bool).reshape(len(seen), len(self._members)),
             counts=counts,
             popularity=self._popularity,
             spread=self._spread,
