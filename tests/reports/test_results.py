@@ -71,6 +71,7 @@ def test_the_sentence_that_version_0_2_called_verdict_is_passed_over():
     found = AuditResult.from_json_dict(printed("audit") | {"verdict": "Some attack finds much."})
     assert found.verdict is None
     decided = {"light": "red", "sentence": "It reads.", "rule": "R.", "changes": ["C."]}
+    decided |= {"not_tested": ["N."]}
     found = AuditResult.from_json_dict(printed("audit") | {"verdict": decided})
     assert list(found.to_json_dict())[:2] == ["run_kind", "verdict"]
     assert found.to_json_dict()["verdict"] == decided

@@ -49,7 +49,7 @@ class Commands(LazyGroup):
         ),
         "audit": (
             "fedmmf.cli.audit:audit",
-            "Attack masked ratings and messages, and say who would be exposed.",
+            "Attack what a training would send, and say what a server could learn about a person.",
         ),
         "report": (
             "fedmmf.cli.report:report",
