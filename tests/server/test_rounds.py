@@ -27,6 +27,9 @@ class Losing:
             raise self._kind("some party did not bound its numbers")
         return self._crowd.sums(round_)
 
+    def newcomers(self, round_):
+        return self._crowd.newcomers(round_)
+
     def finish(self, round_):
         self._crowd.finish(round_)
 

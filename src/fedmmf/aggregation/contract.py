@@ -72,7 +72,11 @@ def survey_sizes(n_catalogue: int, n_rows: int, n_columns: int = 0) -> Expected:
         n_rows: all items where raters are counted, those of the layout where ratings are summed.
         n_columns: of moments, which have no rows; 0: there are no totals.
     """
-    size = n_totals(n_columns) if n_columns else 0
+    return _sizes_of(n_catalogue, n_rows, n_totals(n_columns) if n_columns else 0)
+
+
+def _sizes_of(n_catalogue: int, n_rows: int, size: int) -> Expected:
+    """Sizes of answers with rows of one column, and so many totals."""
     update_shape = UpdateShape(rank=1, width=1, broadcast_width=1, n_parameters=0, n_totals=size)
     return Expected(n_catalogue, n_rows, update_shape, size)
 
@@ -99,10 +103,10 @@ class Shapes:
         return round_sizes(self.n_catalogue, layout, self.update_shape)
 
     def of(self, asks: str, layout: Layout | None) -> Expected:
-        """Return the sizes of answers; `asks` is counts, moments, ratings or updates.
+        """Return the sizes of answers; `asks` is what `asked_by` returns.
 
         Raises:
-            WireError: ratings or updates are asked for, and there is no layout.
+            WireError: ratings, updates or newcomers are asked for, and there is no layout.
         """
         if asks == "counts":
             return survey_sizes(self.n_catalogue, self.n_catalogue)
@@ -112,12 +116,20 @@ class Shapes:
             raise WireError(f"a sum of {asks} needs a layout first; none was adopted")
         if asks == "ratings":
             return survey_sizes(self.n_catalogue, len(layout.items))
+        if asks == "newcomers":
+            return _sizes_of(self.n_catalogue, 0, self.update_shape.n_newcomer)
         return round_sizes(self.n_catalogue, layout, self.update_shape)
 
 
 def asked_by(work: Work) -> str:
-    """Return what a broadcast asks for: counts, moments, ratings or updates."""
-    return work.asks if isinstance(work, Survey) else "updates"
+    """Return what a broadcast asks for: counts, moments, ratings, updates or newcomers.
+
+    The last round, which hands out the final factors, asks for what the prior of newcomers is made
+    from.
+    """
+    if isinstance(work, Survey):
+        return work.asks
+    return "newcomers" if work.is_last else "updates"
 
 
 def bounds_of(catalogue: Catalogue, solver: Solver, for_survey: bool) -> Bounds:

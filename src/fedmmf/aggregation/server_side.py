@@ -1,5 +1,6 @@
 """The server's side of an aggregation scheme, and the context that the server lends to it."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -30,6 +31,7 @@ from fedmmf.wire import (
 from fedmmf.wire.messages import Expected
 
 Reply = TypeVar("Reply", bound=Message)
+log = logging.getLogger("fedmmf.server")
 
 
 class Asking(Protocol):
@@ -210,6 +212,20 @@ class ServerSide:
     def sum(self, stage: str, work: Work) -> ItemSums:
         """Sum the parties' answers to a broadcast."""
         raise WireError(f"nothing sums a {type(work).__name__}")
+
+    def newcomers(self, round_: Round) -> Array | None:
+        """Sum what the prior of newcomers is made from, given the final factors. (n_newcomer,).
+
+        It is tried once. None where the solver has no use for it, where every sum costs privacy,
+        or where the sum failed: newcomers then get the prior of rounds.
+        """
+        if not self.context.update_shape.n_newcomer or self.context.settings.scheme.has_budget:
+            return None
+        try:
+            return self.sum("newcomers", round_).totals
+        except (WireError, DataError) as error:
+            log.warning("no sum for the prior of newcomers: %s", error)
+            return None
 
     def finish(self, round_: Round) -> None:
         """Send the final factors to all parties."""

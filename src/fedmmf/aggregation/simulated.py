@@ -62,6 +62,11 @@ class Group:
     is_collected: bool = False  # its masked ratings are with the server; it holds nothing out
     is_clear: bool = False  # updates are seen one by one, and have no totals of the solver
 
+    @property
+    def has_totals(self) -> bool:
+        """Whether the solver's totals of these users are summed."""
+        return not (self.noise_std or self.is_collected or self.is_clear)
+
     def sums(
         self, rows: Array, totals: Array, held_out: Array, noise: np.random.Generator
     ) -> ItemSums:

@@ -64,6 +64,27 @@ class ReferenceHalves:
                 with suppress(OverflowError):
                     self._halves[user].solve_user(self._own[user], reading)
 
+    def newcomer_totals(self, broadcast: Broadcast, cohort: Cohort) -> Array:
+        """Sum what the prior of newcomers is made from; users who overflow add nothing.
+
+        Args:
+            broadcast: the final one.
+            cohort: who is summed, and how each user's totals are bounded and rounded.
+
+        Returns:
+            (n_newcomer,), in steps of fixed point if the cohort's totals are.
+        """
+        sums = np.zeros(self._given.update_shape.n_newcomer)
+        with np.errstate(all="ignore"):
+            reading = self._reading(broadcast)
+            for user, (half, own) in enumerate(zip(self._halves, self._own, strict=True)):
+                if cohort.members is None or cohort.members[user]:
+                    with suppress(OverflowError):
+                        totals = half.newcomer_totals(own, reading)
+                        # Shrunk together, so that second moments fit the first ones.
+                        sums += cohort.totals_in_steps(totals, (slice(None),))
+        return sums
+
     def _reading(self, broadcast: Broadcast) -> Any:
         return self._solver.reading(self._given.update_shape, broadcast, self._given.design)
 

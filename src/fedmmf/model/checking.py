@@ -134,6 +134,13 @@ def _require_member(learned: "Learned", member: "Member") -> None:
         raise ValueError("it has factors of other users")
     if len(broadcast.item_rows) != learned.n_items:
         raise ValueError("it has factors of other items")
+    newcomers = broadcast.newcomers
+    if newcomers is not None and (
+        newcomers.shape != (update_shape.n_newcomer,)
+        or newcomers.dtype != np.float64
+        or not np.isfinite(newcomers).all()
+    ):
+        raise ValueError("its prior of newcomers has the wrong size, or is not finite")
     factors = (broadcast.parameters, broadcast.item_rows, member.user_factors)
     if not all(_is_of(array, _NUMBERS) for array in factors):
         raise ValueError("its factors have the wrong type")

@@ -142,6 +142,8 @@ class PartyRun:
             found["layout"] = np.frombuffer(self.layout.encode(), np.uint8)
         if self._at.moments_of is not None:
             found["moments_of"] = self._at.moments_of
+        if self._at.has_told_newcomers:
+            found["newcomers"] = np.ones((), bool)
         return found if self._at.best is None else found | {"best": self._at.best}
 
     def resume(self, state: Mapping[str, Array]) -> None:
@@ -152,7 +154,8 @@ class PartyRun:
             self._take_layout(Layout.decode(state["layout"].tobytes(), known))
         last, best, is_finished = map(int, state["rounds"].tolist())
         place = {"last_round": last, "best_round": best, "is_finished": bool(is_finished)}
-        self.current.move(best=state.get("best"), **place)
+        told = "newcomers" in state
+        self.current.move(best=state.get("best"), has_told_newcomers=told, **place)
 
     @property
     def mates(self) -> tuple[bytes, ...]:
@@ -222,6 +225,8 @@ class PartyRun:
         if isinstance(work, Survey):
             self._check_survey(work)
             return self._moments(work, cohort) if len(work.items) else self._rows(work, cohort)
+        if work.is_last:
+            return self._newcomers(work, cohort)
         self._begin_round(work)
         if self.policy.noise is not None:
             return self._noisy(work, rounding, n_parties)
@@ -291,7 +296,7 @@ class PartyRun:
 
     def _begin_round(self, work: Round) -> None:
         last = self._at.last_round
-        if work.is_last or self._at.is_finished:
+        if self._at.is_finished or self._at.has_told_newcomers:
             raise WireError("training is over; the last round only hands out the result")
         if work.round > self.invitation.rounds:
             raise WireError(f"{self.invitation.rounds} rounds were agreed on; got {work.round}")
@@ -327,6 +332,27 @@ class PartyRun:
         if rounding is None:
             return Contribution(items, counts, (steps / scale).astype(np.float32), totals)
         return Contribution(items, counts, steps, totals.astype(np.int64))
+
+    def _newcomers(self, work: Round, cohort: Cohort) -> Contribution:
+        """Compute the users' part of what the prior of newcomers is made from; p_u stays.
+
+        Once in a run, after its rounds: none of them may follow.
+        """
+        at, shape = self._at, self.update_shape
+        if not shape.n_newcomer or self.layout is None:
+            raise WireError(f"solver {self.solver.name!r} sums nothing after the last round")
+        if self.policy.noise is not None:
+            raise WireError("this party adds noise to what it says; this sum has none")
+        if at.is_finished or at.has_told_newcomers or not 0 < at.last_round < work.round:
+            raise WireError("what newcomers need is summed once, after the rounds of a training")
+        self._remember_best(work)
+        self.current.move(last_round=work.round, has_told_newcomers=True)
+        try:
+            totals = self.users.newcomer_totals(work.broadcast.take(self.layout.items), cohort)
+        except _REFUSALS:  # as in a round, zeros for what the broadcast decides
+            totals = np.zeros(shape.n_newcomer)
+        no_items, rows = np.zeros(0, np.int32), np.zeros((0, 1), np.float32)
+        return Contribution(no_items, np.zeros(0, np.int64), rows, totals)
 
     def _check_survey(self, work: Survey) -> None:
         """Refuse a survey that its owner does not allow, or that comes at the wrong time."""

@@ -26,6 +26,7 @@ class RunState:
         best_round: the best round that it took part in; 0: none.
         best: p_u of that round.
         is_finished: whether it has the final factors.
+        has_told_newcomers: whether it was in the sum after the last round.
         side: what its side of the aggregation scheme keeps; immutable.
         moved: the users' factors from before this answer, where it may move them; to go back to.
     """
@@ -37,6 +38,7 @@ class RunState:
     best_round: int = 0
     best: Array | None = None
     is_finished: bool = False
+    has_told_newcomers: bool = False
     side: Any = None
     moved: Mapping[str, Array] | None = None
 

@@ -13,6 +13,7 @@ from fedmmf.aggregation.contract import AggregationScheme
 from fedmmf.arrays import Array
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CohortSums, Engine, TrainingInput, UserHalves
+from fedmmf.engines.reference import NUMPY
 from fedmmf.errors import NotFittedError, WireError
 from fedmmf.masks.feature_maps import FeatureViews
 from fedmmf.masks.fitting import FittedMasks, MaskInput, MaskPlan, fit_masks
@@ -317,9 +318,28 @@ class UserGroup:
         is_sound = errors <= MAX_TOTAL  # (n_users,) False where it is NaN
         return np.where(is_sound[:, np.newaxis], found, 0.0)
 
+    def newcomer_totals(self, broadcast: Broadcast, cohort: Cohort) -> Array:
+        """Sum over users what the prior of newcomers is made from. (n_newcomer,).
+
+        Args:
+            broadcast: the final one, of the layout's items.
+            cohort: who is summed, and how each user's totals are bounded and rounded.
+        """
+        return NUMPY.halves(self._started_input()).newcomer_totals(broadcast, cohort)
+
     def solve_users(self, broadcast: Broadcast, users: Array | None = None) -> None:
-        """Solve p_u of some users, or of all, for final item factors, without any round."""
-        self._started().solve_users(broadcast, np.arange(self.n_users) if users is None else users)
+        """Solve p_u of some users, or of all, for final item factors, without any round.
+
+        Engines know the prior of rounds alone: with that of newcomers, numpy solves p_u.
+        """
+        users = np.arange(self.n_users) if users is None else users
+        if broadcast.newcomers is None:
+            self._started().solve_users(broadcast, users)
+            return
+        halves = NUMPY.halves(self._started_input())
+        halves.user_factors = self.user_factors
+        halves.solve_users(broadcast, users)
+        self.user_factors = halves.user_factors
 
     def scores(self, lists: RatedItems, broadcast: Broadcast) -> Array:
         """q_i . p_u + f_u(i) for items of each user, which may be off the scale. (n,).

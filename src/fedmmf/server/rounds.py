@@ -5,7 +5,7 @@ an aggregation scheme asks parties over a transport, and a simulation computes t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,9 @@ class Participants(Protocol):
 
     def sums(self, round_: Round) -> ItemSums:
         """Return the sums of a round over users."""
+
+    def newcomers(self, round_: Round) -> Array | None:
+        """Return what the prior of newcomers is made from, summed over users; None: nothing."""
 
     def finish(self, round_: Round) -> None:
         """Receive the final item factors."""
@@ -57,6 +60,7 @@ class Coordinator:
         round: number of the last round that has ended; one that was lost uses up its number.
         n_done: rounds that gave a sum.
         rounds: how many have to give one, unless training stops early.
+        newcomers: what the prior of newcomers is made from, after the last round; None: nothing.
 
     Args:
         settings: of the run.
@@ -80,6 +84,7 @@ class Coordinator:
         self._n_lost = 0  # in a row
         self.round = self.n_done = 0
         self.rounds = settings.max_rounds
+        self.newcomers: Array | None = None
 
     @property
     def half(self) -> ServerHalf:
@@ -110,9 +115,10 @@ class Coordinator:
     @property
     def result(self) -> Broadcast:
         """Final broadcast for all items: of the best round, else of the last."""
-        if self._best is not None:
-            return self._best
-        return self._catalogue.filled(self._broadcast, self._half)
+        found = self._best
+        if found is None:
+            found = self._catalogue.filled(self._broadcast, self._half)
+        return replace(found, newcomers=self.newcomers)
 
     def next_round(self, *, is_last: bool = False) -> Round:
         """Return the message that begins the coming round, or that ends training."""
@@ -251,4 +257,6 @@ def train(
     while not coordinator.is_finished:
         one_round(coordinator, participants)
         after_round(coordinator)
-    participants.finish(coordinator.next_round(is_last=True))
+    last = coordinator.next_round(is_last=True)
+    coordinator.newcomers = participants.newcomers(last)
+    participants.finish(last)

@@ -69,6 +69,17 @@ class SimulatedParties:
         """Take over the state after these rounds."""
         self._users.restore(rounds.parties())
 
+    def newcomers(self, round_: Round) -> Array | None:
+        """Sum what the prior of newcomers is made from, over the users whose totals are summed."""
+        groups = [group for group in self._groups if group.has_totals]
+        if not groups or not self._run.plan.update_shape.n_newcomer:
+            return None
+        broadcast, total = round_.broadcast.take(self._run.layout.items), np.zeros(())
+        for group in groups:
+            found = self._users.newcomer_totals(broadcast, group.cohort)
+            total = total + found / (group.cohort.total_scale or 1.0)
+        return total
+
     def finish(self, round_: Round) -> None:
         """Go back to p_u of the best round, if any; solve p_u of users without a part in rounds."""
         self._remember_best(round_)

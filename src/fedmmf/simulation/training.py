@@ -134,6 +134,8 @@ def members_to_arrays(members: Iterable[Member]) -> dict[str, Array]:
             f"member{number}/user_factors": member.user_factors,
             f"member{number}/history": member.history,
         }
+        if member.broadcast.newcomers is not None:
+            arrays[f"member{number}/newcomers"] = member.broadcast.newcomers
     return arrays
 
 
@@ -143,7 +145,8 @@ def members_from_arrays(arrays: dict[str, Array]) -> list[Member]:
     while f"member{len(members)}/sizes" in arrays:
         part = part_of(arrays, f"member{len(members)}/")
         rank, best_round = part["sizes"].tolist()
-        broadcast = Broadcast(rank, part["parameters"], part["item_rows"])
+        public = (part["parameters"], part["item_rows"], part.get("newcomers"))
+        broadcast = Broadcast(rank, *public)
         members.append(Member(broadcast, part["user_factors"], part["history"], best_round))
     return members
 
@@ -182,7 +185,10 @@ class _RunCheckpoint:
         found = {name.split("/")[0] for name in self._found if name.startswith("member")}
         if not found:
             return []
-        fresh = Member.of(run.coordinator(), run.parties().user_factors)
+        coordinator = run.coordinator()
+        if "member0/newcomers" in self._found:
+            coordinator.newcomers = np.zeros(run.plan.update_shape.n_newcomer)
+        fresh = Member.of(coordinator, run.parties().user_factors)
         self._require_like(members_to_arrays([fresh] * len(found)))
         members = members_from_arrays(self._found)
         ranks = {member.broadcast.rank for member in members}

@@ -8,7 +8,7 @@ a `UpdateShape`, which both sides compute from what they agreed on.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,6 +61,11 @@ class UpdateShape:
         return ()
 
     @property
+    def n_newcomer(self) -> int:
+        """Totals of a user in the sum after the last round; 0: a newcomer's prior needs none."""
+        return 0
+
+    @property
     def n_columns(self) -> int:
         """Number of columns of the design that are used."""
         return max(self.n_design, self.n_joint)
@@ -104,6 +109,7 @@ class Broadcast:
     rank: int  # k, the length of a vector of factors, biases counted
     parameters: Array  # (n_parameters,) float64
     item_rows: Array  # (n_items, width) float32
+    newcomers: Array | None = None  # (n_newcomer,) sums that a newcomer's prior is made of, if any
 
     @property
     def item_factors(self) -> Array:
@@ -112,7 +118,7 @@ class Broadcast:
 
     def take(self, items: Array) -> "Broadcast":
         """Return the broadcast for some items only."""
-        return Broadcast(self.rank, self.parameters, self.item_rows[items])
+        return replace(self, item_rows=self.item_rows[items])
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,15 @@ class PartyHalf(Protocol):
 
         Raises:
             OverflowError: as `update`; p_u stays.
+        """
+
+    def newcomer_totals(self, own: UserData, reading: Any) -> Array:
+        """Totals for the prior of newcomers, given the final broadcast; p_u stays. (n_newcomer,).
+
+        Asked for where `UpdateShape.n_newcomer` is above 0.
+
+        Raises:
+            OverflowError: as `update`.
         """
 
     def state(self) -> dict[str, Array]:

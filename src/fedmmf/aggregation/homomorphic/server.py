@@ -82,8 +82,8 @@ class KeeperServer(HidingServer):
         self.survivors = blind.added
         total = self.secret.decrypt(blind.total(), codec.length, codec.largest)
         most = self.secret.largest_error(self.key.n_users, codec.largest)
-        is_before = asked_by(work) in ("counts", "moments")
-        return codec.sums(total, None if is_before else self.known_raters(), most)
+        has_raters = asked_by(work) in ("ratings", "updates")
+        return codec.sums(total, self.known_raters() if has_raters else None, most)
 
     def handout(self) -> bytes:
         """Encoded key message that every party is given."""

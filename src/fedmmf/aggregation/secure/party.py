@@ -118,6 +118,8 @@ class SecureParty(PartySide):
             asks = "counts" if message.layout == NO_NAME else "moments"
         elif is_survey and message.layout == NO_NAME:
             asks = "counts"
+        elif not is_survey and layout and context.update_shape.n_newcomer:
+            asks = "newcomers"  # of the last round of that name, as `_is_agreed` checks
         else:
             raise WireError("these sums are of a layout that this party has not adopted")
         sizes = Shapes(
@@ -296,7 +298,8 @@ class SecureParty(PartySide):
     def _is_agreed(self, work: Work, about: bytes, setup: SecureSetup) -> bool:
         """Whether these sums were agreed on for this broadcast."""
         asks, layout = asked_by(work), self.context.layout
-        layout_name = {"counts": NO_NAME, "moments": about}  # as the set-up has to give it
+        # as the set-up has to give it
+        layout_name = {"counts": NO_NAME, "moments": about, "newcomers": about}
         if layout is not None and asks in ("ratings", "updates"):
             layout_name[asks] = name_of(layout.encode())
         is_survey = isinstance(work, Survey)

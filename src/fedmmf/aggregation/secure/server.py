@@ -140,8 +140,8 @@ class SecureServer(HidingServer):
             if total is None:
                 raise WireError("the session gave no sum for this round")
             survivors = [session.names[number] for number in session.protocol.survivors]
-            is_before_layout = asked_by(work) in ("counts", "moments")
-            n_raters = None if is_before_layout else self.n_raters_among(survivors)
+            has_raters = asked_by(work) in ("ratings", "updates")
+            n_raters = self.n_raters_among(survivors) if has_raters else None
             sums = session.codec.sums(session.codec.ring.lift(total), n_raters)
         except (WireError, DataError) as error:
             if self._give_up(error):
@@ -166,11 +166,12 @@ class SecureServer(HidingServer):
         return session if is_same else None
 
     def _layout_name(self, work: Work) -> bytes:
-        """What a set-up names as its layout: nothing, a survey of moments itself, or the layout."""
+        """What a set-up names as its layout: nothing, what asks for totals alone, or the layout."""
         asks = asked_by(work)
         if asks == "counts":
             return NO_NAME
-        return name_of((work if asks == "moments" else self.require_layout()).encode())
+        has_rows = asks in ("ratings", "updates")
+        return name_of((self.require_layout() if has_rows else work).encode())
 
     def start(self, work: Work) -> Session:
         """Start a session among those who agree, and fill its pipeline."""
@@ -291,7 +292,7 @@ class SecureServer(HidingServer):
             n_users=n_users,
             minimum=max(options.minimum, context.settings.smallest_cohort),
             batch=context.settings.batch,
-            left_out=self.left_out if not for_survey else self.left_out[:0],
+            left_out=self.left_out if asked_by(work) == "updates" else self.left_out[:0],
             identities=tuple(joined[name].identity for name in names) if signed else (),
         )
         codec = codec_of(self.expected(work), bounds, n_users, context.solver.ring)

@@ -8,7 +8,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL, UserData, require_small
-from fedmmf.solvers.vb import ordinal
+from fedmmf.solvers.vb import newcomers, ordinal
 from fedmmf.solvers.vb.reading import Unrated, VbReading, prior_mean
 from fedmmf.solvers.vb.shapes import VbShape, pack
 
@@ -130,31 +130,55 @@ class VbParty:
 
         With ordered ratings, p_u and the latent ratings are computed in turns.
         """
-        factors = self._solved(own, reading)
-        for _ in range(N_ALTERNATIONS * bool(self._update_shape.n_levels)):
-            told, _ = self._in_order(own, reading, factors, ordinal.BEGINS_AFTER + 1)
-            factors = self._solved(told, reading)
-        self.user_factors = factors
+        self.user_factors, _ = self._solved(own, reading)
 
-    def _solved(self, own: UserData, reading: VbReading) -> Array:
-        """Posterior mean of p_u. (n_own,) float32."""
-        mean, *_ = self._posterior(own, reading, evidence(own, reading))
+    def newcomer_totals(self, own: UserData, reading: VbReading) -> Array:
+        """Totals of the user's items and posterior, for the prior of newcomers. (n_newcomer,)."""
+        factors, covariance = self._solved(own, reading)
+        seen = reading.mean[own.items, : self._update_shape.n_seen]
+        mean = factors.astype(np.float64)
+        totals = newcomers.user_totals(self._update_shape, seen, mean, covariance)
+        require_small([totals], MAX_TOTAL)
+        return totals
+
+    def _solved(self, own: UserData, reading: VbReading) -> tuple[Array, Array]:
+        """Posterior mean, in float32, and covariance of p_u. (n_own,), (n_own, n_own)."""
+        mean, covariance, _ = self._posterior(own, reading, evidence(own, reading))
+        for _ in range(N_ALTERNATIONS * bool(self._update_shape.n_levels)):
+            told, _ = self._in_order(
+                own, reading, mean.astype(np.float32), ordinal.BEGINS_AFTER + 1
+            )
+            mean, covariance, _ = self._posterior(told, reading, evidence(told, reading))
         factors = mean.astype(np.float32)
         require_small([factors], MAX_NUMBER)
-        return factors
+        return factors, covariance
 
     def _posterior(
         self, own: UserData, reading: VbReading, found: Evidence
     ) -> tuple[Array, Array, Array]:
         """Mean, covariance and prior's regressors of p_u. (n_own,), (n_own, n_own), (e,)."""
-        precision, known = reading.user_precision, self._known(own, reading)
-        prior = reading.user_middle + known @ reading.user_weights
+        known = self._known(own, reading)
         try:
-            covariance = np.linalg.inv(np.diag(precision) + found.second / reading.tau)
+            prior, precision = self._prior(own, reading, known)
+            covariance = np.linalg.inv(precision + found.second / reading.tau)
         except np.linalg.LinAlgError as error:
             raise OverflowError("a user's linear system has no solution") from error
-        mean = covariance @ (precision * prior + found.first / reading.tau)
+        mean = covariance @ (precision @ prior + found.first / reading.tau)
         return mean, covariance, known
+
+    def _prior(self, own: UserData, reading: VbReading, known: Array) -> tuple[Array, Array]:
+        """Prior mean and precision of p_u. (n_own,), (n_own, n_own).
+
+        In rounds it is that of the broadcast; for newcomers the broadcast may have one of its own.
+        """
+        usual = reading.user_middle + known @ reading.user_weights
+        if reading.newcomers is None:
+            return usual, np.diag(reading.user_precision)
+        n_seen = self._update_shape.n_seen
+        mean, covariance = reading.newcomers.at(reading.mean[own.items, :n_seen])
+        beyond = known[n_seen:] - reading.profile_mean
+        mean = mean + beyond @ reading.user_weights[n_seen:]
+        return mean, newcomers.precision_of(covariance, PINNED)
 
     def _known(self, own: UserData, reading: VbReading) -> Array:
         """Regressors of the prior of p_u: a share of the sum of E[q_j], and the profile. (e,).

@@ -1,7 +1,7 @@
 """A broadcast of `vb` as a party reads it, computed once for all its users."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmmf.arrays import Array, doubles, space
 from fedmmf.solvers.contract import Broadcast, require_valid_broadcast
+from fedmmf.solvers.vb.newcomers import NewcomerPrior
 from fedmmf.solvers.vb.shapes import VbShape, unpack
 
 MIN_PRECISION, MAX_PRECISION = 1e-30, 1e30  # variances and precisions that a party computes with
@@ -109,6 +110,7 @@ class VbReading:
     is_membership_round: bool  # rows are to be p_u instead of gradients
     cuts: Array  # between the levels of ordered ratings (n_levels - 1 or 0,)
     unrated: Unrated | None
+    newcomers: NewcomerPrior | None = None  # of users who had no part in any round
 
     @classmethod
     def of(cls, update_shape: VbShape, broadcast: Broadcast, design: Array) -> "VbReading":
@@ -118,7 +120,10 @@ class VbReading:
         matrices = (unpack(numbers[name], update_shape.rank) for name in ("curvature", "base"))
         numbers["tau"] = numbers["tau"][0]
         rows = (columns["mean"], columns["n_raters"][:, 0])
-        return cls.made(update_shape, numbers, rows, design, Spread.of(*matrices))
+        found = cls.made(update_shape, numbers, rows, design, Spread.of(*matrices))
+        if broadcast.newcomers is None:
+            return found
+        return replace(found, newcomers=NewcomerPrior.of(update_shape, broadcast.newcomers))
 
     @classmethod
     def made(

@@ -16,6 +16,7 @@ from fedmmf.solvers.contract import UpdateShape, require_valid_broadcast
 
 IMPLICIT = ("none", "items", "users", "both")
 MAX_VB_COLUMNS = 4096  # of profiles and of a design
+KNOWN = (1, 2, 3, 5, 8, 13, 20, 30)  # numbers of ratings that newcomers are known by
 
 
 def total_bound(span: float) -> float:
@@ -89,7 +90,8 @@ class VbShape(UpdateShape):
 
     Attributes:
         implicit: which priors depend on who rated what, one of `IMPLICIT`.
-        blocks: the parts of the broadcast's rows, of parameters and of totals.
+        blocks: the parts of the broadcast's rows, of parameters, of totals, and of the totals of
+            newcomers (`newcomers`).
     """
 
     implicit: str = "none"
@@ -101,7 +103,8 @@ class VbShape(UpdateShape):
         named = _read(variant)
         implicit, d = str(named["implicit"]), int(named["profile"])
         m, levels, joint = (int(named[name]) for name in ("design", "levels", "joint"))
-        e = k * (implicit in ("users", "both")) + d
+        y = k * (implicit in ("users", "both"))
+        e, n_own = y + d, k + joint
         blocks = {
             "item_row": Blocks(mean=k, n_raters=1),
             "parameters": Blocks(
@@ -137,6 +140,16 @@ class VbShape(UpdateShape):
                 joint_deviation=joint,
                 levels=3 * max(levels - 1, 0),
             ),
+            "newcomers": Blocks(
+                n_users=1,
+                fpc=len(KNOWN),
+                item_sum=y,
+                user_sum=n_own,
+                between=triangle(y),
+                within=triangle(y),
+                cross=y * n_own,
+                moment=triangle(n_own),
+            ),
         }
         return cls(
             rank=k,
@@ -161,6 +174,11 @@ class VbShape(UpdateShape):
     def n_seen(self) -> int:
         """Number of regressors from the user's rated items in the prior of p_u."""
         return self.rank if self.implicit in ("users", "both") else 0
+
+    @property
+    def n_newcomer(self) -> int:
+        """Totals of a user in the sum that the prior of newcomers is made from."""
+        return self.blocks["newcomers"].size
 
     @property
     def has_membership_rounds(self) -> bool:
