@@ -33,6 +33,7 @@ from fedmmf.party import Expectation, Party, PartyData, Policy
 from fedmmf.secagg import SessionClient, public_identity
 from fedmmf.server.roster import Roster
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.vb.newcomers import user_totals
 from fedmmf.transports.in_process import InProcess
 from fedmmf.transports.wrappers import Faulty, Recorded
 
@@ -43,6 +44,7 @@ def generate():
         "catalogues": [catalogue_vector(ids) for ids in (["10", "20", "30", "40"], ["é", "", "b"])],
         "messages": [message_vector(message) for message in messages()],
         "channel": channel_vector(),
+        "newcomers": [newcomer_vector(n) for n in (4, 1)],
         "graphs": [graph_vector(*given) for given in GRAPHS],
         "conversations": [
             conversation(["ann", "bob", "cid"], signed=False, lost=None),
@@ -115,6 +117,7 @@ def messages():
         sealed(),
         Ciphertexts(3, words("ciphertexts", 40)),
         layout(),
+        wire.Newcomers(np.array([3.0, -0.25])),
         wire.Adopt(words("name", 32)),
         wire.Adopted(False),
         wire.Adopted(True),
@@ -215,6 +218,19 @@ def channel_vector():
     key, inside = homomorphic_key(), layout()
     frames = {"key": key.encode(), "inside": inside.encode(), "sealed": sealed().encode()}
     return {name: frame.hex() for name, frame in frames.items()}
+
+
+# Totals of newcomers
+
+
+def newcomer_vector(n):
+    """Totals of a user with n ratings, two factors and a joint mask of one column."""
+    update_shape = SOLVERS["vb"].update_shape(2, VARIANT.replace("joint=0", "joint=1"))
+    seen, mean = rows_of(n, 2).astype(np.float64), np.array([1.0, -0.5, 0.25])
+    covariance = np.diag([0.125, 0.5, 0.25]) + 0.0625
+    totals = user_totals(update_shape, seen, mean, covariance)
+    parts = {"seen": seen, "mean": mean, "covariance": covariance, "totals": totals}
+    return {name: part.tolist() for name, part in parts.items()}
 
 
 # The neighbour graph

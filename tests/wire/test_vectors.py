@@ -10,7 +10,15 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from wire_party import Digits, PageParty, catalogue_digest, graph_of, neighbours, open_sealed
+from wire_party import (
+    Digits,
+    PageParty,
+    catalogue_digest,
+    graph_of,
+    neighbours,
+    newcomer_totals,
+    open_sealed,
+)
 from wire_samples import MESSAGES, from_json, to_json
 
 from fedmmf import wire
@@ -89,6 +97,12 @@ def test_the_keepers_box_opens():
     assert unseal(HomomorphicKey.decode(key), Sealed.decode(sealed)) == inside
     assert open_sealed(key, sealed) == inside
     assert to_json(wire.Layout.decode(inside)) == to_json(generator.layout())
+
+
+@pytest.mark.parametrize("vector", VECTORS["newcomers"])
+def test_totals_of_newcomers_are_those_of_the_page(vector):
+    given = [vector[name] for name in ("seen", "mean", "covariance")]
+    np.testing.assert_allclose(newcomer_totals(*given), vector["totals"], rtol=1e-12)
 
 
 # Conversations

@@ -29,7 +29,7 @@ from fedmmf.server.federation import ServerPlan
 from fedmmf.server.roster import Roster
 from fedmmf.server.rounds import Coordinator
 from fedmmf.solvers.contract import part_of
-from fedmmf.wire import Invitation, Layout
+from fedmmf.wire import Invitation, Layout, Newcomers
 
 _POLL = 0.1  # seconds between checks of which sites are here
 BREATH = 1.0  # seconds between an attempt without a sum and the next
@@ -291,6 +291,15 @@ class Training:
             is_good = self._one_round(coordinator, stretch)
         if not is_good:
             self._pause(BREATH)
+        if coordinator.is_finished and self._plan.update_shape.n_newcomer:
+            self._sum_for_newcomers(coordinator, stretch)
+
+    def _sum_for_newcomers(self, coordinator: Coordinator, stretch: _Stretch) -> None:
+        """Sum what the prior of newcomers is made from, once; its number is used up either way."""
+        last = coordinator.next_round(is_last=True)
+        self._store.begin_attempt(last.round)
+        coordinator.newcomers = stretch.side.newcomers(last)
+        self._tell_of(stretch)
 
     def _may_go_on(self, stretch: _Stretch) -> bool:
         """Whether to go on with these sites: none has arrived, and those ahead must still wait."""
@@ -347,8 +356,9 @@ class Training:
         if self._invitation is None:
             raise WireError("a run without an invitation cannot end")
         last = coordinator.next_round(is_last=True)
-        layout = self._side_state["layout"].tobytes()
-        parcel = self._invitation.encode() + layout + last.encode()
+        told, layout = coordinator.newcomers, self._side_state["layout"].tobytes()
+        more = b"" if told is None else Newcomers(told).encode()
+        parcel = self._invitation.encode() + layout + more + last.encode()
         self._store.save_model(parcel)
         self._show_rounds()
         return parcel

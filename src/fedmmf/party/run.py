@@ -10,12 +10,12 @@ from fedmmf.aggregation.contract import Contribution, Shapes, Work, asked_by
 from fedmmf.aggregation.party_side import PartySide
 from fedmmf.aggregation.vector import SumCodec
 from fedmmf.arrays import Array
-from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CohortSums
 from fedmmf.errors import WireError
 from fedmmf.party.expectation import Expectation, check_agreement
 from fedmmf.party.policy import Policy
 from fedmmf.party.state import RunState, StateHolder
+from fedmmf.party.surveys import REFUSALS, answer_last_round, answer_survey, counted
 from fedmmf.party.user_group import PartyData, UserGroup
 from fedmmf.solvers import SOLVERS
 from fedmmf.wire import (
@@ -30,7 +30,6 @@ from fedmmf.wire import (
 from fedmmf.wire.frames import kind_of
 from fedmmf.wire.messages import Expected
 
-_REFUSALS = (WireError, np.linalg.LinAlgError)  # raised by a broadcast, whatever users rated
 _HELD = 2  # broadcasts that are kept: of this round, and of the last
 
 
@@ -130,7 +129,7 @@ class PartyRun:
             if layout.encode() != self.layout.encode():
                 raise WireError("this party has adopted another layout for this run")
             return
-        self._require_same_items(layout.items)
+        self.require_same_items(layout.items)
         self.users.fit_masks(self.policy.population(layout.population, self.catalogue.scale))
         self.users.begin(self.invitation.solver, self.update_shape, layout)
         self.current.move(layout=layout)
@@ -223,15 +222,14 @@ class PartyRun:
         """Compute the users' update to a broadcast; in a round, p_u changes too."""
         cohort = Cohort(left_out=left_out) if rounding is None else rounding.cohort(left_out)
         if isinstance(work, Survey):
-            self._check_survey(work)
-            return self._moments(work, cohort) if len(work.items) else self._rows(work, cohort)
+            return answer_survey(self, work, cohort)
         if work.is_last:
-            return self._newcomers(work, cohort)
+            return answer_last_round(self, work, cohort)
         self._begin_round(work)
         if self.policy.noise is not None:
             return self._noisy(work, rounding, n_parties)
         found = self._update(work, cohort)
-        items, counts = _counted(self.users.counts, left_out)
+        items, counts = counted(self.users.counts, left_out)
         return Contribution(items, counts, found.rows[0][items], found.totals[0])
 
     def collect(self) -> tuple[Array, Array]:
@@ -246,7 +244,7 @@ class PartyRun:
         if not isinstance(work, Round) or not work.is_last:
             raise WireError("what is published under that name is not the end of training")
         self.current.move(moved=self.users.state())
-        self._remember_best(work)
+        self.remember_best(work)
         self.current.move(is_finished=True)
         at = self._at
         if at.best is not None and at.best_round == work.best_round:
@@ -266,7 +264,7 @@ class PartyRun:
             return
         try:
             self.users.solve_users(work.broadcast.take(self.layout.items), users)
-        except _REFUSALS:
+        except REFUSALS:
             self._stay()
 
     def _stay(self) -> None:
@@ -287,7 +285,7 @@ class PartyRun:
             held_out = self.users.held_out_totals(work.broadcast)  # (n_users, 2)
             totals = (cohort.totals_in_steps(held_out).sum(axis=0), found.totals[0])
             return CohortSums(found.rows, [np.concatenate(totals)])
-        except _REFUSALS:
+        except REFUSALS:
             self._stay()
         sizes = self.sizes(work)
         shape = (sizes.n_items, self.update_shape.width)
@@ -303,10 +301,11 @@ class PartyRun:
         if work.round <= last:
             raise WireError(f"rounds must increase: round {last} is over; got round {work.round}")
         self.current.move(moved=self.users.state())
-        self._remember_best(work)
+        self.remember_best(work)
         self.current.move(last_round=work.round)
 
-    def _remember_best(self, work: Round) -> None:
+    def remember_best(self, work: Round) -> None:
+        """Keep p_u of the last round, if the broadcast calls that one the best."""
         if 0 < work.best_round == self._at.last_round:  # p_u has not moved since
             best = self.users.user_factors.copy()
             self.current.move(best=best, best_round=work.best_round)
@@ -333,74 +332,7 @@ class PartyRun:
             return Contribution(items, counts, (steps / scale).astype(np.float32), totals)
         return Contribution(items, counts, steps, totals.astype(np.int64))
 
-    def _newcomers(self, work: Round, cohort: Cohort) -> Contribution:
-        """Compute the users' part of what the prior of newcomers is made from; p_u stays.
-
-        Once in a run, after its rounds: none of them may follow.
-        """
-        at, shape = self._at, self.update_shape
-        if not shape.n_newcomer or self.layout is None:
-            raise WireError(f"solver {self.solver.name!r} sums nothing after the last round")
-        if self.policy.noise is not None:
-            raise WireError("this party adds noise to what it says; this sum has none")
-        if at.is_finished or at.has_told_newcomers or not 0 < at.last_round < work.round:
-            raise WireError("what newcomers need is summed once, after the rounds of a training")
-        self._remember_best(work)
-        self.current.move(last_round=work.round, has_told_newcomers=True)
-        try:
-            totals = self.users.newcomer_totals(work.broadcast.take(self.layout.items), cohort)
-        except _REFUSALS:  # as in a round, zeros for what the broadcast decides
-            totals = np.zeros(shape.n_newcomer)
-        no_items, rows = np.zeros(0, np.int32), np.zeros((0, 1), np.float32)
-        return Contribution(no_items, np.zeros(0, np.int64), rows, totals)
-
-    def _check_survey(self, work: Survey) -> None:
-        """Refuse a survey that its owner does not allow, or that comes at the wrong time."""
-        if self.policy.noise is not None:
-            raise WireError("this party adds noise to what it says; a survey has none")
-        if work.with_ratings and not self.policy.survey_ratings:
-            raise WireError("this party's owner lets no ratings out, not even in a survey's sums")
-        if work.with_ratings and self.layout is None:
-            raise WireError("a survey of ratings needs a layout first; this party has adopted none")
-        if self._at.last_round:
-            raise WireError("a survey comes before the first round")
-
-    def _rows(self, work: Survey, cohort: Cohort) -> Contribution:
-        """Return which items are rated or, if allowed, the ratings around the scale's middle."""
-        lists, values = self._described(work)
-        rows = np.asarray(values, np.float32)[:, np.newaxis]
-        rows = cohort.in_steps(rows) if cohort.is_fixed else rows
-        n_items = self.sizes(work).n_items
-        total = np.zeros((n_items, 1), rows.dtype)
-        np.add.at(total, lists.items, rows)
-        items, counts = _counted(lists.counts(n_items), cohort.left_out)
-        return Contribution(items, counts, total[items], cohort.totals_in_steps(np.zeros(0)))
-
-    def _described(self, work: Survey) -> tuple[RatedItems, Array]:
-        """Return what a survey asks for: items of each user, and a value for each. (n,)."""
-        users, scale = self.users, self.catalogue.scale
-        if work.with_ratings:
-            return users.summed_lists, scale.to_unit(users.summed_values) - 0.5
-        return users.lists, np.ones(len(users.ratings))
-
-    def _moments(self, work: Survey, cohort: Cohort) -> Contribution:
-        """Compute the users' part of the population statistics, over one list of items in a run.
-
-        Moments over two lists would differ by what a few items add. They come before the layout:
-        after it, users have chosen whether to be in the clear.
-        """
-        if self.layout is not None:
-            raise WireError("moments are summed before there is a layout; this party has one")
-        self._require_same_items(work.items)
-        self.current.move(moments_of=work.items)
-        columns, min_raters = self.invitation.columns, self.expectation.min_raters
-        nothing = cohort.totals_in_steps(np.zeros(self.sizes(work).n_totals))
-        blocks = self.users.totals(work.items, columns, min_raters)
-        totals = sum((cohort.totals_in_steps(some).sum(axis=0) for some in blocks), nothing)
-        no_items, rows = np.zeros(0, np.int32), np.zeros((0, 1), np.float32)
-        return Contribution(no_items, np.zeros(0, np.int64), rows, np.asarray(totals))
-
-    def _require_same_items(self, items: Array) -> None:
+    def require_same_items(self, items: Array) -> None:
         """Refuse other items than those whose moments were summed."""
         known = self._at.moments_of
         if known is not None and not np.array_equal(known, items):
@@ -408,14 +340,6 @@ class PartyRun:
                 f"moments were summed over {len(known)} items, and the layout has the "
                 f"same; the server names {len(items)}, which are others"
             )
-
-
-def _counted(counts: Array, left_out: Array | None) -> tuple[Array, Array]:
-    """Items that are summed, and how many users rated each."""
-    if left_out is not None:
-        counts = np.where(left_out, 0, counts)
-    items = np.flatnonzero(counts).astype(np.int32)
-    return items, counts[items]
 
 
 def check_line(layout: Layout, invitation: Invitation) -> None:

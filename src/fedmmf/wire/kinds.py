@@ -27,3 +27,4 @@ class Kind(IntEnum):
     LAYOUT = 20
     ADOPT = 21
     ADOPTED = 22
+    NEWCOMERS = 23

@@ -192,13 +192,14 @@ class Adopted(Message):
 class Round(Message):
     """Broadcast of a round: the item factors of the layout, and at the end of all items.
 
-    All of it, since downloading only the rated items would reveal which they are (errata 25).
+    All of it, since downloading only the rated items would reveal which they are (errata 25). If
+    the last one is summed, it asks for what the prior of newcomers is made from.
     """
 
     kind: ClassVar[int] = Kind.ROUND
     round: Annotated[int, WHOLE]  # from 1
     best_round: Annotated[int, WHOLE]  # whose held-out error was lowest so far; 0: none yet
-    is_last: Annotated[bool, SWITCH]  # nothing is to be computed: these are the final factors
+    is_last: Annotated[bool, SWITCH]  # no p_u moves any more: these are the final factors
     rank: Annotated[int, WHOLE]  # k
     parameters: Annotated[Array, REALS]
     item_rows: Annotated[Array, ROWS]
@@ -289,6 +290,20 @@ class Finished(Message):
     """Party to server: it has the final factors."""
 
     kind: ClassVar[int] = Kind.FINISHED
+
+
+@dataclass(frozen=True, eq=False)
+class Newcomers(Message):
+    """Server to site, in the finished model: sums that the prior of newcomers is made from."""
+
+    kind: ClassVar[int] = Kind.NEWCOMERS
+    totals: Annotated[Array, REALS]  # (n_newcomer,)
+
+    def check(self, known: "Expected | None") -> None:
+        """Refuse another size than that of the agreed solver."""
+        if known is not None:
+            size, wanted = len(self.totals), known.update_shape.n_newcomer
+            require(size == wanted, f"newcomers' totals must be {wanted}; got {size}")
 
 
 BROADCASTS: tuple[type[Message], ...] = (Survey, Layout, Round)

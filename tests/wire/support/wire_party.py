@@ -221,6 +221,29 @@ def single(x):
     return struct.unpack("<f", struct.pack("<f", x))[0]
 
 
+# Totals of newcomers
+
+
+def newcomer_totals(seen, mean, covariance):
+    """Of one user: rows E[q] of the rated items, p and C. Plain lists and numbers."""
+    n, own = len(seen), range(len(mean))
+    columns = range(len(seen[0]))
+    t = [sum(row[f] for row in seen) / n for f in columns]
+    grid = (1, 2, 3, 5, 8, 13, 20, 30)
+
+    def packed(entry, size):
+        return [entry(row, column) for row in size for column in range(row + 1)]
+
+    def within(f, g):
+        return sum((row[f] - t[f]) * (row[g] - t[g]) for row in seen) / max(n - 1, 1)
+
+    totals = [1.0, *(max(1 - m / n, 0.0) for m in grid), *t, *mean]
+    totals += packed(lambda f, g: t[f] * t[g], columns) + packed(within, columns)
+    totals += [t[f] * mean[g] for f in columns for g in own]
+    totals += packed(lambda f, g: covariance[f][g] + mean[f] * mean[g], own)
+    return [float(total) if n > 1 else 0.0 for total in totals]
+
+
 # The secure session
 
 

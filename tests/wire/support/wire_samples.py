@@ -133,6 +133,7 @@ STRATEGIES = {
         st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=5).map(np.array),
         st.floats(0.5, 50.0),
     ),
+    wire.Newcomers: st.builds(wire.Newcomers, reals(0)),
     wire.Adopt: st.builds(wire.Adopt, NAME),
     wire.Adopted: st.builds(wire.Adopted, SWITCH),
 }

@@ -1,7 +1,7 @@
 """A site: its parties, and its answers to the server."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -30,6 +30,7 @@ from fedmmf.wire import (
     Finish,
     Invitation,
     Layout,
+    Newcomers,
     Refused,
     Round,
     name_of,
@@ -37,7 +38,7 @@ from fedmmf.wire import (
     split_parcel,
 )
 
-_BEFORE_MODEL = 2  # an invitation and a layout
+_BEFORE_MODEL = (2, 3)  # an invitation, a layout and, where there are any, newcomers' totals
 _NO_LISTS = RatedItems(np.zeros(1, np.int64), np.zeros(0, np.int32))
 log = logging.getLogger("fedmmf.federation.site")
 
@@ -267,6 +268,7 @@ class SentModel:
     invitation: Invitation
     layout: Layout
     last: Round
+    newcomers: Array | None = None  # (n_newcomer,) what the prior of newcomers is made from
 
     @property
     def about(self) -> dict[str, Any]:
@@ -276,14 +278,14 @@ class SentModel:
 
     def let_join(self, party: Party) -> None:
         """Let a party solve p_u for the finished model, without any round."""
-        said = self.invitation
-        party.join_late(said.solver, said.variant, self.last.broadcast, self.layout.population)
+        said, broadcast = self.invitation, replace(self.last.broadcast, newcomers=self.newcomers)
+        party.join_late(said.solver, said.variant, broadcast, self.layout.population)
 
 
 def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
     """Invitation, layout and final factors, checked as a party would check them."""
-    before, frame = split_parcel(parcel, _BEFORE_MODEL)
-    if len(before) != _BEFORE_MODEL:
+    before, frame = split_parcel(parcel, max(_BEFORE_MODEL))
+    if len(before) not in _BEFORE_MODEL:
         raise WireError("a model has an invitation, a layout and the final factors")
     invitation, n_items = read(before[0], (Invitation,)), plan.items.catalogue.n_items
     check_agreement(invitation, plan.items.catalogue)
@@ -297,4 +299,5 @@ def read_model(parcel: bytes, plan: SitePlan) -> SentModel:
     solver.check(update_shape, last.broadcast)
     if not last.is_last:
         raise WireError("this is no finished model")
-    return SentModel(invitation, layout, last)
+    told = [read(more, (Newcomers,), shapes.known(layout)).totals for more in before[2:]]
+    return SentModel(invitation, layout, last, *told)

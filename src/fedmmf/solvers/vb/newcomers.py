@@ -26,6 +26,7 @@ from fedmmf.arrays import Array
 from fedmmf.solvers.vb.shapes import KNOWN, VbShape, pack, unpack
 
 RIDGE = 10.0  # of the regression, in users
+ROUNDING = 1e-3  # largest effect of rounding on a covariance, as a share of 1 or of its largest
 MIN_SHARE = 1e-6  # smallest variance in any direction, as a share of the largest
 
 
@@ -70,16 +71,19 @@ class NewcomerPrior:
 
     @classmethod
     def of(cls, update_shape: VbShape, totals: Array) -> "NewcomerPrior | None":
-        """Compute the moments from a sum of `user_totals`; None where it is over nobody."""
+        """Compute the moments from a sum of `user_totals`; None if no honest users could give it.
+
+        Then newcomers get the prior of rounds. So they do where nobody has two ratings.
+        """
         n_seen, n_own = update_shape.n_seen, update_shape.n_own
-        n_users = float(totals[0]) if len(totals) else 0.0
+        n_users = float(totals[0])
         if not n_users >= 1.0:
             return None
         parts: Mapping[str, Array] = update_shape.blocks["newcomers"].split(totals / n_users)
         items, users = parts["item_sum"], parts["user_sum"]
-        return cls(
+        found = cls(
             n_users=n_users,
-            fpc=parts["fpc"],
+            fpc=np.clip(parts["fpc"], 0.0, 1.0),
             items=items,
             users=users,
             between=unpack(parts["between"], n_seen) - np.outer(items, items),
@@ -87,6 +91,8 @@ class NewcomerPrior:
             cross=parts["cross"].reshape(n_seen, n_own) - np.outer(items, users),
             spread=unpack(parts["moment"], n_own) - np.outer(users, users),
         )
+        covariances = (found.between, found.within, found.spread)
+        return found if all(map(_is_covariance, covariances)) else None
 
     def at(self, seen: Array) -> tuple[Array, Array]:
         """Mean and covariance of p_u of somebody who is known by some items.
@@ -110,6 +116,14 @@ class NewcomerPrior:
         ridge = RIDGE / self.n_users * np.trace(self.between + self.within / 20.0) / n_seen
         noise = fpc / m * self.within + ridge * np.eye(n_seen)
         return np.linalg.solve(self.between + noise, self.cross)
+
+
+def _is_covariance(matrix: Array) -> bool:
+    """Whether no direction has a negative variance, but for rounding."""
+    if not np.isfinite(matrix).all():
+        return False
+    values = np.linalg.eigvalsh(matrix)
+    return len(values) == 0 or bool(values[0] >= -ROUNDING * max(1.0, float(values[-1])))
 
 
 def precision_of(covariance: Array, pinned: float) -> Array:
