@@ -29,6 +29,7 @@ from fedmmf_experiments.paper import (
     factorial,
     many_rounds,
     models,
+    newcomer_lists,
     newcomers,
     solver_table,
     strengths,
@@ -107,7 +108,14 @@ def of_factorial(way: str) -> object:
 @cache
 def of_newcomers(order: str) -> object:
     """Both tables: with nothing or ten ratings known, and by the number of known ones."""
-    return list(newcomers.newcomer_rows(newcomers.Situation.of(small(), order), 0, quiet))
+    situations = newcomers.situations_of(small(), order, 1, 0)
+    return list(newcomers.newcomer_rows(situations, 0, quiet))
+
+
+def of_newcomer_lists() -> object:
+    """Lists of newcomers of one fold, beside the most popular items."""
+    found = newcomers.Situation.folds(small(), 1)
+    return [row.by_known for row in newcomer_lists.list_rows(found, 0, quiet)]
 
 
 def of_training() -> object:

@@ -79,7 +79,7 @@ def answer_last_round(run: "PartyRun", work: Round, cohort: Cohort) -> Contribut
     """
     at, shape = run.current.state.at, run.update_shape
     if not shape.n_newcomer or run.layout is None:
-        raise WireError(f"solver {run.solver.name!r} sums nothing after the last round")
+        raise WireError(f"the last round of {run.solver.name!r} only hands out the result")
     if run.policy.noise is not None:
         raise WireError("this party adds noise to what it says; the sum for newcomers has none")
     if at.is_finished or at.has_told_newcomers or not 0 < at.last_round < work.round:

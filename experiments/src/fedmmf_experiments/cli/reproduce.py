@@ -1,6 +1,6 @@
 """`fedmmf reproduce`: the paper's experiments; here its Table 1, and the settings behind it."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,15 +10,14 @@ import typer
 from fedmmf.cli.choices import JsonOption, SeedOption, Splits
 from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import expanded
-from fedmmf.cli.output import errors, plain, print_json, progress_bar, results, table
+from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
+from fedmmf_experiments.cli import reproduce_newcomers as newcomers
 from fedmmf_experiments.cli import reproduce_privacy as privacy
 from fedmmf_experiments.cli import reproduce_tables as tables
-from fedmmf_experiments.paired import Gain
 from fedmmf_experiments.paper.hyperparameters import load_tuned, save_tuned
 from fedmmf_experiments.paper.models import ROWS, Row, chosen, row_called
-from fedmmf_experiments.paper.newcomers import KNOWN, NewcomerRow, Situation, newcomer_rows
 from fedmmf_experiments.paper.solver_table import PROBLEMS, run_row
 from fedmmf_experiments.paper.table1 import Job, TableRow, run_table, write_table
 from fedmmf_experiments.paper.tune import tune as search
@@ -174,57 +173,6 @@ def _tell_split(progress: Any, row: str, n: int, done: int) -> None:
     progress(row, done, n)
 
 
-@app.command("newcomers", epilog="Example: fedmmf reproduce newcomers --data ml-100k")
-def newcomers(
-    data: Annotated[str, typer.Option(help="Data set with timestamps.")] = "ml-100k",
-    order: Annotated[
-        Literal["time", "random"],
-        typer.Option(help="Which of a newcomer's ratings are known first."),
-    ] = "time",
-    seed: SeedOption = 0,
-    json: JsonOption = False,
-) -> None:
-    """Errors of users whom training did not know, for every mask and solver."""
-    found = Situation.of(load(data), order, seed)
-    rows = list(newcomer_rows(found, seed, lambda name: errors.print(f"{plain(name)} ...")))
-    if json:
-        print_json({"data": data, "tests": found.counts, "rows": [asdict(row) for row in rows]})
-        return
-    for made in _show_newcomers(data, found, rows):
-        results.print(made)
-
-
-def _show_newcomers(data: str, found: Situation, rows: list[NewcomerRow]) -> tuple[Any, Any]:
-    """Two tables, since they are of different ratings."""
-    names = [[row.name] for row in rows]
-    first = [[f"{error:.4f}" for error in (row.unseen, row.joined)] for row in rows]
-    by_known = [
-        [f"{e:.4f}{_mark(row.by_known_differences.get(n))}" for n, e in row.by_known.items()]
-        for row in rows
-    ]
-    columns = ["model", "nothing known", "ten ratings known"]
-    title = f"{data}, latest fifth, users without an earlier rating"
-    shared = found.counts["by_known"]
-    title_by_known = (
-        f"By known ratings: {shared['newcomers']:,} newcomers, "
-        f"{shared['ratings']:,} ratings after their first {max(KNOWN)}"
-    )
-    by_known_columns = ["model", *map(str, KNOWN)]
-    counted = [a + b for a, b in zip(names, by_known, strict=True)]
-    caption = (
-        "< better, > worse than item and user bias: the 95 % interval of the mean over newcomers "
-        "of each one's mean squared error. Columns are RMSE over ratings"
-    )
-    second = replace(table(title_by_known, by_known_columns, counted), caption=caption)
-    return table(title, columns, [a + b for a, b in zip(names, first, strict=True)]), second
-
-
-def _mark(difference: Gain | None) -> str:
-    """Which side of 0 all of an interval is on."""
-    if difference is None or difference.low <= 0 <= difference.high:
-        return ""
-    return " <" if difference.high < 0 else " >"
-
-
+app.add_typer(newcomers.app)
 app.add_typer(tables.app)
 app.add_typer(privacy.app)

@@ -9,9 +9,12 @@ that they can be compared. Every mask and solver, beside what simple means give.
 On ML-100K there are 192 newcomers. With nothing known 17,048 ratings are predicted, with ten known
 15,128 of them. By the number of known ones it is 11,670 ratings of the 129 newcomers who have more
 than 30.
+
+Newcomers of the latest fifth are few, and what is new about them may be the time. So there are also
+folds over users: each user is a newcomer in one of five, whose ratings come in random order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -28,6 +31,7 @@ from fedmmf_experiments.paired import Gain, paired_gain
 
 TEST, GIVEN = 0.2, 10  # share of the ratings; ratings that newcomers join with
 KNOWN = (0, 1, 3, 10, 30)  # the same, where all are tested on what comes after the last
+FOLDS = 5  # of users
 BIAS_SHRINKAGE = 5.0  # shrinkage of items' means towards the overall mean, in ratings
 PULLS = (1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0)  # shrinkage of users' biases towards 0, in ratings
 Tell = Callable[[str], None]
@@ -86,12 +90,12 @@ class Case:
         """Squared errors of the predicted ratings. (n,)."""
         return np.square(self.test.values - predict(self.given, self.test), dtype=np.float64)
 
-    def difference(self, squares: Array, reference: Array, seed: int) -> Gain:
-        """Mean over users of the difference of two methods' mean squared errors."""
-        users, n_users = self.test.user_codes, self.test.n_users
-        sums = np.bincount(users, squares - reference, n_users)
-        counts = np.bincount(users, minlength=n_users)
-        return paired_gain([sums[counts > 0] / counts[counts > 0]], seed)
+
+def difference(cases: Sequence[Case], squares: Array, reference: Array, seed: int) -> Gain:
+    """Mean over users of the difference of two methods' mean squared errors."""
+    users = np.concatenate([case.test.user_codes for case in cases])
+    sums, counts = np.bincount(users, squares - reference), np.bincount(users)
+    return paired_gain([sums[counts > 0] / counts[counts > 0]], seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +106,8 @@ class Situation:
     unseen: Ratings
 
     @classmethod
-    def of(cls, ratings: Ratings, order: str = "time", seed: int = 0) -> "Situation":
-        """By time; or newcomers by time, whose own ratings are then in random order.
-
-        What people rate first is not like what they rate later, so that a first rating by time
-        says less of them than any other.
-        """
+    def latest(cls, ratings: Ratings) -> "Situation":
+        """The latest fifth of all ratings, of users without an earlier one, by time."""
         train, later = ratings.split_by_time(TEST)
         is_new = np.diff(train.by_user)[later.user_codes] == 0
         most = int(np.bincount(later.user_codes[is_new], minlength=1).max())
@@ -116,11 +116,17 @@ class Situation:
                 f"{ratings.name!r} has nobody new with more than {max(KNOWN)} of its latest "
                 f"ratings; the most are {most}. Use a set whose users rate more"
             )
-        unseen = later.select(is_new)
-        if order == "random":
-            drawn = rng.stream(seed, "order").permutation(len(unseen)).astype(np.int64)
-            unseen = replace(unseen, timestamps=drawn)
-        return cls(train, unseen)
+        return cls(train, later.select(is_new))
+
+    @classmethod
+    def folds(cls, ratings: Ratings, n_folds: int = FOLDS, seed: int = 0) -> "list[Situation]":
+        """The first folds over users, each once with all of its users new, in random order."""
+        fold_of = rng.stream(seed, "folds").permutation(ratings.n_users) % FOLDS  # (n_users,)
+        found = []
+        for fold in range(n_folds):
+            train, unseen = ratings.split_at(fold_of[ratings.user_codes] == fold)
+            found.append(cls(train, _shuffled(unseen, seed)))
+        return found
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
@@ -129,31 +135,71 @@ class Situation:
         by_known = (Case.of(unseen, n_known, max(KNOWN)) for n_known in KNOWN)
         return (Case.of(unseen, 0, 0), Case.of(unseen, GIVEN, GIVEN), *by_known)
 
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many newcomers and ratings each error is over."""
-        unseen, joined, *by_known = (case.counts for case in self.cases)
-        return {"unseen": unseen, "joined": joined, "by_known": by_known[0]}
-
     def squares(self, predict: Predict) -> list[Array]:
         """Squared errors in every case."""
         return [case.squares(predict) for case in self.cases]
 
 
-def newcomer_rows(found: Situation, seed: int, tell: Tell) -> Iterator[NewcomerRow]:
-    """Means first, then every mask with every solver."""
-    for name, predict in _means(found.train).items():
-        reference = found.squares(predict)  # in the end, of item and user bias
-        yield NewcomerRow(name, "-", *_errors(reference))
-    for solver in SOLVERS.names():
-        for mask in FAMILIES.names():
-            tell(f"{mask}, {solver}")
-            model = FedMMF(mask=mask, solver=solver, seed=seed).fit(found.train)
-            squares = found.squares(partial(_joined, model))
-            each = zip(found.cases, squares, reference, strict=True)
-            unseen, joined, *by_known = (case.difference(a, b, seed) for case, a, b in each)
-            beside = (unseen, joined, dict(zip(KNOWN, by_known, strict=True)))
-            yield NewcomerRow(mask, solver, *_errors(squares), *beside)
+def situations_of(ratings: Ratings, order: str, n_folds: int, seed: int) -> list[Situation]:
+    """Newcomers of the latest fifth, or folds over users."""
+    return (
+        Situation.folds(ratings, n_folds, seed) if order == "folds" else [Situation.latest(ratings)]
+    )
+
+
+def counts_of(found: Sequence[Situation]) -> dict[str, dict[str, int]]:
+    """How many newcomers and ratings each error is over, of all situations together."""
+    each = zip(*([case.counts for case in one.cases] for one in found), strict=True)
+    unseen, joined, *by_known = (
+        {name: sum(counts[name] for counts in some) for name in some[0]} for some in each
+    )
+    return {"unseen": unseen, "joined": joined, "by_known": by_known[0]}
+
+
+def newcomer_rows(
+    found: Sequence[Situation], seed: int, tell: Tell, models: Iterable[tuple[str, str]] = ()
+) -> Iterator[NewcomerRow]:
+    """Means first, then masks with solvers; errors of several situations are taken together.
+
+    Args:
+        found: each with newcomers of its own.
+        seed: of the models.
+        tell: called with each model's name.
+        models: (mask, solver); none: every mask with every solver.
+    """
+    means = [_means(one.train) for one in found]
+    for name in means[0]:
+        each = zip(found, means, strict=True)
+        reference = _pooled([one.squares(its[name]) for one, its in each])
+        yield NewcomerRow(name, "-", *_errors(reference))  # in the end, of item and user bias
+    for mask, solver in models or product_of_names():
+        tell(f"{mask}, {solver}")
+        squares = _pooled([_squares_of(one, mask, solver, seed) for one in found])
+        cases = zip(*(one.cases for one in found), squares, reference, strict=True)
+        unseen, joined, *by_known = (difference(some, a, b, seed) for *some, a, b in cases)
+        beside = (unseen, joined, dict(zip(KNOWN, by_known, strict=True)))
+        yield NewcomerRow(mask, solver, *_errors(squares), *beside)
+
+
+def product_of_names() -> list[tuple[str, str]]:
+    """Every mask with every solver, by solver."""
+    return [(mask, solver) for solver in SOLVERS.names() for mask in FAMILIES.names()]
+
+
+def _squares_of(found: Situation, mask: str, solver: str, seed: int) -> list[Array]:
+    model = FedMMF(mask=mask, solver=solver, seed=seed).fit(found.train)
+    return found.squares(partial(_joined, model))
+
+
+def _pooled(squares: Sequence[Sequence[Array]]) -> list[Array]:
+    """Squared errors of each case, of all situations one after the other."""
+    return [np.concatenate(some) for some in zip(*squares, strict=True)]
+
+
+def _shuffled(ratings: Ratings, seed: int) -> Ratings:
+    """Return the ratings as if they had come in random order."""
+    drawn = rng.stream(seed, "order").permutation(len(ratings)).astype(np.int64)
+    return replace(ratings, timestamps=drawn)
 
 
 def _errors(squares: Sequence[Array]) -> tuple[float, float, dict[int, float]]:

@@ -1,0 +1,151 @@
+"""Somebody joins with few ratings: one does not hurt, in any objective, and from a file too."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fedmmf import FedMMF, load, rng
+from fedmmf.data.synthetic import synthetic
+from fedmmf.errors import CheckpointError
+from fedmmf.storage import checkpoints
+
+QUICK = {"solver": "vb", "factors": 4, "rounds": 12}
+OBJECTIVES = {
+    "ratings": {"mask": "mean"},
+    "no mask": {"mask": "none"},
+    "lr": {"mask": "lr"},
+    "ordered": {"mask": "mean", "likelihood": "ordinal"},
+    "ranking": {"mask": "mean", "objective": "ranking"},
+    "ensemble": {"mask": "mean", "ensemble": 2},
+}
+each_objective = pytest.mark.parametrize("settings", OBJECTIVES.values(), ids=OBJECTIVES)
+
+
+def with_prior_of_rounds(model):
+    """The same model, as a file without sums for newcomers gives it."""
+    old = FedMMF(**model.get_params())
+    members = [
+        replace(member, broadcast=replace(member.broadcast, newcomers=None))
+        for member in model.learned.members
+    ]
+    old._learned = replace(model.learned, members=members)
+    return old
+
+
+def errors(model, unseen, known, first):
+    """RMSE on what comes after each newcomer's first ratings, in random order, by known ones."""
+    draw, squares = rng.stream(0, "order"), {n: [] for n in known}
+    for user in np.unique(unseen.user_codes):
+        mine = draw.permutation(np.arange(*unseen.by_user[user : user + 2]))
+        ids, values = unseen.item_ids[unseen.item_codes[mine]], unseen.values[mine]
+        for n in known:
+            predict = partial(model.predict, np.full(len(ids[first:]), -1))
+            if n:
+                predict = model.join(dict(zip(ids[:n].tolist(), values[:n], strict=True))).predict
+            squares[n] += list((predict(ids[first:]) - values[first:]) ** 2)
+    return {n: float(np.sqrt(np.mean(some))) for n, some in squares.items()}
+
+
+def unseen_part(ratings, n_folds=4):
+    """Ratings of all but one fold of users, and those of that fold."""
+    fold_of = rng.stream(1, "folds").permutation(ratings.n_users) % n_folds
+    return ratings.split_at(fold_of[ratings.user_codes] == 0)
+
+
+def test_one_rating_does_not_hurt():
+    train, unseen = unseen_part(synthetic(300, 120, 12000, seed=5))
+    model = FedMMF(mask="mean", **QUICK).fit(train)
+    found = errors(model, unseen, (0, 1, 3, 10), 10)
+    assert found[10] < found[3] < found[1] < found[0]
+    old = errors(with_prior_of_rounds(model), unseen, (1, 3, 10), 10)
+    assert all(found[n] < old[n] for n in old)
+
+
+@pytest.mark.parametrize("mask", ["mean", "lr"])
+def test_one_rating_does_not_hurt_on_ml_100k(public_data, mask):
+    train, unseen = unseen_part(load("ml-100k"), n_folds=5)
+    model = FedMMF(mask=mask, solver="vb").fit(train)
+    found = errors(model, unseen, (0, 1, 3, 10, 30), 30)
+    assert found[30] < found[10] - 0.02
+    assert found[10] < found[3] - 0.02
+    assert found[3] < found[1] - 0.01
+    assert found[1] < found[0]
+    old = errors(with_prior_of_rounds(model), unseen, (1, 30), 30)
+    assert old[1] > found[1] + 0.01
+    assert old[30] > found[30] + 0.003
+
+
+@each_objective
+def test_joins_are_the_same_from_a_file(small, tmp_path, settings):
+    model = FedMMF(**{**QUICK, **settings}).fit(small)
+    own, items = {small.item_ids[3].item(): 5.0}, small.item_ids
+    model.save(tmp_path / "model")
+    again = FedMMF.load(tmp_path / "model")
+    scores = model.join(own).scores(items)
+    assert np.array_equal(again.join(own).scores(items), scores)
+    old = with_prior_of_rounds(model)
+    old.save(tmp_path / "old")
+    assert not any("newcomers" in name for name in checkpoints.load(tmp_path / "old", "model")[0])
+    usual = FedMMF.load(tmp_path / "old").join(own).scores(items)
+    assert np.array_equal(usual, old.join(own).scores(items))
+    assert np.abs(usual - scores).max() > 1e-3
+    assert len(model.join(own).recommend(5)) == 5
+
+
+@pytest.mark.parametrize("damage", ["short", "not finite", "float32"])
+def test_a_damaged_prior_is_named(small, tmp_path, damage):
+    model = FedMMF(mask="mean", **QUICK).fit(small)
+    arrays, about = model.learned.to_arrays()
+    told = arrays["member0/newcomers"].copy()
+    told = {
+        "short": told[:-1],
+        "not finite": np.where(np.arange(len(told)) == 3, np.nan, told),
+        "float32": told.astype(np.float32),
+    }[damage]
+    meta = {"kind": "model", "version": "0", "settings": model.settings.to_dict(), **about}
+    checkpoints.save(tmp_path / "model", {**arrays, "member0/newcomers": told}, meta)
+    with pytest.raises(CheckpointError, match="prior of newcomers"):
+        FedMMF.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"signed": True},
+        {"objective": "ranking"},
+        {"likelihood": "ordinal"},
+        {"aggregation": "homomorphic-ckks"},
+    ],
+    ids=str,
+)
+def test_real_parties_give_the_sums_of_the_simulation(small, settings):
+    if "aggregation" in settings:
+        pytest.importorskip("tenseal", reason="the extra `ckks`")
+    few, _ = unseen_part(small)
+    about = {
+        "mask": "mean",
+        "solver": "vb",
+        "factors": 2,
+        "rounds": 6,
+        "engine": "numpy",
+        **settings,
+    }
+    simulated, real = FedMMF(**about).fit(few), FedMMF(**about).fit(few, real=True)
+    (one,), (other,) = (model.learned.members for model in (simulated, real))
+    assert one.broadcast.newcomers[0] == pytest.approx(few.n_users * 3 / 4, abs=few.n_users / 4)
+    scale = np.abs(one.broadcast.newcomers).max()
+    np.testing.assert_allclose(
+        other.broadcast.newcomers, one.broadcast.newcomers, atol=1e-5 * scale
+    )
+    own = {few.item_ids[3].item(): 5.0}
+    np.testing.assert_allclose(
+        real.join(own).scores(few.item_ids), simulated.join(own).scores(few.item_ids), atol=1e-3
+    )
+
+
+def test_sgd_has_no_such_sum(small):
+    model = FedMMF(mask="mean", factors=2, rounds=3).fit(small)
+    assert model.learned.members[0].broadcast.newcomers is None
