@@ -212,7 +212,7 @@ class Machines:
     def model(self):
         """Item factors of the finished model."""
         data = (self.folder.root / "server" / "state" / "model.bin").read_bytes()
-        return Round.decode(split_parcel(data, 2)[1]).broadcast
+        return Round.decode(split_parcel(data, 3)[1]).broadcast
 
     def factors(self, site):
         with np.load(self.folder.root / "sites" / site / "state" / "result.npz") as found:

@@ -28,7 +28,16 @@ from fedmmf.solvers.vb import server as vb_server
 from fedmmf.solvers.vb.party import MAX_MEMBERSHIP_ROUNDS
 from fedmmf.solvers.vb.shapes import VbShape, write_variant
 from fedmmf.transports.bundles import pack, unpack
-from fedmmf.wire import Invitation, Kind, Layout, Refused, Round, name_of, split_parcel
+from fedmmf.wire import (
+    Invitation,
+    Kind,
+    Layout,
+    Newcomers,
+    Refused,
+    Round,
+    name_of,
+    split_parcel,
+)
 from fedmmf.wire.frames import kind_of
 
 pytest.importorskip("nvflare", reason="certificates are made by NVFlare's provisioning")
@@ -116,7 +125,7 @@ def rounds_in(seen):
 
 def model_in(parcel):
     """The final factors."""
-    return Round.decode(split_parcel(parcel, 2)[1]).broadcast
+    return Round.decode(split_parcel(parcel, 3)[1]).broadcast
 
 
 def require_sound(made, parcel):
@@ -365,7 +374,8 @@ def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
     made = inside(folder_of)
     parcel = made.run()
     site = made.processes["a"].site
-    (first, laid_out), last = split_parcel(parcel, 2)
+    (first, laid_out, told), last = split_parcel(parcel, 3)
+    short = Newcomers(Newcomers.decode(told).totals[1:]).encode()
     invitation, layout = Invitation.decode(first), Layout.decode(laid_out)
     final = Round.decode(last)
     wide = write_variant("both", 1, 0, 0)
@@ -384,7 +394,9 @@ def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
         ((first, laid_out, replace(final, item_rows=final.item_rows[1:]).encode()), "items"),
         ((first, last), "an invitation, a layout"),
         ((last,), "an invitation, a layout"),
-        ((first, laid_out, laid_out, last), "2 broadcasts and one message"),
+        ((first, laid_out, laid_out, last), "not for here"),
+        ((first, laid_out, told, told, last), "3 broadcasts and one message"),
+        ((first, laid_out, short, last), "newcomers' totals must be"),
         ((laid_out, first, last), "not for here"),
     ):
         with pytest.raises(FedMMFError, match=reason):
@@ -392,11 +404,29 @@ def test_a_model_of_another_run_or_kind_is_not_taken(folder_of):
     site.take_model(parcel)
 
 
+def test_who_comes_after_the_end_is_a_newcomer(folder_of):
+    """With the sums of the others, where the model has them; they are over everybody else."""
+    made = inside(folder_of)
+    made.away = {"d"}
+    (first, laid_out, told), last = split_parcel(made.run(), 3)
+    sums, factors = Newcomers.decode(told).totals, []
+    late = made.processes["d"].site.parties["d"].n_users
+    assert 0 < sums[0] <= RATINGS.n_users - late
+    for more in (told, b""):
+        made.processes.pop("d")
+        shutil.rmtree(made.folder.root / "sites" / "d" / "state", ignore_errors=True)
+        made.start_site("d")
+        site = made.processes["d"].site
+        site.take_model(first + laid_out + more + last)
+        factors.append(site.parties["d"].user_factors.copy())
+    assert np.abs(factors[0] - factors[1]).max() > 1e-3
+
+
 def test_who_comes_after_the_end_takes_no_model_of_what_it_does_not_have(folder_of):
     """A model for people with profiles, in every other way as it should be."""
     made = inside(folder_of)
     made.away = {"d"}
-    (first, laid_out), last = split_parcel(made.run(), 2)
+    (first, laid_out, *_), last = split_parcel(made.run(), 3)
     invitation, final = Invitation.decode(first), Round.decode(last)
     site = made.processes["d"].site
     levels = RATINGS.scale.n_levels + 1
@@ -433,7 +463,7 @@ def test_a_site_takes_no_model_of_people_with_profiles_and_its_party_could(folde
     """The charter has none; who has none is taken for somebody with the mean one."""
     made = inside(folder_of)
     made.away = {"d"}
-    (first, laid_out), last = split_parcel(made.run(), 2)
+    (first, laid_out, *_), last = split_parcel(made.run(), 3)
     invitation, final = Invitation.decode(first), Round.decode(last)
     variant = write_variant("both", profile=1, joint=1)
     k, places = invitation.rank, VbShape.of(invitation.rank, variant).blocks["parameters"]
@@ -462,7 +492,7 @@ def test_a_site_takes_no_model_of_people_with_profiles_and_its_party_could(folde
 def test_a_site_recommends_by_its_files_what_its_parties_predict(folder_of, mask):
     """Around the line that was published, which has features where masks have."""
     made, parcel = finished(folder_of, mask=mask)
-    layout = Layout.decode(split_parcel(parcel, 2)[0][1])
+    layout = Layout.decode(split_parcel(parcel, 3)[0][1])
     process = made.processes["a"]
     party, items = process.site.parties["a"], ItemList.load(made.folder.catalogue_file)
     assert len(layout.line) == (1 + items.features.shape[1] if mask == "lr" else 1)
