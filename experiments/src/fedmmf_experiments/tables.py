@@ -53,6 +53,7 @@ class PrintedTable:
 
 
 _FACTORIAL = "fedmmf reproduce factorial --mask none --mask mean --mask lr"
+_FOLDS = "fedmmf reproduce newcomers --order folds --solver vb"
 _AUDIT = "fedmmf audit --data ml-100k --sharing adaptive --threshold-j 0.05"
 _100K, _1M = SETS[:1], SETS[1:2]
 TABLES = (
@@ -94,11 +95,25 @@ TABLES = (
         is_slow=True,
     ),
     PrintedTable(
-        "newcomers-random",
+        "newcomers-folds",
         ACCURACY,
-        ("fedmmf reproduce newcomers --order random",),
-        _100K,
-        partial(probes.of_newcomers, "random"),
+        (
+            f"{_FOLDS} --mask mean --mask lr",
+            f"{_FOLDS} --data ml-1m --folds 1 --mask mean",
+        ),
+        ("ml-100k", "ml-1m"),
+        partial(probes.of_newcomers, "folds"),
+        is_slow=True,
+    ),
+    PrintedTable(
+        "newcomer-lists",
+        ACCURACY,
+        (
+            "fedmmf reproduce newcomer-lists",
+            "fedmmf reproduce newcomer-lists --data lastfm --implicit --folds 1",
+        ),
+        ("ml-100k", "lastfm"),
+        probes.of_newcomer_lists,
         is_slow=True,
     ),
     PrintedTable(

@@ -16,6 +16,7 @@ COMMANDS = [
     ["reproduce", "dp"],
     ["reproduce", "solver"],
     ["reproduce", "newcomers"],
+    ["reproduce", "newcomer-lists"],
     ["bench", "training"],
     ["bench", "ranking"],
     ["bench", "first-answer"],

@@ -28,7 +28,8 @@ FLAGS = {
         --solver=sgd,vb --factors=20 --out=factorial""",
     "reproduce all": "--quick=False --out=reproduced",
     "reproduce solver": "--problem=None --splits=None",
-    "reproduce newcomers": "--data=ml-100k --order=time",
+    "reproduce newcomers": "--data=ml-100k --order=time --folds=5 --mask= --solver=",
+    "reproduce newcomer-lists": "--data=ml-100k --implicit=False --folds=5",
     "reproduce strict": """
         --data=ml-100k --solver=sgd --mask=lr --mask-strength=None --factors=20 --min-raters=3
         --size=12,25,50,100,200,400 --out=strict""",

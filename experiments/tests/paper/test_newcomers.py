@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedmmf import FedMMF
-from fedmmf.errors import DataError
+from fedmmf.errors import DataError, SettingsError
 from fedmmf.masks import FAMILIES
 from fedmmf.solvers import SOLVERS
-from fedmmf_experiments.cli import reproduce
+from fedmmf_experiments.cli import reproduce, reproduce_newcomers
 from fedmmf_experiments.paired import paired_gain
 from fedmmf_experiments.paper import newcomers
 from fedmmf_experiments.paper.newcomers import (
@@ -20,6 +20,7 @@ from fedmmf_experiments.paper.newcomers import (
     PULLS,
     Situation,
     best_pull,
+    counts_of,
     newcomer_rows,
 )
 
@@ -37,7 +38,7 @@ def timed(small):
 
 @pytest.fixture(scope="module")
 def found(timed):
-    return Situation.of(timed)
+    return Situation.latest(timed)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def told():
 def rows(found, told):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(newcomers, "FedMMF", lambda **given: FedMMF(**given, **QUICK))
-        return list(newcomer_rows(found, 0, told.append))
+        return list(newcomer_rows([found], 0, told.append))
 
 
 def by_hand(unseen, n_known, n_before):
@@ -128,7 +129,7 @@ def test_numbers_of_known_ratings_are_compared_on_the_same_ratings(found):
     lengths = np.bincount(found.unseen.user_codes)
     assert 0 < (lengths > LAST).sum() < (lengths > 0).sum()  # some have too few
     for name, n_before in (("unseen", 0), ("joined", GIVEN), ("by_known", LAST)):
-        assert found.counts[name] == {
+        assert counts_of([found])[name] == {
             "newcomers": (lengths > n_before).sum(),
             "ratings": np.maximum(lengths - n_before, 0).sum(),
         }
@@ -137,13 +138,33 @@ def test_numbers_of_known_ratings_are_compared_on_the_same_ratings(found):
         assert np.array_equal(case.test.timestamps, first.test.timestamps)
 
 
-def test_in_random_order_others_are_known_first_of_the_same_people(timed, found):
-    drawn = Situation.of(timed, "random", 3)
-    assert np.array_equal(drawn.unseen.values, found.unseen.values)
-    assert drawn.counts == found.counts
-    assert not np.array_equal(drawn.cases[3].given.item_codes, found.cases[3].given.item_codes)
-    again = Situation.of(timed, "random", 3)
-    assert np.array_equal(again.unseen.timestamps, drawn.unseen.timestamps)
+def test_in_folds_everybody_is_new_once_and_rates_in_random_order(small):
+    folds = Situation.folds(small, seed=3)
+    new = [np.unique(fold.unseen.user_codes) for fold in folds]
+    assert np.array_equal(np.sort(np.concatenate(new)), np.arange(small.n_users))
+    for fold, users in zip(folds, new, strict=True):
+        assert len(fold.train) + len(fold.unseen) == len(small)
+        assert not np.isin(fold.train.user_codes, users).any()
+        times = fold.unseen.timestamps
+        assert np.array_equal(np.sort(times), np.arange(len(times)))
+        assert (np.diff(times) < 0).mean() > 0.3
+    again = Situation.folds(small, 2, seed=3)
+    assert len(again) == 2
+    assert np.array_equal(again[1].unseen.timestamps, folds[1].unseen.timestamps)
+
+
+def test_errors_of_folds_are_taken_together(small, monkeypatch):
+    monkeypatch.setattr(newcomers, "FedMMF", lambda **given: FedMMF(**given, **QUICK))
+    folds = Situation.folds(small, 2)
+    *_, row = newcomer_rows(folds, 0, str, [("mean", "vb")])
+    alone = [list(newcomer_rows([fold], 0, str, [("mean", "vb")]))[-1] for fold in folds]
+    counts = [counts_of([fold])["by_known"]["ratings"] for fold in folds]
+    assert counts_of(folds)["by_known"]["ratings"] == sum(counts)
+    for n in KNOWN:
+        squares = [count * one.by_known[n] ** 2 for count, one in zip(counts, alone, strict=True)]
+        assert row.by_known[n] == pytest.approx(np.sqrt(sum(squares) / sum(counts)), abs=1e-4)
+        ends = [one.by_known_differences[n].mean for one in alone]
+        assert min(ends) - 1e-9 <= row.by_known_differences[n].mean <= max(ends) + 1e-9
 
 
 def test_nobody_new_is_an_error(small):
@@ -152,13 +173,13 @@ def test_nobody_new_is_an_error(small):
         mine = slice(*small.by_user[user : user + 2])
         alike[mine] = np.arange(mine.stop - mine.start)
     with pytest.raises(DataError, match=r"nobody new with more than 30.* the most are 0"):
-        Situation.of(replace(small, timestamps=alike))
+        Situation.latest(replace(small, timestamps=alike))
 
 
 def test_newcomers_with_too_few_ratings_to_be_tested_are_an_error(timed, monkeypatch):
     monkeypatch.setattr(newcomers, "KNOWN", (0, len(timed)))
     with pytest.raises(DataError, match="nobody new with more than"):
-        Situation.of(timed)
+        Situation.latest(timed)
 
 
 def test_every_mask_and_solver_has_a_row(rows, told):
@@ -207,8 +228,8 @@ def test_means_are_of_items_as_they_are_shrunken_and_with_users_own(rows, found)
 def test_the_command_prints_tables_of_80_columns_and_all_of_it_in_json(
     rows, timed, found, monkeypatch
 ):
-    monkeypatch.setattr(reproduce, "load", lambda name: timed)
-    monkeypatch.setattr(reproduce, "newcomer_rows", lambda *given: iter(rows))
+    monkeypatch.setattr(reproduce_newcomers, "load", lambda name: timed)
+    monkeypatch.setattr(reproduce_newcomers, "newcomer_rows", lambda *given: iter(rows))
     monkeypatch.setenv("COLUMNS", "200")  # as wide as they like
     printed = CliRunner().invoke(reproduce.app, ["newcomers"]).stdout
     lines = [line.rstrip() for line in printed.splitlines()]
@@ -223,7 +244,7 @@ def test_the_command_prints_tables_of_80_columns_and_all_of_it_in_json(
             cells = [row.model if row.solver == "-" else f"{row.model}, {row.solver}", *some]
             assert any(cells == [c.strip() for c in line.split("│")[1:-1]] for line in lines)
     said = json.loads(CliRunner().invoke(reproduce.app, ["newcomers", "--json"]).stdout)
-    assert said["tests"] == found.counts
+    assert said["tests"] == counts_of([found])
     assert len(said["rows"]) == len(rows)
     assert said["rows"][0]["by_known"]["30"] == rows[0].by_known[30]
     assert said["rows"][0]["joined_difference"] is None
@@ -235,9 +256,16 @@ def test_the_command_prints_tables_of_80_columns_and_all_of_it_in_json(
 
 def test_the_pull_of_biases_is_chosen_on_training_users(timed):
     """Whose first ratings are given, and whose others are predicted; users differ here."""
-    train = Situation.of(timed).train
+    train = Situation.latest(timed).train
     levels = 2.0 * (train.user_codes % 2) - 1.0
     apart = replace(train, values=(3.0 + levels).astype(np.float32))
     assert best_pull(apart) == min(PULLS)
     alike = np.random.default_rng(0).integers(1, 6, len(train)).astype(np.float32)
     assert best_pull(replace(train, values=alike)) == max(PULLS)
+
+
+def test_an_unknown_mask_is_named(capsys):
+    done = CliRunner().invoke(reproduce.app, ["newcomers", "--mask", "magic"])
+    assert isinstance(done.exception, SettingsError)
+    assert "--mask must be one of" in str(done.exception)
+    assert "got 'magic'" in str(done.exception)

@@ -107,8 +107,8 @@ def _show_newcomers(
     by_known_columns = ["model", *map(str, KNOWN)]
     counted = [a + b for a, b in zip(names, by_known, strict=True)]
     caption = (
-        "< better, > worse than item and user bias: the 95 % interval of the mean over newcomers "
-        "of each one's mean squared error. Columns are RMSE over ratings"
+        "< better, > worse than item and user bias: the 95 % interval of the mean over\n"
+        "newcomers of each one's mean squared error. Columns are RMSE over ratings"
     )
     second = replace(table(title_by_known, by_known_columns, counted), caption=caption)
     return table(title, columns, [a + b for a, b in zip(names, first, strict=True)]), second

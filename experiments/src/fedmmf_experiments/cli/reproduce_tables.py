@@ -125,7 +125,8 @@ EVERYTHING = (
         "factorial --data ml-100k --split time --splits 1 --solver vb --mask none --mask mean",
     ),
     ("newcomers", "newcomers"),
-    ("newcomers --order random", ""),
+    ("newcomers --order folds --solver vb --mask mean --mask lr", ""),
+    ("newcomer-lists", ""),
     ("strengths", "strengths --users 50 --strength 60"),
     ("attacks --data ml-1m", "attacks --data ml-100k"),
     ("strict", "strict --size 12 --size 50"),
@@ -133,7 +134,8 @@ EVERYTHING = (
     ("efficiency", "efficiency --rounds 1"),
     ("dp", "dp --epsilon 8 --runs 1"),
 )
-WITHOUT_FOLDER = ("solver", "newcomers")  # these are quick enough, and keep nothing
+# These are quick enough, and keep nothing.
+WITHOUT_FOLDER = ("solver", "newcomers", "newcomer-lists")
 
 
 @app.command("all", epilog="Example: fedmmf reproduce all --quick --out reproduced")

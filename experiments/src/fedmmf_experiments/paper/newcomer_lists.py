@@ -17,7 +17,7 @@ from fedmmf.errors import DataError
 from fedmmf.model import FedMMF
 from fedmmf.model.accuracy import relevant_rating
 from fedmmf.model.evaluation import ndcg
-from fedmmf_experiments.paper.newcomers import KNOWN, Case, Situation, Tell
+from fedmmf_experiments.paper.newcomers import KNOWN, Situation, Tell, first_of, places
 
 LENGTH = 10  # of a list
 FACTORS = 64
@@ -47,24 +47,25 @@ def n_judged(found: Sequence[Situation]) -> int:
 
 
 def _relevant(found: Situation) -> Ratings:
-    later = Case.of(found.unseen, 0, max(KNOWN)).test
-    least = relevant_rating(later.scale, None)
-    relevant = later.select(later.values >= least)
-    if len(relevant) == 0:
+    """What newcomers should find: relevant items after the first ones, whatever is known."""
+    unseen = found.unseen
+    least = relevant_rating(unseen.scale, None)
+    is_relevant = (places(unseen) >= max(KNOWN)) & (unseen.values >= least)  # (n,)
+    if not is_relevant.any():
         raise DataError(
-            f"{later.name!r} has no newcomer with anything relevant after {max(KNOWN)} items. Use "
+            f"{unseen.name!r} has no newcomer with anything relevant after {max(KNOWN)} items. Use "
             "a set whose users rate more"
         )
-    return relevant
+    return unseen.select(is_relevant)
 
 
 def _judged(found: Situation, score: Score) -> dict[int, list[float]]:
     """nDCG@10 of each newcomer's list, by the number of known items."""
     relevant = _relevant(found)
-    first = Case.of(found.unseen, max(KNOWN), 0).given
+    first = first_of(found.unseen, max(KNOWN))
     quality: dict[int, list[float]] = {}
     for n in KNOWN:
-        given = Case.of(found.unseen, n, 0).given
+        given = first_of(found.unseen, n)
         quality[n] = []
         for user in np.unique(relevant.user_codes):
             scores = np.array(score(given, user), np.float32)

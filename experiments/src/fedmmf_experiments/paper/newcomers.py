@@ -64,6 +64,20 @@ class NewcomerRow:
         return self.model if self.solver == "-" else f"{self.model}, {self.solver}"
 
 
+def places(ratings: Ratings) -> Array:
+    """Place of each rating among those of its user, by time, from 0 on. (n,)."""
+    times = np.zeros(len(ratings)) if ratings.timestamps is None else ratings.timestamps
+    order = np.lexsort((times, ratings.user_codes))
+    place = np.empty(len(ratings), np.int64)
+    place[order] = np.arange(len(ratings)) - ratings.by_user[ratings.user_codes[order]]
+    return place
+
+
+def first_of(ratings: Ratings, n: int) -> Ratings | None:
+    """Each user's first n ratings; None if that is none."""
+    return ratings.select(places(ratings) < n) if n else None
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     """Ratings that users join with, if any, and ratings to predict."""
@@ -74,12 +88,7 @@ class Case:
     @classmethod
     def of(cls, ratings: Ratings, n_known: int, n_before: int) -> "Case":
         """Each user's first ratings, `n_known` of them, and those after the first `n_before`."""
-        times = np.zeros(len(ratings)) if ratings.timestamps is None else ratings.timestamps
-        order = np.lexsort((times, ratings.user_codes))
-        place = np.empty(len(ratings), np.int64)  # (n,) among the ratings of its user
-        place[order] = np.arange(len(ratings)) - ratings.by_user[ratings.user_codes[order]]
-        given = ratings.select(place < n_known) if n_known else None
-        return cls(given, ratings.select(place >= n_before))
+        return cls(first_of(ratings, n_known), ratings.select(places(ratings) >= n_before))
 
     @property
     def counts(self) -> dict[str, int]:
