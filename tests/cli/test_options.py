@@ -49,7 +49,7 @@ FLAGS = {
     "recommend": f"""
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10
         --candidates=None --exclude=None --seen=False --objective=rating --solver=sgd --mask=auto
-        --factors=20 --out=None {WRITING} --help-all=False""",
+        --factors=20 --out=None {READING} --help-all=False""",
     "evaluate": f"--model=None --data=None --top=None {WRITING}",
     "export": "--model=None --out=None",
     "audit": f"""

@@ -1,4 +1,5 @@
 import datetime
+import json
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,9 @@ from scipy.sparse import csr_array
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import SplineTransformer
+from typer.testing import CliRunner
 
+from fedmmf.cli.app import app
 from fedmmf.data import ItemFeatures, Ratings
 from fedmmf.data.features import principal_components, splines, tf_idf
 from fedmmf.errors import DataError, SettingsError
@@ -244,3 +247,18 @@ def test_features_whose_ids_have_other_zeros_are_told(frame, caplog):
     assert "2 of them only for leading zeros: write ids alike" in caplog.text
     with pytest.raises(DataError, match="3 of them only for leading zeros"):
         Ratings.from_frame(frame, features=features.with_columns(item_id="0" + pl.col("item_id")))
+
+
+def test_lists_of_a_file_have_the_titles_of_another(tmp_path):
+    rows = [(user, item) for user in range(12) for item in range(10) if (user + item) % 3]
+    pl.DataFrame(rows, ["customer", "sku"], orient="row").write_csv(tmp_path / "sales.csv")
+    titles = pl.DataFrame({"sku": range(10), "product_name": [f"Mug {n}" for n in range(10)]})
+    titles.write_csv(tmp_path / "items.csv")
+    asked = ["recommend", "--data", tmp_path / "sales.csv", "--features", tmp_path / "items.csv"]
+    asked += ["--user", 3, "--n", 2, "--factors", 2, "--json"]
+    ended = CliRunner().invoke(app, [*map(str, asked)], catch_exceptions=False)
+    best = json.loads(ended.stdout)["recommendations"]
+    assert [one["title"] for one in best] == [f"Mug {one['item_id']}" for one in best]
+    asked = ["recommend", "--model", "m", "--features", "items.csv", "--user", "3"]
+    with pytest.raises(SettingsError, match="--features is for training; a saved model has"):
+        CliRunner().invoke(app, asked, catch_exceptions=False)

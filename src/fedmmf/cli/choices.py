@@ -155,6 +155,17 @@ class Reading:
             )
             return found if self.profiles is None else found.with_profiles(self.profiles)
 
+    @property
+    def files(self) -> Mapping[str, Path | None]:
+        """Input files by their flag."""
+        return {"--features": self.features, "--profiles": self.profiles}
+
+    def require_none(self, why: str) -> None:
+        """Refuse files of features and profiles where nothing is trained."""
+        for flag, file in self.files.items():
+            if file is not None:
+                raise SettingsError(f"{flag} is for training; {why}. Leave it out")
+
     def load_parts(self, data: str, test_file: Path) -> tuple[Ratings, Ratings]:
         """Load a file, and another one to test on."""
         more: dict[str, Any] = {"features": self.features, "implicit": self.implicit}
@@ -179,9 +190,7 @@ class DataChoice:
     @property
     def files(self) -> Mapping[str, Path | None]:
         """Input files by their flag; the data may be the name of a set."""
-        reading = self.reading
-        more = {"--features": reading.features, "--profiles": reading.profiles}
-        return {"--data": Path(self.data), **more}
+        return {"--data": Path(self.data), **self.reading.files}
 
     def load(self) -> Ratings:
         """Load the ratings that the options name."""

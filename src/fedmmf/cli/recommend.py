@@ -10,7 +10,7 @@ import polars as pl
 import typer
 from rich.console import Console
 
-from fedmmf.cli.choices import JsonOption, Reading, Writing
+from fedmmf.cli.choices import JsonOption, Reading
 from fedmmf.cli.files import Files, require_outputs, written
 from fedmmf.cli.options import RANKING_DEFAULTS, Only, expanded, for_lists
 from fedmmf.cli.output import errors, plain, print_json, progress_bar, results, say, table
@@ -51,14 +51,15 @@ class ModelChoice:
         """Input files by their flag; the data may be the name of a set."""
         return {"--model": self.model, "--data": Path(self.data) if self.data else None}
 
-    def fitted(self, settings: Settings, writing: Writing) -> Fitted:
+    def fitted(self, settings: Settings, reading: Reading) -> Fitted:
         """Load the model, or train one that ranks unless the options say otherwise."""
         if (self.model is None) == (self.data is None):
             raise SettingsError("give either --model FILE or --data NAME")
         if self.model is not None:
+            reading.require_none("a saved model has its own")
             model = FedMMF.load(self.model)
             return model, model.list_scores
-        ratings = Reading(writing=writing).load(str(self.data))
+        ratings = reading.load(str(self.data))
         return _trained(ratings, for_lists(settings, ratings, say))
 
 
@@ -157,7 +158,7 @@ class ListOutputs:
 def recommend(
     model: ModelChoice,
     recipients: Recipients,
-    writing: Writing,
+    reading: Reading,
     choice: ListChoice,
     settings: Annotated[
         Settings, Only("objective", "solver", "mask", "factors", "seed", **RANKING_DEFAULTS)
@@ -165,15 +166,15 @@ def recommend(
     outputs: ListOutputs,
 ) -> None:
     """Recommend items to one user or to many; somebody new needs no retraining."""
-    outputs.check({**model.files, **recipients.files, **choice.files})
+    outputs.check({**model.files, **recipients.files, **choice.files, **reading.files})
     recipients.check()
     ids, asked = recipients.ids(), choice.asked()
-    fitted, scores = model.fitted(settings, writing)
+    fitted, scores = model.fitted(settings, reading)
     if recipients.ratings is None:
         found = _lists(fitted, ids, asked)
     else:
         learned = fitted.learned
-        asks = {"asked": learned.is_implicit, **vars(writing)}
+        asks = {"asked": learned.is_implicit, **vars(reading.writing)}
         own = read_own_ratings(recipients.ratings, learned.scale, **asks)
         found = _newcomers(fitted, own, asked)
     is_shown = outputs.out is None and not outputs.json
