@@ -10,7 +10,13 @@ from fedmmf.engines.contract import Cohort, TrainingInput
 from fedmmf.engines.reference import NUMPY
 from fedmmf.solvers.contract import Broadcast, UserData
 from fedmmf.solvers.vb import VB
-from fedmmf.solvers.vb.newcomers import RIDGE, NewcomerPrior, precision_of, user_totals
+from fedmmf.solvers.vb.newcomers import (
+    RIDGE,
+    NewcomerPrior,
+    precision_of,
+    unrated_part,
+    user_totals,
+)
 from fedmmf.solvers.vb.party import PINNED
 from fedmmf.solvers.vb.reading import MAX_PRECISION
 from fedmmf.solvers.vb.shapes import KNOWN, write_variant
@@ -53,7 +59,8 @@ def test_the_prior_is_what_the_moments_of_users_with_two_ratings_give(people, to
     for m in (*KNOWN, 4, 100):
         sizes = np.array([len(s) for s, _, _ in known])
         fpc = [np.maximum(1 - g / sizes, 0).mean() for g in KNOWN]
-        fpc = np.interp(np.log(m), np.log(KNOWN), fpc)
+        beyond = 1 - min(1, (1 - fpc[-1]) * m / KNOWN[-1])
+        fpc = np.interp(np.log(m), np.log(KNOWN), fpc) if m < KNOWN[-1] else beyond
         ridge = RIDGE / len(known) * np.trace(between + within / 20) / K
         weights = np.linalg.solve(between + fpc * within / m + ridge * np.eye(K), cross)
         seen = np.random.default_rng(m).normal(size=(m, K))
@@ -78,6 +85,16 @@ def test_one_item_moves_the_prior_less_than_many_that_say_the_same(totals):
     ]
     assert moved == sorted(moved)
     assert 0 < moved[0] < 0.8 * moved[-1]
+
+
+def test_unrated_items_count_by_what_is_known_of_a_list(totals):
+    prior = NewcomerPrior.of(SHAPE, totals)
+    parts = [unrated_part(prior, m) for m in range(100)]
+    assert parts == sorted(parts)
+    assert parts[0] == 0.0
+    assert 0 < parts[1] < 0.05
+    assert parts[-1] == 1.0
+    assert np.diff(parts).max() < 0.1  # without a jump
 
 
 @pytest.mark.parametrize("part", ["between", "within", "moment"])

@@ -109,13 +109,31 @@ class NewcomerPrior:
         mean = self.users + (seen.mean(axis=0) - self.items) @ weights
         return mean, self.spread - weights.T @ self.cross
 
+    def share(self, m: int) -> float:
+        """Share of a user's list that m of its items are, on average over users.
+
+        Between the numbers that were summed, linear in the logarithm; beyond, in proportion to m.
+        """
+        if m >= KNOWN[-1]:
+            return float(min(1.0, (1.0 - self.fpc[-1]) * m / KNOWN[-1]))
+        return float(1.0 - np.interp(np.log(m), np.log(KNOWN), self.fpc)) if m else 0.0
+
     def _weights(self, m: int) -> Array:
         """W_m. (y, n_own)."""
-        fpc = np.interp(np.log(m), np.log(KNOWN), self.fpc)
-        n_seen = len(self.items)
+        fpc, n_seen = 1.0 - self.share(m), len(self.items)
         ridge = RIDGE / self.n_users * np.trace(self.between + self.within / 20.0) / n_seen
         noise = fpc / m * self.within + ridge * np.eye(n_seen)
         return np.linalg.solve(self.between + noise, self.cross)
+
+
+def unrated_part(prior: NewcomerPrior, m: int) -> float:
+    """Part of their weight that unrated items have for somebody who is known by m items.
+
+    Most items are unrated because we do not know of them yet, not because somebody passed them by;
+    and the prior comes from users for whom all unrated items counted. So they count by the square
+    of the share of a list that is known: hardly at all with one item, wholly with a whole list.
+    """
+    return prior.share(m) ** 2
 
 
 def _is_covariance(matrix: Array) -> bool:

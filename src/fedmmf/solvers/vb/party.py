@@ -47,7 +47,13 @@ def evidence(own: UserData, reading: VbReading) -> Evidence:
         squares=float(ratings @ ratings),
         weight=float(len(ratings)),
     )
-    return rated if reading.unrated is None else _with_unrated(rated, own, mean, reading.unrated)
+    if reading.unrated is None:
+        return rated
+    unrated = reading.unrated
+    if reading.newcomers is not None:
+        part = newcomers.unrated_part(reading.newcomers, len(own.items))
+        unrated = replace(unrated, weight=unrated.weight * part)
+    return _with_unrated(rated, own, mean, unrated)
 
 
 def _with_unrated(rated: Evidence, own: UserData, mean: Array, unrated: Unrated) -> Evidence:
