@@ -25,7 +25,7 @@ from fedmmf.attacks.membership import area_under_curve
 
 WEIGHT = 0.5  # of what sums say of ratings; fixed beforehand, and so tuned on nobody
 NOISES = np.logspace(-6, 0, 13)  # drift of a sum, per rater and round
-N_ALTERNATIONS = 10.0  # rounds
+SETTLING_ROUNDS = 10.0  # while training begins, sums change for other reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class RoundSums:
     def _trust(self) -> Array:
         """Weights of rounds: all updates change fast while training begins. (rounds - 1, 1)."""
         number = np.arange(1, len(self.level))[:, np.newaxis]
-        return np.asarray(1 / np.sqrt(1 + np.square(N_ALTERNATIONS / number)))
+        return np.asarray(1 / np.sqrt(1 + np.square(SETTLING_ROUNDS / number)))
 
     @cached_property
     def odds(self) -> Array:

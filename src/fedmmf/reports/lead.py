@@ -117,7 +117,8 @@ def _had_they_shared(audit: AuditResult) -> list[Tile]:
     found = []
     if sums:
         most = max(sums, key=_gain)
-        note = f"over public knowledge, by {most.name}, the best of {len(sums)} attacks"
+        best_of = f", the best of {len(sums)} attacks" if len(sums) > 1 else ""
+        note = f"over public knowledge, by {most.name}{best_of}"
         found.append(Tile("gained from sums", f"{_gain(most):+.4f}", note))
     best = _best(audit.groups.get(_CLEAR, ()))
     if best is not None and audit.recovered_users is not None:
