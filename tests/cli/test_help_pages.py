@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from fedmmf.cli.app import app
 from fedmmf.cli.help_pages import FIRST, LONG
 
-LONG_COMMANDS = [["train"], ["recommend"], ["audit"], ["federation", "init"]]
+LONG_COMMANDS = [["train"], ["recommend"], ["audit"], ["data", "info"], ["federation", "init"]]
 
 
 def page(*words, width):

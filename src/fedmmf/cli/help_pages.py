@@ -14,6 +14,7 @@ from typer import rich_utils
 
 _WIDE_ENOUGH = 100  # columns; below, the longest flags are cut
 _theirs = rich_utils.rich_format_help
+FEWEST = 9  # options of a short page; a command that has few of FIRST shows its own first ones
 LONG = 15  # options; a command with more of them has a short page and --help-all
 FIRST = (
     "model", "data", "user", "ratings", "n", "items", "sites", "host", "test", "top", "splits",
@@ -64,9 +65,12 @@ def _short(command: Any, ctx: Any) -> Any:
     if "help_all" not in options:
         return command
     chosen = [name for name in options if options[name].required or name in FIRST]
+    others = [name for name in options if name not in chosen and name != "help_all"]
+    chosen += others[: max(FEWEST - len(chosen), 0)]
     ranks = {name: rank for rank, name in enumerate(FIRST)}
     short = copy(command)
-    short.params = [copy(options[n]) for n in sorted(chosen, key=lambda n: ranks.get(n, -1))]
+    chosen.sort(key=lambda name: ranks.get(name, ranks["out"] - 0.5))  # inputs, others, outputs
+    short.params = [copy(options[name]) for name in chosen]
     for option in short.params:
         option.rich_help_panel = None
     short.params.append(options["help_all"])
