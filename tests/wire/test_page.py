@@ -240,7 +240,7 @@ def test_every_parameter_of_vb_is_on_the_page_in_its_order(m, j):
     ]
     names = {"tau": "tau", "a": "user_precision", "c": "item_precision",
              "mean of all p_u": "mean_user", "A": "curvature", "B": "base", "V": "user_weights",
-             "mean profile": "profile_mean", "membership": "look",
+             "mean profile": "profile_mean", "membership": "membership",
              "w": "unrated", "r0": "unrated", "cut points": "cuts",
              "mean mask": "joint_mean", "precision of masks": "joint_precision"}  # fmt: skip
     parts = update_shape.blocks["parameters"].split(np.zeros(update_shape.n_parameters))
