@@ -221,7 +221,8 @@ def test_an_audit_goes_on_with_the_attacks_that_are_missing(command, tmp_path, n
     """Attacks on masked ratings are done; then real parties would be recorded."""
     words = ["audit", *command[1:], "--out", "audit"]
     place = "fedmmf.audit.messages:record_plain"
-    seen = interrupted([sys.executable, "-c", DRIVER, place, *words], tmp_path, "now", number)
+    line = "now\r\n"  # not that of an unknown strength, which the bar names
+    seen = interrupted([sys.executable, "-c", DRIVER, place, *words], tmp_path, line, number)
     assert "interrupted after attack ranking h=1 on masked ratings" in seen
     kept = tmp_path / "audit" / "audit.ckpt"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
