@@ -126,14 +126,19 @@ def test_a_restored_state_does_not_spend_the_budget_twice(federation, tmp_path, 
     assert {one["noisy_updates"] for one in counters(made).values()} == {4}
 
 
-@pytest.mark.parametrize("changes", [SIGNED, {**SIGNED, "solver": "sgd", "held_out": 0.0}])
-def test_rounds_and_surveys_without_noise_are_counted_too(federation, tmp_path, changes):
+@pytest.mark.parametrize(
+    ("changes", "last"),
+    [(SIGNED, 5), ({**SIGNED, "solver": "sgd", "held_out": 0.0}, 4)],
+    ids=["vb, and the sum after the last round", "sgd"],
+)
+def test_rounds_and_surveys_without_noise_are_counted_too(federation, tmp_path, changes, last):
     made = federation(**changes)
     made.run_until(2)
     copy = copy_of_state(made, tmp_path / "copy")
     made.run()
     put_back(made, copy)
-    with pytest.raises(CheckpointError, match="round 4 was answered, and the state is at round 2"):
+    words = f"round {last} was answered, and the state is at round 2"
+    with pytest.raises(CheckpointError, match=words):
         made.start_site("a")
 
 
