@@ -552,6 +552,14 @@ def after(world):
     return before, about, reading, sums, world.server.state()
 
 
+def tightness(world, n_raters):
+    """By how much the prior of each q_i is tighter than that of an average item. (n_items,)."""
+    if not world.update_shape.n_design:
+        return np.ones(len(n_raters))
+    pairs = n_raters + WEIGHT * len(world.own)
+    return pairs / pairs[n_raters > 0].mean()
+
+
 @every_variant
 def test_a_step_of_the_items_is_that_of_dense_sums_over_users(variant):
     world = World(variant)
@@ -561,11 +569,12 @@ def test_a_step_of_the_items_is_that_of_dense_sums_over_users(variant):
     shared = shared[:K, :K] / n_ratings
     everybody = sum(one.moment for one in about)[:K, :K]
     weight = WEIGHT if world.update_shape.n_design else 0.0
+    tight = tightness(world, sums.n_raters)
     for i in range(N_ITEMS - 1):
-        q = before["mean"][i]
-        precision = np.diag(c) + weight * everybody / tau
+        q, own = before["mean"][i], tight[i] * c
+        precision = np.diag(own) + weight * everybody / tau
         precision = precision + (1 - weight) * sums.n_raters[i] * shared / tau
-        gradient = -c * (q - before["prior"][i])
+        gradient = -own * (q - before["prior"][i])
         for one in about:
             whole = one.targets[i] * one.mean - one.moment @ reading.mean[i]
             gradient += one.weights[i] * whole[:K] / tau
@@ -591,6 +600,7 @@ def test_hyperparameters_maximise_the_bound(variant):
     known = sums.n_raters > 0
     covariance = [np.linalg.inv(n * now["curvature"] + now["base"]) for n in sums.n_raters]
     spread = np.array([np.diag(t) for t in covariance]) + (now["mean"] - now["prior"]) ** 2
+    spread = tightness(world, sums.n_raters)[:, np.newaxis] * spread
     np.testing.assert_allclose(now["item_precision"], 1 / spread[known].mean(axis=0), rtol=1e-6)
 
 
@@ -611,7 +621,7 @@ def sum_of_errors(reading, about):
 def test_the_items_prior_is_a_ridge_regression_on_their_features(variant):
     """And on what raters said of them in the last look, with a ridge of its own."""
     world = World(variant)
-    before, _, _, _, now = after(world)
+    before, _, _, sums, now = after(world)
     n_looked = K if VARIANTS[variant][0] in ("items", "both") else 0
     assert now["raters"].shape == (N_ITEMS, n_looked)
     assert np.array_equal(now["raters"], before["raters"])  # this round was no look
@@ -619,8 +629,9 @@ def test_the_items_prior_is_a_ridge_regression_on_their_features(variant):
     x = np.column_stack((np.ones(N_ITEMS), world.regressors, now["raters"]))
     ridge = np.array([0.0, *[PRIOR_RIDGE] * 2, *[MEMBERSHIP_RIDGE] * n_looked])
     penalty = np.sqrt(np.diag(ridge))[1:]
-    rows = np.vstack((x[:-1], penalty))
-    targets = np.vstack((now["mean"][:-1], np.zeros((len(penalty), K))))
+    each = np.sqrt(tightness(world, sums.n_raters))[:-1, np.newaxis]
+    rows = np.vstack((each * x[:-1], penalty))
+    targets = np.vstack((each * now["mean"][:-1], np.zeros((len(penalty), K))))
     weights = np.linalg.lstsq(rows, targets)[0]
     np.testing.assert_allclose(now["item_weights"], weights, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(now["prior"], x @ weights, rtol=1e-4, atol=1e-5)

@@ -26,7 +26,8 @@ precision per column from secure totals. Only rows for the k learned columns lea
 
 *Unrated items.* Where lists are wanted, each unrated item counts as a low rating with a small
 weight (Steck 2010, Training and testing of recommender systems on data missing not at random); sums
-over the catalogue go through public matrices.
+over the catalogue go through public matrices. The prior of q_i then tightens with its number of
+raters: its precision is c f_i with f_i in proportion to the weight of all pairs of i.
 """
 
 from dataclasses import replace

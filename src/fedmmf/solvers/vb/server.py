@@ -114,29 +114,56 @@ class VbServer:
             return  # all membership rounds are used up, some by rounds that were lost
         # Counted raters who did not take part are taken for the mean of those who did.
         share = (n_raters.sum() / totals["n_ratings"].clip(1.0)).clip(1.0, 4.0)  # (1,)
+        tightness = self._tightness(share * totals["n_users"])
         if is_membership_round:
             self._now = replace(self._now, raters=_standardised(share * rows, n_raters))
         else:
-            self._move_items(rows, totals, share)
+            self._move_items(rows, totals, share, tightness)
         self._learn_users(totals)
         if self.update_shape.n_levels and t > BEGINS_AFTER:
             moved = moved_cuts(self._now.cuts, totals["levels"].reshape(3, -1))
             self._now = replace(self._now, cuts=moved)
-        self._learn_items()
+        self._learn_items(tightness)
         self._balance()
 
-    def _move_items(self, gradient: Array, totals: dict[str, Array], share: Array) -> None:
-        """E[q_i] <- E[q_i] + s T_i (sum g / tau - c (E[q_i] - prior_i)), T_i = (n_i A + B)^-1."""
+    def _tightness(self, n_users: Array) -> tuple[Array, Array]:
+        """Alpha and beta of f_i = alpha n_i + beta: the prior precision of q_i is c f_i. (1,) each.
+
+        Where unrated items count, f_i is the weight of all pairs of an item, divided by its mean
+        over rated items: the prior of popular items is tighter, as the penalty of iALS is (Rendle
+        et al. 2022). Else f_i is 1. It is affine in n_i, so that T_i = (n_i A + B)^-1 still holds.
+        """
+        one, n_raters = n_users / n_users, self._now.n_raters
+        if not self.update_shape.ranks:
+            return 0.0 * one, one
+        by_all, known = float(self.unrated[0]) * n_users, doubles(n_raters > 0)
+        mean = by_all + (known * n_raters).sum() / known.sum()
+        return one / mean, by_all / mean
+
+    def _move_items(
+        self,
+        gradient: Array,
+        totals: dict[str, Array],
+        share: Array,
+        tightness: tuple[Array, Array],
+    ) -> None:
+        """E[q_i] <- E[q_i] + s T_i (sum g / tau - c f_i (E[q_i] - prior_i)), T_i = (n_i A + B)^-1.
+
+        With D = diag(c), A is C / tau + alpha D and B is beta D, but for unrated items.
+        """
         now, k, tau, xp = self._now, self.update_shape.rank, self._now.tau, space(gradient)
         rounding = xp.diag(k * self._rounding(totals) * xp.ones_like(now.item_precision))
         curvature = (unpack(totals["moment"], k) + rounding) / totals["n_ratings"] / tau
-        base = xp.diag(now.item_precision)
+        (alpha, beta), prior_precision = tightness, xp.diag(now.item_precision)
+        base = beta * prior_precision
         if self.update_shape.ranks:
             weight, everybody = float(self.unrated[0]), unpack(totals["all_moment"], k) + rounding
             line = totals["all_line"].reshape(k, self.update_shape.n_design)
             gradient = gradient + weight * (self._design @ line.T - now.mean @ everybody)
             curvature, base = (1 - weight) * curvature, base + weight * share * everybody / tau
-        slope = share * gradient / tau - now.item_precision * (now.mean - now.prior)
+        curvature = curvature + alpha * prior_precision
+        tight = (alpha * now.n_raters + beta)[:, np.newaxis]  # f_i (n_items, 1)
+        slope = share * gradient / tau - tight * now.item_precision * (now.mean - now.prior)
         self._spread = Spread.of(curvature, base, self._linalg)
         mean = now.mean + STEP * self._spread.apply(now.n_raters, slope)
         # Bounded, so that a bad party's rows have limited effect.
@@ -192,18 +219,19 @@ class VbServer:
             mean = totals["profile_sum"] / totals["n_profiled"].clip(1.0)
             self._now = replace(self._now, profile_mean=mean)
 
-    def _learn_items(self) -> None:
+    def _learn_items(self, tightness: tuple[Array, Array]) -> None:
         """Maximise the bound in the items' prior: W by ridge regression, then its precision c."""
-        now, xp = self._now, space(self._now.mean)
-        known = doubles(now.n_raters > 0)[:, np.newaxis]  # (n_items, 1) weights: 1 if rated
+        (now, xp), (alpha, beta) = (self._now, space(self._now.mean)), tightness
+        known = doubles(now.n_raters > 0)[:, np.newaxis]  # (n_items, 1)
+        weight = known * (alpha * now.n_raters + beta)[:, np.newaxis]  # f_i of rated items
         x = xp.hstack((self._regressors, now.raters))
         ridge = xp.full_like(x[0], PRIOR_RIDGE)
         ridge[:1], ridge[self._regressors.shape[1] :] = 0.0, MEMBERSHIP_RIDGE
-        normal = x.T @ (known * x) + xp.diag(ridge)
-        weights = self._linalg.solve(normal, x.T @ (known * now.mean))  # W^T
+        normal = x.T @ (weight * x) + xp.diag(ridge)
+        weights = self._linalg.solve(normal, x.T @ (weight * now.mean))  # W^T
         prior = x @ weights
         spread = self._spread.variances(now.n_raters) + xp.square(now.mean - prior)
-        precision = known.sum() / (known * spread).sum(axis=0)
+        precision = known.sum() / (weight * spread).sum(axis=0)
         self._now = replace(now, prior=prior, item_weights=weights, item_precision=precision)
 
     def _balance(self) -> None:
