@@ -95,7 +95,7 @@ class PassSums(NamedTuple):
 class PassRoom(NamedTuple):
     """Room for the numbers of the user whose turn it is; per rating as for the longest list."""
 
-    q: Array  # E[q] of the rated items
+    q: Array  # E[q] of the rated items, and the root of the sum of their covariances below
     e: Array  # rows
     here: Array  # what unrated items take off each rating
     ratings: Array

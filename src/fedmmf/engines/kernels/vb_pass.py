@@ -22,39 +22,65 @@ from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL
 from fedmmf.solvers.vb.ordinal import FAR, MIN_SHARE
 from fedmmf.storage.kernel_cache import cached_jit
 
-# numpy's inverse raises at a pivot of zero, and numba then never frees what the kernel holds. There
-# is one only where the matrix is within about n 2^-53 of a singular one.
-_REGULAR = 2.0**-44
-# Sums of q q^T over n ratings are in float32, off by up to n 2^-24 of their trace: a server could
-# choose numbers that make one user's matrix singular, and nobody's sums would be left.
-_SINGLE = 2.0**-23
+_BLOCK, _FEW = 16, 32  # columns that one step of an inverse eliminates; few enough for one step
 
 # Not all of fastmath: kernels test whether numbers are finite.
 _jit = cached_jit(nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy")
 
 
 @_jit
-def _fill_second(gram: Array, shrunk: Array, basis: Array, second: Array) -> None:
-    """Sum of E[q q^T]: sum E[q] E[q]^T + V diag(sum of shrinkages) V^T."""
-    turned = np.empty(basis.shape)
-    for i in range(basis.shape[0]):
-        for f in range(basis.shape[1]):
-            turned[i, f] = basis[i, f] * shrunk[f]
-    np.dot(turned, basis.T, second)
+def _fill_second(gram: Array, second: Array) -> None:
+    """Copy the sum of E[q q^T] to float64."""
     for i in range(len(second)):
         for j in range(len(second)):
-            second[i, j] += gram[i, j]
+            second[i, j] = gram[i, j]
 
 
 @_jit
-def _is_regular(matrix: Array, a: Array, n_ratings: int) -> bool:
-    """Whether numpy's inverse cannot fail: positive definite by `a`, despite rounded sums."""
-    n, doubt, is_finite = len(matrix), 0.0, True
+def _invert_small(matrix: Array) -> bool:
+    """Invert a positive matrix in place by Gauss and Jordan; return False at a pivot that is not.
+
+    Numpy's inverse takes longer, and raises, so that numba never frees what the kernel holds.
+    """
+    n = len(matrix)
+    row = np.empty(n)
     for i in range(n):
-        doubt += n * _REGULAR * matrix[i, i] + n_ratings * _SINGLE * (matrix[i, i] - a[i])
+        if not 0.0 < matrix[i, i] <= MAX_TOTAL:
+            return False
+        pivot = 1.0 / matrix[i, i]
         for j in range(n):
-            is_finite &= abs(matrix[i, j]) <= MAX_TOTAL
-    return is_finite and doubt < a.min()
+            row[j] = matrix[i, j] * pivot
+        for m in range(n):
+            factor = matrix[m, i]
+            if m != i:
+                for j in range(n):
+                    matrix[m, j] -= factor * row[j]
+                matrix[m, i] = -factor * pivot
+        matrix[i] = row
+        matrix[i, i] = pivot
+    return True
+
+
+@_jit
+def _invert_positive(matrix: Array) -> bool:
+    """Invert a positive matrix in place, block by block, since BLAS adds many columns faster."""
+    n = len(matrix)
+    if n <= _FEW:
+        return _invert_small(matrix)
+    product = np.empty((n, n))
+    for begin in range(0, n, _BLOCK):
+        end = min(begin + _BLOCK, n)
+        pivot = matrix[begin:end, begin:end].copy()
+        if not _invert_small(pivot):
+            return False
+        columns = matrix[:, begin:end].copy()
+        rows = np.dot(pivot, matrix[begin:end])
+        np.dot(columns, rows, product)
+        matrix -= product
+        matrix[:, begin:end] = -np.dot(columns, pivot)
+        matrix[begin:end] = rows
+        matrix[begin:end, begin:end] = pivot
+    return True
 
 
 @_jit
@@ -90,17 +116,21 @@ def _eliminate(matrix: Array, inverse: Array) -> None:
 
 
 @_jit
-def _solve(room: PassRoom, broadcast: PassPublic, n_ratings: int) -> Array:
+def _precision(room: PassRoom, broadcast: PassPublic) -> Array:
+    """Return the precision of the posterior of p_u."""
+    matrix = room.second / broadcast.tau
+    for f in range(len(matrix)):
+        matrix[f, f] += broadcast.user_precision[f]
+    return matrix
+
+
+@_jit
+def _solve(room: PassRoom, broadcast: PassPublic) -> Array:
     """Fill the mean of the posterior; return its covariance, NaN where there is none."""
-    a, tau = broadcast.user_precision, broadcast.tau
-    matrix, right = room.second / tau, a * room.prior + room.first / tau
-    for f in range(len(a)):
-        matrix[f, f] += a[f]
-    if _is_regular(matrix, a, n_ratings):
-        covariance = np.linalg.inv(matrix)
-    else:
-        covariance = np.empty(matrix.shape).T  # columns first, as numpy's inverse has them
-        _eliminate(matrix, covariance)
+    right = broadcast.user_precision * room.prior + room.first / broadcast.tau
+    covariance = _precision(room, broadcast)
+    if not _invert_positive(covariance):  # rounded sums of hostile numbers need not be positive
+        _eliminate(_precision(room, broadcast), covariance)
     np.dot(covariance, right, room.mean)
     return covariance
 
@@ -118,6 +148,15 @@ def _gather(mine: Array, table: Array, q: Array, seen: Array, shrunk: Array) -> 
             seen[f] += table[i, f]
         for f in range(len(shrunk)):
             shrunk[f] += table[i, n_own + f]
+
+
+@_jit
+def _append_spread(q: Array, shrunk: Array, basis: Array) -> None:
+    """Write V^T, each row times the root of its shrinkage: q^T q then is the sum of E[q q^T]."""
+    for f in range(len(shrunk)):
+        root = np.sqrt(shrunk[f])
+        for i in range(len(basis)):
+            q[f, i] = basis[i, f] * root
 
 
 @_jit
@@ -245,23 +284,22 @@ def _fill_rows(room: PassRoom, n: int, tells_p: bool) -> bool:
 
 
 @_jit
-def _round(values: Array, limit: Any, scale: Any) -> None:
-    """Bound and round to whole steps, if any; scaling by a power of two is exact."""
-    if scale == 0:
-        return
-    for f in range(len(values)):
-        values[f] = np.rint(min(max(values[f] * scale, -limit), limit))
+def _add_rows(rows: Array, items: Array, sending: PassSending, table: Array) -> None:
+    """Bound, round and add a user's rows; a float64 adds whole numbers exactly, up to 53 bits.
 
-
-@_jit
-def _add_rows(rows: Array, items: Array, left_out: Array, table: Array) -> None:
-    """Add a user's rows to the sums; a float64 adds whole numbers exactly, up to 53 bits."""
+    Without steps they are not rounded. Scaling by a power of two is exact.
+    """
+    limit, scale = sending.row_limit, sending.row_scale
     for j in range(len(items)):
         i = items[j]
-        if left_out[i]:
+        if sending.left_out[i]:
             continue
-        for f in range(rows.shape[1]):
-            table[i, f] += rows[j, f]
+        if scale == 0:
+            for f in range(rows.shape[1]):
+                table[i, f] += rows[j, f]
+        else:
+            for f in range(rows.shape[1]):
+                table[i, f] += np.rint(min(max(rows[j, f] * scale, -limit), limit))
 
 
 @_jit
@@ -349,7 +387,7 @@ def _made_room(longest: int, broadcast: PassPublic) -> PassRoom:
     """Make room for users of at most so many ratings."""
     n_own, k = broadcast.basis.shape
     return PassRoom(
-        q=np.empty((longest, n_own), np.float32),
+        q=np.empty((longest + k, n_own), np.float32),
         e=np.empty((longest, k), np.float32),
         here=np.zeros(longest),
         ratings=np.empty(longest, np.float32),
@@ -382,7 +420,9 @@ def _gather_sums(
     share = 1.0 / max(n, 1)  # `VbParty._share`
     _fill_known(room.seen, share if ranks else np.sqrt(share), users.shown_profiles[u], room.known)
     _fill_prior(room.known, broadcast.user_weights, broadcast.user_middle, room.prior)
-    _fill_second(np.dot(q.T, q), room.shrunk, broadcast.basis, room.second)
+    both = room.q[: n + len(room.shrunk)]
+    _append_spread(both[n:], room.shrunk, broadcast.basis)
+    _fill_second(np.dot(both.T, both), room.second)
     if ranks:
         _fill_line(room.line, broadcast.value, users.lines[u])
         squares += _add_unrated(mine, broadcast, room)
@@ -413,7 +453,7 @@ def user_pass(
         if n == 0 and sending.with_rows:
             continue
         squares = _gather_sums(u, ratings, broadcast, users, room)
-        covariance = _solve(room, broadcast, n)
+        covariance = _solve(room, broadcast)
         is_sound = _are_small(room.mean, MAX_NUMBER)
         if not sending.with_rows:
             users.p[u] = room.mean if is_sound else nowhere
@@ -435,7 +475,6 @@ def user_pass(
         if is_sound:
             users.p[u] = room.mean
         if is_sound and users.is_member[u]:
-            _round(e.ravel(), sending.row_limit, sending.row_scale)
-            _add_rows(e, mine, sending.left_out, sums.rows)
+            _add_rows(e, mine, sending, sums.rows)
             _add_totals(sums, sending.total_bound, sending.total_scale)
     return n_overflowed
