@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedmmf.aggregation.simulated import Cost
 from fedmmf.arrays import Array
@@ -90,7 +91,9 @@ def _train_members(run: Prepared, progress: Report, saved: "_RunCheckpoint | Non
         if saved is not None:
             saved.resume(coordinator, parties)
         _on_device(run, coordinator, parties, after_round)
-        train_rounds(coordinator, parties, after_round)
+        # The server's matrices are small: threads of BLAS would wait for each other most of the time.
+        with threadpool_limits(limits=1, user_api="blas"):
+            train_rounds(coordinator, parties, after_round)
         members.append(Member.of(coordinator, parties.user_factors.copy()))
     return members
 
