@@ -1226,9 +1226,9 @@ def test_numbers_of_raters_are_not_negative(value):
 
 @pytest.mark.parametrize(
     ("n_items", "per_user", "weight"),
-    [(1000, 60.0, 7.0 * 0.06 / 0.94), (1000, 10.0, 0.27), (1000, 400.0, 0.55), (10, 10.0, 0.55)],
+    [(1000, 60.0, 8.0 * 0.06 / 0.94), (1000, 10.0, 0.27), (1000, 400.0, 0.55), (10, 10.0, 0.55)],
 )
-def test_unrated_items_together_weigh_about_seven_times_as_much_as_rated_ones(
+def test_unrated_items_together_weigh_about_eight_times_as_much_as_rated_ones(
     n_items, per_user, weight
 ):
     """Within limits, and unless asked for."""

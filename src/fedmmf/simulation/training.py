@@ -91,7 +91,7 @@ def _train_members(run: Prepared, progress: Report, saved: "_RunCheckpoint | Non
         if saved is not None:
             saved.resume(coordinator, parties)
         _on_device(run, coordinator, parties, after_round)
-        # The server's matrices are small: threads of BLAS would wait for each other most of the time.
+        # The server's matrices are small: threads of BLAS would mostly wait for each other.
         with threadpool_limits(limits=1, user_api="blas"):
             train_rounds(coordinator, parties, after_round)
         members.append(Member.of(coordinator, parties.user_factors.copy()))

@@ -3,8 +3,9 @@
 Rankers are tuned by nDCG@10 on a tenth of the first split's training ratings, then fitted to all
 of a split's. (These are in part test ratings of the other splits, which can only help rankers.)
 They see ratings alone; ours sees item features and profiles too, where there are any, and has a row
-without them. Ours runs with its defaults, which were chosen while looking at results on these very
-sets. Every list is of all items that the user has not rated in training.
+without them. Every list is of all items that the user has not rated in training. Strict mode sums
+no item with too few raters, and a ranker that holds everything learns from it and recommends it:
+so every ranker is fitted and judged once more with the items alone that strict mode sums.
 """
 
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedmmf import __version__
+from fedmmf.aggregation.rare_items import summed_items
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.data.rated_items import top_n
@@ -34,6 +36,7 @@ BLOCK = 256  # users whose scores are held at once
 CUT_OFFS = cut_offs(10)
 LONGEST = max(length for _, length in CUT_OFFS)
 MAIN = "ndcg_at_10"
+FIGURES = ("among_summed", "up_bytes", "down_bytes")
 NO_CACHE = ResultCache()
 Tell = Callable[[str], None]
 
@@ -45,6 +48,9 @@ class ListsOfSplit:
     settings: Mapping[str, Any]
     seconds: float  # of the fit
     metrics: Mapping[str, float]
+    among_summed: float  # nDCG@10 with the items alone that strict mode sums
+    up_bytes: float = 0.0  # of a user in a round; 0: nothing is sent
+    down_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,15 @@ class RankingRow:
         """Return the mean of a metric over splits."""
         return round(float(np.mean(self.each(metric))), 4)
 
+    def mean_of(self, name: str) -> float:
+        """Return the mean of another figure over splits."""
+        return round(float(np.mean([getattr(split, name) for split in self.splits])), 4)
+
     def to_json_dict(self) -> dict[str, Any]:
         """Return the row for JSON, with means over splits."""
         names = self.splits[0].metrics
-        means = {"metrics": {name: self.mean(name) for name in names}, "seconds": self.seconds}
+        means: dict[str, Any] = {name: self.mean_of(name) for name in FIGURES}
+        means |= {"metrics": {name: self.mean(name) for name in names}, "seconds": self.seconds}
         return {"name": self.name, **means, "splits": [asdict(split) for split in self.splits]}
 
 
@@ -119,11 +130,20 @@ class RankingRun:
         return tuned(ranker, self.splits[0][0], self.least)
 
     def _ranked(self, ranker: Ranker, chosen: Mapping[str, Any], split: int) -> dict[str, Any]:
-        train, test = self.splits[split]
+        (train, test), is_summed = self.splits[split], self._is_summed(split)
         began = time.perf_counter()
         scores = ranker.fit(train, self.least, **chosen)
         seconds = round(time.perf_counter() - began, 2)
-        return asdict(ListsOfSplit(chosen, seconds, judged(scores, train, test, self.least)))
+        found = judged(scores, train, test, self.least)
+        alike = ranker.fit(train.select(is_summed[train.item_codes]), self.least, **chosen)
+        among = judged(alike, train, test, self.least, is_summed)
+        return asdict(ListsOfSplit(chosen, seconds, found, among[MAIN]))
+
+    def _is_summed(self, split: int) -> Array:
+        """Whether strict mode sums an item, for each item. (n_items,) bool."""
+        train, _ = self.splits[split]
+        counts = np.bincount(train.item_codes, minlength=train.n_items)
+        return np.isin(np.arange(train.n_items), summed_items(counts, self.settings))
 
     def _ours(self, ours: Settings, split: int) -> dict[str, Any]:
         train, test = self.splits[split]
@@ -131,8 +151,10 @@ class RankingRun:
         model = FedMMF(**ours.changed(seed=ours.seed + split).model_dump()).fit(train)
         seconds = round(time.perf_counter() - began, 2)
         shown = {name: getattr(ours, name) for name in ("mask", "factors", "ensemble")}
-        found = judged(_scores_of(model), train, test, self.least)
-        return asdict(ListsOfSplit(shown, seconds, found))
+        scores, cost = _scores_of(model), model.learned.cost
+        found = judged(scores, train, test, self.least)
+        among = judged(scores, train, test, self.least, self._is_summed(split))[MAIN]
+        return asdict(ListsOfSplit(shown, seconds, found, among, cost.up_bytes, cost.down_bytes))
 
 
 def behind(rows: Sequence[RankingRow], test: float) -> dict[str, PairedDifference]:
@@ -143,10 +165,15 @@ def behind(rows: Sequence[RankingRow], test: float) -> dict[str, PairedDifferenc
 
 
 def _variants(settings: Settings) -> dict[str, Settings]:
-    """Settings of ours, and of ours with ratings alone."""
-    ours = f"fedmmf, {settings.sharing}"
-    alone = settings.changed(item_prior=False, profile_prior=False)
-    return {ours: settings, "fedmmf, ratings alone": alone}
+    """Settings of ours; of ours with ratings alone, with runs averaged, and in the clear."""
+    return {
+        f"fedmmf, {settings.sharing}": settings,
+        "fedmmf, ratings alone": settings.changed(item_prior=False, profile_prior=False),
+        f"fedmmf, {3 * settings.ensemble} runs averaged": settings.changed(
+            ensemble=3 * settings.ensemble
+        ),
+        "fedmmf, in the clear": settings.changed(sharing="plain"),
+    }
 
 
 def tuned(ranker: Ranker, train: Ratings, least: float) -> dict[str, Any]:
@@ -182,8 +209,23 @@ def _scores_of(model: FedMMF) -> Scores:
     return lambda users: np.stack([score(int(user)) for user in users])
 
 
-def judged(scores: Scores, train: Ratings, test: Ratings, least: float) -> dict[str, float]:
-    """Metrics of everybody's list, by the names that results have for them."""
+def judged(
+    scores: Scores,
+    train: Ratings,
+    test: Ratings,
+    least: float,
+    allowed: Array | None = None,
+) -> dict[str, float]:
+    """Metrics of everybody's list, by the names that results have for them.
+
+    Args:
+        scores: of all items for some users.
+        train: ratings whose items are in no list of their user.
+        test: ratings to find.
+        least: smallest relevant rating.
+        allowed: items that lists may have; None: all. (n_items,) bool
+    """
+    barred = np.zeros(train.n_items, bool) if allowed is None else ~allowed
     counts = np.bincount(train.item_codes, minlength=train.n_items)
     tally = ListTally(CUT_OFFS, surprise(counts, train.n_users))
     is_good = test.values >= least
@@ -194,6 +236,7 @@ def judged(scores: Scores, train: Ratings, test: Ratings, least: float) -> dict[
         for user, row in zip(some, scores(some), strict=True):
             row = np.array(row, np.float32)
             row[train.item_codes[slice(*train.by_user[user : user + 2])]] = -np.inf
+            row[barred] = -np.inf
             best, own = top_n(row, LONGEST), relevant[int(user)]
             tally.add(best, np.isin(best, own), len(own))
     return {f"{name}_at_{n}": round(value, 4) for (name, n), value in tally.means().items()}

@@ -91,9 +91,9 @@ PEERS = (
             implicit_als,
             {
                 "chosen": ["rated", "liked", "value"],
-                "alpha": [1.0, 3.0, 10.0],
-                "penalty": [0.01, 0.1, 1.0, 5.0, 20.0, 60.0],
-                "factors": [32, 64, 128],
+                "alpha": [0.3, 1.0, 3.0, 10.0, 30.0],
+                "penalty": [0.01, 0.1, 1.0, 5.0, 20.0, 60.0, 200.0],
+                "factors": [16, 32, 64, 128, 256],
             },
         ),
     ),
@@ -104,9 +104,9 @@ PEERS = (
             lenskit_implicit,
             {
                 "chosen": ["rated", "liked", "value"],
-                "weight": [2.0, 8.0, 20.0, 40.0],
-                "penalty": [0.01, 0.1, 1.0, 5.0, 20.0],
-                "factors": [32, 64, 128],
+                "weight": [0.5, 1.0, 2.0, 8.0, 20.0, 40.0],
+                "penalty": [0.01, 0.1, 1.0, 5.0, 20.0, 60.0, 200.0],
+                "factors": [16, 32, 64, 128, 256],
             },
         ),
     ),
@@ -115,7 +115,7 @@ PEERS = (
         Ranker(
             "LensKit's item kNN",
             lenskit_knn,
-            {"chosen": ["rated", "liked"], "neighbours": [20, 50, 100, 200]},
+            {"chosen": ["rated", "liked"], "neighbours": [20, 50, 100, 200, 400, 800]},
         ),
     ),
 )

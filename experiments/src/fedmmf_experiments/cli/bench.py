@@ -140,12 +140,21 @@ def _show_lists(rows: list[bench_ranking.RankingRow], behind: dict[str, Any], ti
         [
             row.name,
             *(f"{row.mean(name):.4f}" for name in ("ndcg_at_10", "recall_at_20")),
+            f"{row.mean_of('among_summed'):.4f}",
+            _kilobytes(row),
             f"{row.seconds:.1f}",
             str(behind.get(row.name, "")),
         ]
         for row in rows
     ]
-    return table(title, ["", "nDCG@10", "rec.@20", "fit s", "ours is better by, nDCG"], lines)
+    heads = ["", "nDCG@10", "rec.@20", "nDCG, summed items", "kB up, down a round", "fit s"]
+    return table(title, [*heads, "ours is better by, nDCG"], lines)
+
+
+def _kilobytes(row: bench_ranking.RankingRow) -> str:
+    """Traffic of a user in a round; nothing for rankers that hold everybody's ratings."""
+    up, down = (row.mean_of(name) / 1e3 for name in ("up_bytes", "down_bytes"))
+    return f"{up:,.0f}, {down:,.0f}" if up else ""
 
 
 def _tell(name: str) -> None:

@@ -4,7 +4,6 @@ All in one file, because numba's cache notices changes of a kernel's own file al
 """
 
 import math
-from typing import Any
 
 import numpy as np
 

@@ -14,7 +14,7 @@ from fedmmf.solvers.vb.shapes import VbShape
 
 ITEM_SPREAD = 0.3  # standard deviation of the item means at the start, of a quarter of the scale
 ITEM_VARIANCE = 0.1
-USUAL_UNRATED = 7.0  # intended ratio of the weight of all unrated items to all rated ones
+USUAL_UNRATED = 8.0  # intended ratio of the weight of all unrated items to all rated ones
 # Prior size of a whole mask, in quarters of the scale; its columns share it. With more room for
 # each, many columns fit noise before their precisions are learned.
 JOINT_SPREAD, MIN_SHARES = 0.4, 16
@@ -96,10 +96,10 @@ def _joint_shares(update_shape: VbShape) -> int:
 
 
 def weight_of_unrated(settings: Any, context: SolverContext) -> float:
-    """Weight of an unrated item beside a rated one: all unrated ones weigh seven times as much.
+    """Weight of an unrated item beside a rated one: all unrated ones weigh eight times as much.
 
-    Found while looking at test results on splits of ML-100K, ML-1M and LastFM; very sparse data
-    want no less than a quarter, dense data hardly more than half.
+    Very sparse data want no less than a quarter, dense data hardly more than half. docs/lists.md
+    says on which data this was found.
     """
     if settings.unrated_weight != "auto":
         return float(settings.unrated_weight)
