@@ -151,10 +151,11 @@ class RankingRun:
         model = FedMMF(**ours.changed(seed=ours.seed + split).model_dump()).fit(train)
         seconds = round(time.perf_counter() - began, 2)
         shown = {name: getattr(ours, name) for name in ("mask", "factors", "ensemble")}
-        scores, cost = _scores_of(model), model.learned.cost
+        scores, traffic = _scores_of(model), model.traffic()
         found = judged(scores, train, test, self.least)
         among = judged(scores, train, test, self.least, self._is_summed(split))[MAIN]
-        return asdict(ListsOfSplit(shown, seconds, found, among, cost.up_bytes, cost.down_bytes))
+        sent = (traffic.up_bytes_per_user_round, traffic.down_bytes_per_user_round)
+        return asdict(ListsOfSplit(shown, seconds, found, among, *sent))
 
 
 def behind(rows: Sequence[RankingRow], test: float) -> dict[str, PairedDifference]:
