@@ -111,7 +111,7 @@ def trained(*options):
 
 
 def test_members_settings_are_options_in_the_panel_of_their_kind():
-    shown = run("-m", "fedmmf", "train", "--help").stdout
+    shown = run("-m", "fedmmf", "train", "--help-all").stdout
     panels = {text.strip().split("\n")[0]: text for text in shown.split("\n\n")}
     sums, solver = panels["Sharing and sums"], panels["Solver"]
     assert "--enclave-minimum" in sums
