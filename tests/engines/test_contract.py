@@ -96,10 +96,10 @@ VARIANTS = {
 ONE_OF_EACH = ("sgd, adam", "vb, both", "vb, all of it", "vb, both, profiles, ordinal", "vb, joint")
 # Finite numbers that a solver accepts, by what they make infinite in float32.
 WILD = {
-    "gradient": [("published", "mean", 3e38)],
+    "gradient": [("item_row", "mean", 3e38)],
     "prior": [("parameters", "user_weights", 1e45)],
-    "look": [("parameters", "user_weights", 1e45), ("parameters", "look", 1.0)],
-    "total": [("parameters", "user_weights", 1e160), ("parameters", "look", 1.0)],
+    "look": [("parameters", "user_weights", 1e45), ("parameters", "membership", 1.0)],
+    "total": [("parameters", "user_weights", 1e160), ("parameters", "membership", 1.0)],
 }
 OF_VB = [name for name in VARIANTS if name.startswith("vb")]
 
@@ -183,7 +183,7 @@ def looks(variant):
 
 def looking(update_shape, broadcast):
     parameters = broadcast.parameters.copy()
-    parameters[update_shape.blocks["parameters"].place("look")] = 1.0
+    parameters[update_shape.blocks["parameters"].place("membership")] = 1.0
     return Broadcast(broadcast.rank, parameters, broadcast.item_rows)
 
 
@@ -505,12 +505,12 @@ class TestEngine:
         variant = "vb, both, profiles"
         given, broadcast = given_for(variant, COHORTS[cohort]), BROADCASTS[variant][2]
         arrays = {
-            "published": broadcast.item_rows.copy(),
+            "item_row": broadcast.item_rows.copy(),
             "parameters": broadcast.parameters.copy(),
         }
         for where, name, value in WILD[part]:
             arrays[where][..., given.update_shape.blocks[where].place(name)] = value
-        told = Broadcast(broadcast.rank, arrays["parameters"], arrays["published"])
+        told = Broadcast(broadcast.rank, arrays["parameters"], arrays["item_row"])
         SOLVERS["vb"].check(given.update_shape, told)
         crowd = engine.halves(given)
         before = crowd.user_factors.copy()
@@ -596,7 +596,7 @@ class TestEngine:
                 for count in np.ravel(value)} == {2}  # fmt: skip
         before = crowd.user_factors.copy()
         for one in (crowd, again):
-            with pytest.raises(WireError, match="2 rounds at most may look at who rated what"):
+            with pytest.raises(WireError, match="2 rounds at most may ask who rated what"):
                 one.update(look, t + 3)
             assert np.array_equal(one.user_factors, before)
             one.update(usual, t + 3)
