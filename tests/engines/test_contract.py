@@ -98,7 +98,7 @@ ONE_OF_EACH = ("sgd, adam", "vb, both", "vb, all of it", "vb, both, profiles, or
 WILD = {
     "gradient": [("item_row", "mean", 3e38)],
     "prior": [("parameters", "user_weights", 1e45)],
-    "look": [("parameters", "user_weights", 1e45), ("parameters", "membership", 1.0)],
+    "membership": [("parameters", "user_weights", 1e45), ("parameters", "membership", 1.0)],
     "total": [("parameters", "user_weights", 1e160), ("parameters", "membership", 1.0)],
 }
 OF_VB = [name for name in VARIANTS if name.startswith("vb")]
