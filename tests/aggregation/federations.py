@@ -9,7 +9,8 @@ from fedmmf.simulation import prepare
 from fedmmf.transports.in_process import InProcess
 
 BASE = {"mask": "mean", "factors": 3, "rounds": 3}
-DP = {"aggregation": "dp", "step": "sum"}
+DP = {"aggregation": "dp", "solver": "sgd", "step": "sum"}
+DP_VB = {"aggregation": "dp", "solver": "vb"}
 HELD_OUT = {"held_out": 0.2}
 
 # Every aggregation scheme that is registered, with its variants.
@@ -31,6 +32,9 @@ VARIANTS = {
     "homomorphic-ckks vb": {"aggregation": "homomorphic-ckks", "solver": "vb", **HELD_OUT},
     "dp local": {**DP, "dp_noise": "local"},
     "dp distributed": DP,
+    "dp vb local": {**DP_VB, "dp_noise": "local"},
+    "dp vb": DP_VB,
+    "dp vb signed": {**DP_VB, "signed": True},
 }
 HERE = tuple(VARIANTS)
 VARIANTS |= {

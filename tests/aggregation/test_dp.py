@@ -315,7 +315,7 @@ class Silent:
         return getattr(self._inner, name)
 
     def grid(self, *about):
-        return SilentGrid(self._inner.grid(*about).cohort, 1.0)
+        return SilentGrid(self._inner.grid(*about).cohort, 1.0, 0.0)
 
 
 class SilentGrid(NoisyGrid):
@@ -414,7 +414,7 @@ def clip_at_a_step(n, fewer):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"solver": "vb"}, "needs solver 'sgd'"),
+        ({"objective": "ranking", "solver": "vb"}, "objective 'ranking'"),
         ({"step": "mean"}, "step 'sum' or 'adam'"),
         ({"held_out": 0.1}, "held_out 0"),
         ({"item_statistics": True}, "item_statistics"),

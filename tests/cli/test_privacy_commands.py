@@ -61,13 +61,16 @@ def test_a_run_with_noise_says_what_it_has_spent(ratings_file, noise):
     assert "not inside epsilon" in spent["not_covered"]
     shown = fedmmf("train", "--data", ratings_file, *QUICK, *options).stdout
     assert "epsilon, delta: a whole user" in shown
+    assert [one["name"] for one in spent["releases"]] == ["counts", "means", "factors"]
+    assert "released: factors" in shown
+    assert "left of the budget" in shown
     assert "strict, dp (simulated: no message was sent)" in shown
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--aggregation", "dp", "--solver", "vb"], "aggregation 'dp' needs solver 'sgd'"),
+        (["--aggregation", "dp", "--objective", "ranking"], "objective 'ranking'"),
         (["--sharing", "plain", "--aggregation", "dp"], "needs sharing 'strict'"),
         (["--collect-masked"], "collect_masked needs sharing 'adaptive'"),
         (["--sharing", "adaptive", "--solver", "vb"], "needs solver 'sgd'"),

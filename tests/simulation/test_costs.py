@@ -22,6 +22,7 @@ WITHOUT_CIPHERTEXTS = {
     "dp, local": {"aggregation": "dp", "dp_noise": "local"},
     "dp, distributed": {"aggregation": "dp", "dp_noise": "distributed"},
     "dp, signed": {"aggregation": "dp", "signed": True},
+    "dp, sgd": {"aggregation": "dp", "solver": "sgd"},
 }
 
 

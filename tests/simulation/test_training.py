@@ -281,7 +281,7 @@ def test_a_run_in_simulation_counts_no_messages_and_measures_its_time(small):
 
 @pytest.mark.parametrize("engine", ["numba", "numpy"])
 @pytest.mark.parametrize(
-    "chosen", [{"sharing": "plain"}, {"sharing": "strict"}, {"aggregation": "dp"}]
+    "chosen", [{"sharing": "plain"}, {"sharing": "strict"}, {"aggregation": "dp", "solver": "sgd"}]
 )
 def test_divergence_is_an_error_that_says_what_to_do(small, engine, chosen):
     if "aggregation" in chosen:

@@ -58,7 +58,8 @@ class Group:
     cohort: Cohort
     members: Array  # (n_users,) bool
     counts: Array  # (n_items,) raters as the sum shows them
-    noise_std: float = 0.0  # of each entry of the sum; such a sum has no totals
+    # of each entry of the sum; such a sum has totals only where these are clipped with the rows
+    noise_std: float = 0.0
     is_collected: bool = False  # its masked ratings are with the server; it holds nothing out
     is_clear: bool = False  # updates are seen one by one, and have no totals of the solver
 
@@ -86,10 +87,18 @@ class Group:
         tested = cohort.totals_in_steps(held_out[self.members]).sum(axis=0)
         both = np.concatenate((tested, totals)) / (cohort.total_scale or 1.0)
         if self.noise_std or self.is_collected:
-            both = np.zeros_like(both)
+            both = self._noisy_totals(both, len(tested), noise)
         if self.is_clear:
             both[len(tested) :] = 0.0
-        return ItemSums(rows, self.counts, both)
+        return ItemSums(rows, self.counts, both, self.noise_std)
+
+    def _noisy_totals(self, both: Array, n_tested: int, noise: np.random.Generator) -> Array:
+        """Totals with noise where they may leave at all, else zeros; none of held-out ratings."""
+        found = np.zeros_like(both)
+        if self.cohort.clips_totals:
+            draws = noise.standard_normal(len(both) - n_tested)
+            found[n_tested:] = both[n_tested:] + self.noise_std * draws
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,6 +86,11 @@ class SumCodec:
         """Fixed point of the totals, which travel as limbs."""
         return FixedPoint(self.n_users, self.bounds.total, RING64)
 
+    @property
+    def scales(self) -> tuple[float, float]:
+        """Steps per unit of the rows, and of the totals."""
+        return float(self.rows.scale), float(self.totals.scale)
+
     @cached_property
     def limbs(self) -> Limbs:
         """Split of the totals into digits that fit the ring."""

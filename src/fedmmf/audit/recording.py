@@ -84,7 +84,7 @@ class Listening:
         rows, summed = (self.spread(array) for array in (broadcast.item_rows, sums.rows))
         counts = self.spread(np.asarray(sums.n_raters))
         whole = Broadcast(broadcast.rank, broadcast.parameters, rows)
-        return whole, ItemSums(summed, counts, sums.totals)
+        return whole, replace(sums, rows=summed, n_raters=counts)
 
     def spread(self, values: Array) -> Array:
         """Put rows of the layout at their items' positions in the catalogue. (n_catalogue, ...)."""

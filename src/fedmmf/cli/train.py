@@ -30,7 +30,8 @@ from fedmmf.data import Ratings
 from fedmmf.model import FedMMF
 from fedmmf.reports import write_report
 from fedmmf.reports.list_scores import RankingScores, metric_title
-from fedmmf.reports.results import PrivacySpent, TrainResult
+from fedmmf.reports.results import TrainResult
+from fedmmf.reports.spending import PrivacySpent
 from fedmmf.settings import Settings
 from fedmmf.storage.checkpoints import Checkpoint
 
@@ -193,6 +194,15 @@ def _spent(dp: PrivacySpent | None) -> list[list[str]]:
         ["noise multiplier, clip", f"{dp.noise_multiplier:.4g}, {dp.clip:g}"],
         ["noise is added by", dp.added_by],
         ["neighbours", dp.neighbours],
+        *(
+            [
+                f"released: {one.name}",
+                f"{one.rounds} rounds, {one.share:.1%} of the budget, epsilon so far "
+                f"{one.epsilon_so_far:.4g}",
+            ]
+            for one in dp.releases
+        ),
+        ["left of the budget", f"epsilon {max(dp.epsilon_paid - dp.epsilon, 0.0):.4g}"],
     ]
 
 

@@ -30,9 +30,10 @@ class Cohort:
     left_out: Array | None = None  # (n_items,) bool; items that are not summed; None: none
     bound: float = np.inf  # largest absolute entry of a row
     scale: float = 0.0  # steps per unit of fixed point, a power of two; 0: floating point
-    clip: float = np.inf  # largest length of all rows of a user together
+    clip: float = np.inf  # largest length of all rows of a user together, see `clips_totals`
     total_bound: float = np.inf  # largest absolute total of a user
     total_scale: float = 0.0  # steps per unit of the totals; 0: floating point
+    clips_totals: bool = False  # whether `clip` bounds rows and totals as one vector
 
     @property
     def is_fixed(self) -> bool:
@@ -50,7 +51,8 @@ class Cohort:
 
     @property
     def _numbers(self) -> tuple[float, ...]:
-        return self.bound, self.scale, self.clip, self.total_bound, self.total_scale
+        totals = (self.total_bound, self.total_scale, self.clips_totals)
+        return self.bound, self.scale, self.clip, *totals
 
     def in_steps(self, rows: Array) -> Array:
         """Bound and round one user's rows. (n, width) int64."""
@@ -72,11 +74,21 @@ class Cohort:
 
     def clipped(self, rows: Array) -> Array:
         """Shrink one user's rows together to length `clip` at most. (n, width)."""
-        if np.isinf(self.clip):
-            return rows
-        rows = np.asarray(rows, np.float64)
-        length = float(np.sqrt(np.sum(rows * rows)))
-        return rows * min(1.0, self.clip / length) if length > 0 else rows
+        return rows if np.isinf(self.clip) else _shortened(self.clip, rows)[0]
+
+    def both_clipped(self, rows: Array, totals: Array) -> tuple[Array, Array]:
+        """Shrink one user's rows, and its totals with them where `clip` bounds both."""
+        if not self.clips_totals:
+            return self.clipped(rows), totals
+        rows, totals = _shortened(self.clip, rows, totals)
+        return rows, totals
+
+
+def _shortened(length: float, *parts: Array) -> list[Array]:
+    """Shrink arrays, as one vector, to that length at most."""
+    parts = tuple(np.asarray(part, np.float64) for part in parts)
+    found = float(np.sqrt(sum(np.sum(part * part) for part in parts)))
+    return [part * min(1.0, length / max(found, 1e-300)) for part in parts]
 
 
 def limit_in_float32(bound: float, scale: float) -> np.float32:

@@ -52,8 +52,9 @@ class ReferenceHalves:
                 continue
             for cohort, total, all_totals in zip(given.cohorts, sums, totals, strict=True):
                 if cohort.members is None or cohort.members[user]:
-                    _add(total, cohort, own.items, rows)
-                    all_totals += cohort.totals_in_steps(mine.copy(), given.update_shape.matrices)
+                    sent, told = cohort.both_clipped(rows, mine.copy())
+                    _add(total, cohort, own.items, sent)
+                    all_totals += cohort.totals_in_steps(told, given.update_shape.matrices)
         return CohortSums(sums, totals, n_overflowed)
 
     def solve_users(self, broadcast: Broadcast, users: Array) -> None:
@@ -116,8 +117,7 @@ def _empty(cohort: Cohort, shape: tuple[int, ...]) -> Array:
 
 
 def _add(total: Array, cohort: Cohort, items: Array, rows: Array) -> None:
-    """Add one user's rows, as the user would send them."""
-    rows = cohort.clipped(rows)
+    """Add one user's rows, clipped already, as the user would send them."""
     if cohort.left_out is not None:
         is_kept = ~cohort.left_out[items]
         items, rows = items[is_kept], rows[is_kept]

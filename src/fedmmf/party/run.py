@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedmmf.aggregation import AGGREGATIONS
-from fedmmf.aggregation.contract import Contribution, Shapes, Work, asked_by
+from fedmmf.aggregation.contract import HELD_OUT_TOTALS, Contribution, Shapes, Work, asked_by
 from fedmmf.aggregation.party_side import PartySide
 from fedmmf.aggregation.vector import SumCodec
 from fedmmf.arrays import Array
@@ -249,7 +249,7 @@ class PartyRun:
         at = self._at
         if at.best is not None and at.best_round == work.best_round:
             self.users.user_factors = at.best
-        elif work.best_round or at.last_round == 0:
+        elif work.best_round or at.last_round == 0 or self.update_shape.solves_last:
             self._solve_users(work)
         if (self.users.summed_lists.lengths == 0).any():  # these had no part in any round
             self._solve_users(work, np.flatnonzero(self.users.summed_lists.lengths == 0))
@@ -311,26 +311,26 @@ class PartyRun:
             self.current.move(best=best, best_round=work.best_round)
 
     def _noisy(self, work: Round, rounding: SumCodec | None, n_parties: int) -> Contribution:
-        """Return clipped rows of the whole catalogue with noise; totals would have none: zeros.
+        """Return clipped rows of the whole catalogue, and totals clipped with them, with noise.
 
-        The engine clips and rounds each user's rows (`Cohort.clipped`). Nothing is cut off after
-        the noise: an entry beyond the bounds is an element of the ring like any other.
+        The engine clips and rounds each user (`Cohort.both_clipped`); other totals are zeros.
+        Nothing is cut off after the noise: an entry beyond the bounds is an element of the ring.
         """
         noise = self.policy.noise
         if noise is None or self.users.n_noisy >= noise.rounds:
             raise WireError(f"this party's privacy budget, {self.users.n_noisy} rounds, is spent")
         self.users.n_noisy += 1
-        scale = noise.own_scale if rounding is None else rounding.cohort(None).scale
-        n_items = self.sizes(work).n_items
-        n_entries = n_items * self.update_shape.width
-        grid = noise.grid(scale, n_parties, n_entries)
+        scale, total_scale = noise.own_scales if rounding is None else rounding.scales
+        n_items, shape = self.sizes(work).n_items, self.update_shape
+        about = (n_items * shape.width, shape.n_noisy_totals, total_scale)
+        grid = noise.grid(scale, n_parties, *about)
         found = self._update(work, grid.cohort)
-        steps = grid.add(found.rows[0])  # (n_items, width) int64
-        items = np.arange(n_items, dtype=np.int32)
-        counts, totals = np.full(len(items), self.n_users), np.zeros_like(found.totals[0])
-        if rounding is None:
-            return Contribution(items, counts, (steps / scale).astype(np.float32), totals)
-        return Contribution(items, counts, steps, totals.astype(np.int64))
+        steps, told = grid.add(found.rows[0]), grid.add_to_totals(found.totals[0])
+        told[:HELD_OUT_TOTALS] = 0
+        who = (np.arange(n_items, dtype=np.int32), np.full(n_items, self.n_users))
+        if rounding is not None:
+            return Contribution(*who, steps, told)
+        return Contribution(*who, (steps / scale).astype(np.float32), told / total_scale)
 
     def require_same_items(self, items: Array) -> None:
         """Refuse other items than those whose moments were summed."""

@@ -11,6 +11,7 @@ from pydantic import Field, FiniteFloat, computed_field, field_validator, model_
 
 from fedmmf.masks.settings import is_masked
 from fedmmf.reports.list_scores import RankingScores, RecommendedList
+from fedmmf.reports.spending import PrivacySpent
 from fedmmf.reports.typed import Count, Share, Typed
 from fedmmf.reports.verdict import AttackOutcome, GroupingCounts, Verdict
 from fedmmf.settings.groups import sharers
@@ -59,26 +60,6 @@ class PrivacyGroups(Typed):
         if settings.get("grouping") == "audit":
             return f" (whose own audit finds less than {settings.get('audit_limit', 0.5):.0%})"
         return f" (J <= {self.threshold_j:g})"
-
-
-class PrivacySpent(Typed):
-    """What a run with differential privacy has spent: (epsilon, delta) of a whole user."""
-
-    epsilon: FiniteFloat  # of the rounds that were used
-    delta: FiniteFloat
-    rounds_used: Count  # all runs of an ensemble together
-    rounds_paid: Count  # after so many, parties stop
-    epsilon_paid: FiniteFloat
-    noise_multiplier: FiniteFloat  # standard deviation of the noise over the sensitivity
-    clip: FiniteFloat  # largest length of a user's update
-    noise: str
-    added_by: str  # who adds the noise
-    neighbours: str  # what epsilon compares
-    not_covered: str  # what epsilon says nothing of
-
-    def headline(self) -> str:
-        """Name the privacy spent, as a part of a sentence."""
-        return f"epsilon {self.epsilon:.4g} at delta {self.delta:g} for a whole user"
 
 
 class RoundTraffic(Typed):

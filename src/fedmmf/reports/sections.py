@@ -173,8 +173,23 @@ def differential_privacy(train: TrainResult) -> Section | None:
         ["clip", plain(spent.clip)],
     ]
     table = PageTable("What was spent, of one user", ["", "value"], rows)
+    released = PageTable(
+        "Everything that was released",
+        ["release", "rounds", "sensitivity", "share of the budget", "epsilon so far"],
+        [
+            [
+                one.name,
+                f"{one.rounds:,}",
+                plain(one.sensitivity),
+                plain(one.share),
+                plain(one.epsilon_so_far),
+            ]
+            for one in spent.releases
+        ],
+    )
+    tables = (table, released) if spent.releases else (table,)
     title = "Differential privacy"
-    return Section("dp", title, words.of_spending(spent), tables=(table,))
+    return Section("dp", title, words.of_spending(spent), tables=tables)
 
 
 def tradeoff(run: Run) -> Section | None:

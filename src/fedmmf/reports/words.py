@@ -6,10 +6,10 @@ from fedmmf.reports.list_scores import FOR_LISTS, PREDICTED
 from fedmmf.reports.results import (
     AuditResult,
     PrivacyGroups,
-    PrivacySpent,
     TradeoffPoint,
     TrainResult,
 )
+from fedmmf.reports.spending import PrivacySpent
 from fedmmf.reports.svg import percent, plain
 from fedmmf.settings.groups import sharers
 

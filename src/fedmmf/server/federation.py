@@ -78,7 +78,7 @@ class ServerPlan:
             level=0.0 if self.is_centred else float(layout.line[0]),
             ratings_per_user=self.ratings_per_user or ASSUMED_RATINGS,
             regressors=self.features.content[layout.items],
-            design=self.features.design[layout.items, : update_shape.n_design],
+            design=self.features.design[layout.items, : update_shape.n_columns],
             stream=rng.stream(settings.seed, "item factors", member),
         )
         half = SOLVERS[settings.solver].server(settings, update_shape, context)

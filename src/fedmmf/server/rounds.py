@@ -136,7 +136,7 @@ class Coordinator:
         The sums are not trusted: any party can move them by as much as its bounds allow.
         """
         before, whole = self._half.state(), self._catalogue.filled(round_.broadcast, self._half)
-        solver_sums = ItemSums(sums.rows, sums.n_raters, sums.totals[HELD_OUT_TOTALS:])
+        solver_sums = replace(sums, totals=sums.totals[HELD_OUT_TOTALS:])
         try:
             with np.errstate(all="ignore"):
                 self._half.advance(solver_sums, round_.round)

@@ -242,4 +242,4 @@ def registry_of(setting: str) -> Registry[Any]:
 def solvers_that(ability: str) -> tuple[str, ...]:
     """Return the names of the solvers that declare an ability."""
     solvers = registry_of("solver")
-    return tuple(name for name in solvers.names() if getattr(solvers[name], ability))
+    return tuple(name for name in solvers.names() if getattr(solvers[name], ability, False))

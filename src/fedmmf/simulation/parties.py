@@ -86,6 +86,7 @@ class SimulatedParties:
         if round_.best_round:
             self._users.user_factors = self._best
         had_no_part = self._run.training_input.lists.lengths == 0
+        had_no_part |= self._run.plan.update_shape.solves_last
         for group in self._groups:
             if group.is_collected:
                 had_no_part |= group.members

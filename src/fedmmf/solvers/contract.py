@@ -66,6 +66,19 @@ class UpdateShape:
         return 0
 
     @property
+    def n_noisy_totals(self) -> int:
+        """Number of totals that are clipped with the rows and get noise, under a privacy budget.
+
+        0: under a budget, totals are zeros.
+        """
+        return 0
+
+    @property
+    def solves_last(self) -> bool:
+        """Whether users compute p_u anew from the final item factors."""
+        return False
+
+    @property
     def n_columns(self) -> int:
         """Number of columns of the design that are used."""
         return max(self.n_design, self.n_joint)
@@ -100,6 +113,7 @@ class ItemSums:
     rows: Array  # (n_items, width) summed over each item's raters
     n_raters: Array  # (n_items,)
     totals: Array  # (n_totals,) summed over users
+    noise_std: float = 0.0  # standard deviation of the noise in each entry of rows and totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +153,8 @@ class SolverContext:
     level: float  # the masked rating that an unknown user gives an unknown item
     ratings_per_user: float
     regressors: Array  # (n_items, d) public columns that item factors may depend on; d may be 0
-    design: Array  # (n_items, m) what masks are linear in, where unrated items count; else m = 0
+    # what masks are linear in, where unrated items count or masks are joint; else m = 0
+    design: Array  # (n_items, m)
     stream: np.random.Generator
 
 
@@ -222,6 +237,11 @@ class Solver(Protocol):
         joins_masks: whether it can estimate linear masks together with the factors.
         spans: least and largest span of a rating scale that its sums have digits for.
         sums_as: what attacks its sums are given to, a `Target` of `attacks`.
+
+    A solver for privacy budgets may also declare `knows_noise` (its server uses the variance of the
+    noise: it is taken where nobody names one), `noisy_defaults` (values of settings that nobody
+    named, under a budget) and `releases(rounds)` (names of what is released, in order, each with
+    its number of rounds).
     """
 
     name: str
@@ -308,6 +328,7 @@ def added(parts: Sequence[ItemSums]) -> ItemSums:
         np.sum([part.rows for part in parts], axis=0),
         np.sum([part.n_raters for part in parts], axis=0),
         np.sum([part.totals for part in parts], axis=0),
+        float(np.linalg.norm([part.noise_std for part in parts])),
     )
 
 

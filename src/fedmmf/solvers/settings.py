@@ -28,7 +28,10 @@ class SolverSettings(SettingsGroup):
     factors: Annotated[int, Field(ge=1, le=1024, description="latent factors k")] = 20
     rounds: Annotated[
         Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"],
-        Field(description="federated rounds at most (T); auto: 200 for sgd, 22 for vb, 30 for dp"),
+        Field(
+            description="federated rounds at most (T); auto: 200 for sgd, 22 for vb; under dp 30 "
+            "and 12"
+        ),
     ] = "auto"
     ensemble: Annotated[
         int,
@@ -130,9 +133,17 @@ class ObjectiveSettings(SettingsGroup):
 
 
 def with_solver(values: dict[str, Any]) -> dict[str, Any]:
-    """Apply the one rule of solver and objective: a solver that nobody named follows from it."""
-    wants_lists = values.get("objective") == "ranking" and "solver" not in values
-    return {**values, "solver": solvers_that("ranks")[0]} if wants_lists else values
+    """Choose a solver that nobody named: for lists one that ranks, for a budget one of noisy sums.
+
+    Under a budget, settings that nobody named take the defaults that the solver has there.
+    """
+    scheme = member_in_use("aggregation", values)
+    has_budget = bool(getattr(scheme, "has_budget", False))
+    ability = "ranks" if values.get("objective") == "ranking" else "knows_noise" * has_budget
+    if ability and "solver" not in values:
+        values = {**values, "solver": solvers_that(ability)[0]}
+    solver = member_in_use("solver", values) if has_budget else None
+    return {**getattr(solver, "noisy_defaults", {}), **values}
 
 
 def factors_for_lists(n_users: int) -> int:

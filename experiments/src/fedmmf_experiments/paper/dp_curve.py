@@ -82,7 +82,7 @@ def run(
     rows: list[DpPoint] = []
     for mask, epsilon in product(NAMES, epsilons):
         progress(len(rows), len(NAMES) * len(epsilons))
-        settings = base.changed(mask=mask, aggregation="dp", dp_epsilon=epsilon)
+        settings = base.changed(solver="sgd", mask=mask, aggregation="dp", dp_epsilon=epsilon)
         rows.append(_point(splits, choose(splits[0][0], settings)))
     return DpCurve(ratings.name, base.dp_delta, runs, test, rows)
 

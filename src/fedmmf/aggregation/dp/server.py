@@ -1,15 +1,18 @@
 """The server's side of differentially private aggregation; the parties add the noise."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from fedmmf.aggregation.contract import Census
+from fedmmf.aggregation.contract import Census, Work
 from fedmmf.aggregation.dp.guarantee import guarantee_of, least_survivors
 from fedmmf.aggregation.plain.server import PlainServer
 from fedmmf.aggregation.secure.server import SecureOptions, SecureServer
 from fedmmf.aggregation.server_side import ServerContext, ServerSide
 from fedmmf.arrays import Array
+from fedmmf.solvers.contract import ItemSums
 
 
 def dp_server(context: ServerContext) -> ServerSide:
@@ -31,6 +34,12 @@ class NoisySecureServer(SecureServer):
         bounds = self._guarantee.bounds(n_parties)
         return SecureOptions(bounds, least_survivors(n_parties))
 
+    def sum(self, stage: str, work: Work) -> ItemSums:
+        """Sum as secure aggregation does, and say how much noise the survivors have added."""
+        sums = super().sum(stage, work)
+        noise_std = self._guarantee.noise_std(len(self.summed_with))
+        return replace(sums, noise_std=noise_std * math.sqrt(len(self.survivors)))
+
     def n_raters_among(self, survivors: Sequence[str]) -> Array:
         """Count everybody as a rater of every item: noise hides who rated what. (n_items,)."""
         joined = self.context.roster.joined
@@ -50,7 +59,14 @@ class NoisyPlainServer(PlainServer):
     """Plain aggregation of updates, each with enough noise for itself."""
 
     def __init__(self, context: ServerContext) -> None:
-        super().__init__(context, bounds=guarantee_of(context.settings).bounds(1))
+        self._guarantee = guarantee_of(context.settings)
+        super().__init__(context, bounds=self._guarantee.bounds(1))
+
+    def sum(self, stage: str, work: Work) -> ItemSums:
+        """Sum updates, and say how much noise they have together."""
+        sums = super().sum(stage, work)
+        noise_std = self._guarantee.noise_std(1) * math.sqrt(len(self.survivors))
+        return replace(sums, noise_std=noise_std)
 
     def census(self) -> Census:
         """Return an empty census: a survey would be a sum without noise."""

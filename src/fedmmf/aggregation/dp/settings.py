@@ -50,8 +50,14 @@ class DpSettings(SettingsGroup):
                 "'sum' or 'adam': it bounds and hides gradients, and does not give away how many "
                 "users rated an item"
             )
+        if settings.objective != "rating" or settings.likelihood != "gaussian":
+            yield (
+                f"objective {settings.objective!r} with likelihood {settings.likelihood!r} under "
+                "aggregation 'dp' is not there yet: its sums would need bounds of their own. Use "
+                "objective 'rating' and likelihood 'gaussian', or aggregation 'secure'"
+            )
         if settings.held_out_share > 0 or settings.item_statistics:
             yield (
                 "aggregation 'dp' needs held_out 0 and no item_statistics: each would be a sum "
-                "without noise"
+                "without noise. Leave both out"
             )

@@ -20,7 +20,9 @@ def groups(users: Simulated) -> list[Group]:
     """
     n, guarantee = users.lists.n_users, guarantee_of(users.settings)
     scale = guarantee.scale_among(n, ring_named(users.solver.ring))
-    grid = guarantee.grid(scale, n, users.n_items * users.update_shape.width)
+    shape = users.update_shape
+    totals = (shape.n_noisy_totals, guarantee.total_scale_among(n) * (shape.n_noisy_totals > 0))
+    grid = guarantee.grid(scale, n, users.n_items * shape.width, *totals)
     noise_std = guarantee.noise_std(n) * float(np.sqrt(n))
     everybody, counts = np.ones(n, bool), np.full(users.n_items, n)
     return [Group(grid.cohort, everybody, counts, noise_std=noise_std)]

@@ -20,7 +20,8 @@ class PlainParty(PartySide):
         part = self.context.contribute(work, None, None, n_parties=1)
         counts = part.counts if (part.counts != 1).any() else part.counts[:0]
         round_, totals = 0 if isinstance(work, Survey) else work.round, part.totals
-        if round_:  # one update with totals of p_u would reveal the masked ratings
+        if round_ and self.context.policy.noise is None:
+            # One update with totals of p_u would reveal the masked ratings.
             totals = np.concatenate((totals[:HELD_OUT_TOTALS], 0 * totals[HELD_OUT_TOTALS:]))
         return Update(round_, part.items, counts, np.asarray(part.rows, np.float32), totals)
 

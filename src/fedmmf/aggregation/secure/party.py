@@ -98,9 +98,11 @@ class SecureParty(PartySide):
         sizes = self._sizes(message)
         codec = codec_of(sizes, self._bounds(message), message.n_users, context.solver.ring)
         if context.policy.noise is not None:
-            n_entries = sizes.n_items * sizes.update_shape.width
+            shape = sizes.update_shape
+            totals = (shape.n_noisy_totals, float(codec.totals.scale))
+            about = (message.n_parties, sizes.n_items * shape.width, *totals)
             # Raises where steps are too large; the grid itself is made anew in each round.
-            context.policy.noise.grid(float(codec.rows.scale), message.n_parties, n_entries)
+            context.policy.noise.grid(float(codec.rows.scale), *about)
         identity = context.policy.identity
         setup = agreed_setup(message, codec, context.invitation, context.policy.corrupt)
         session = SessionClient(setup, message.party, identity=identity)

@@ -10,7 +10,9 @@ from fedmmf.engines.kernels import threads
 from fedmmf.engines.kernels.masks import CompiledRunner
 from fedmmf.engines.kernels.sgd import SgdHalves
 from fedmmf.engines.kernels.vb import VbHalves
+from fedmmf.engines.kernels.vb_private import PrivateHalves
 from fedmmf.engines.reference import ReferenceHalves
+from fedmmf.solvers.vb.private import PrivateShape
 from fedmmf.storage.kernel_cache import cached_jit
 
 _HALVES_OF: dict[str, Callable[[TrainingInput], UserHalves]] = {"sgd": SgdHalves, "vb": VbHalves}
@@ -42,6 +44,8 @@ class NumbaEngine:
     def halves(self, given: TrainingInput) -> UserHalves:
         """Make the user group before its first round."""
         is_simple = len(given.cohorts) == 1 and np.isinf(given.cohorts[0].clip)
+        if isinstance(given.update_shape, PrivateShape):
+            return PrivateHalves(given)
         if given.solver in _ONE_COHORT and not is_simple:
             return ReferenceHalves(given)
         return _HALVES_OF.get(given.solver, ReferenceHalves)(given)

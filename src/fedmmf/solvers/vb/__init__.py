@@ -24,12 +24,15 @@ mean of q_i is linear in t_i = n_i^-1/2 sum of p_u over raters, summed in two me
 public features as known columns, p_u private weights of them, whose prior has a mean and a
 precision per column from secure totals. Only rows for the k learned columns leave.
 
+*Noise.* Under a privacy budget another variant is taken, with halves of its own: see `private`.
+
 *Unrated items.* Where lists are wanted, each unrated item counts as a low rating with a small
 weight (Steck 2010, Training and testing of recommender systems on data missing not at random); sums
 over the catalogue go through public matrices. The prior of q_i then tightens with its number of
 raters: its precision is c f_i with f_i in proportion to the weight of all pairs of i.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +44,17 @@ from fedmmf.masks.feature_maps import MAX_JOINT
 from fedmmf.solvers.contract import Bounds, Broadcast, SolverContext, UpdateShape
 from fedmmf.solvers.vb.ordinal import expected_rating
 from fedmmf.solvers.vb.party import VbParty
+from fedmmf.solvers.vb.private import (
+    PrivateParty,
+    PrivateReading,
+    PrivateServer,
+    PrivateShape,
+    is_private,
+    plan,
+)
+from fedmmf.solvers.vb.private import check_broadcast as check_private_broadcast
+from fedmmf.solvers.vb.private import write_variant as write_private_variant
+from fedmmf.solvers.vb.private.server import default_user as default_private_user
 from fedmmf.solvers.vb.reading import VbReading, check_broadcast
 from fedmmf.solvers.vb.server import VbServer
 from fedmmf.solvers.vb.shapes import VbShape, total_bound, write_variant
@@ -52,7 +66,13 @@ class Vb:
 
     name, ring = "vb", "2^32"
     default_rounds, default_held_out = 22, 0.0
-    may_be_clear = may_be_noisy = False  # one update holds masked ratings
+    may_be_clear = False  # one update holds masked ratings
+    may_be_noisy = knows_noise = True
+    noisy_defaults: Mapping[str, Any] = {
+        "factors": plan.DEFAULT_FACTORS,
+        "rounds": plan.DEFAULT_ROUNDS,
+    }
+    releases = staticmethod(plan.releases)
     ranks = joins_masks = True
     spans = (1e-3, 1e4)
     sums_as = "vb sums"
@@ -63,19 +83,24 @@ class Vb:
 
     def variant(self, settings: Any, n_profile: int, n_columns: int, n_levels: int) -> str:
         """Return one line that names the parts of the model that these settings use."""
+        joint = n_columns if settings.has_joint_mask and n_columns <= MAX_JOINT else 0
+        if settings.scheme.has_budget:
+            return write_private_variant(joint)
         return write_variant(
             settings.implicit_prior,
             profile=n_profile if settings.profile_prior else 0,
             design=n_columns if settings.objective == "ranking" else 0,
             levels=n_levels if settings.likelihood == "ordinal" else 0,
-            joint=n_columns if settings.has_joint_mask and n_columns <= MAX_JOINT else 0,
+            joint=joint,
         )
 
     def divergence_hint(self, settings: Any) -> None:
         """Return nothing: no setting makes it diverge."""
 
-    def update_shape(self, rank: int, variant: str) -> VbShape:
+    def update_shape(self, rank: int, variant: str) -> VbShape | PrivateShape:
         """Return the shape of a variant's updates and broadcasts."""
+        if is_private(variant):
+            return PrivateShape.of(rank, variant)
         return VbShape.of(rank, variant)
 
     def bounds(self, span: float) -> Bounds:
@@ -84,20 +109,32 @@ class Vb:
 
     def check(self, update_shape: UpdateShape, broadcast: Broadcast) -> None:
         """Raise `WireError` unless variances, precisions and matrices are positive."""
-        check_broadcast(_vb(update_shape), broadcast)
+        if isinstance(update_shape, PrivateShape):
+            return check_private_broadcast(update_shape, broadcast)
+        return check_broadcast(_vb(update_shape), broadcast)
 
-    def reading(self, update_shape: UpdateShape, broadcast: Broadcast, design: Array) -> VbReading:
+    def reading(
+        self, update_shape: UpdateShape, broadcast: Broadcast, design: Array
+    ) -> VbReading | PrivateReading:
         """Split the broadcast into parts, with what all users need of it."""
+        if isinstance(update_shape, PrivateShape):
+            return PrivateReading.of(update_shape, broadcast, design)
         return VbReading.of(_vb(update_shape), broadcast, design)
 
-    def party(self, update_shape: UpdateShape) -> VbParty:
+    def party(self, update_shape: UpdateShape) -> VbParty | PrivateParty:
         """Make a party's half before its first round."""
+        if isinstance(update_shape, PrivateShape):
+            return PrivateParty(update_shape)
         return VbParty(_vb(update_shape))
 
-    def server(self, settings: Any, update_shape: UpdateShape, context: SolverContext) -> VbServer:
+    def server(
+        self, settings: Any, update_shape: UpdateShape, context: SolverContext
+    ) -> VbServer | PrivateServer:
         """Make the server's half before the first round; without the item prior, a common mean."""
         columns = context.regressors.shape[1] if settings.item_prior else 0
         context = replace(context, regressors=context.regressors[:, :columns])
+        if isinstance(update_shape, PrivateShape):
+            return PrivateServer(settings, update_shape, context)
         unrated: tuple[float, ...] = ()
         if _vb(update_shape).ranks:
             unrated = (weight_of_unrated(settings, context), value_of_unrated(settings, context))
@@ -105,6 +142,8 @@ class Vb:
 
     def default_user(self, update_shape: UpdateShape, broadcast: Broadcast) -> Array:
         """Factors of the default user: the mean of all p_u, and of their masks. (n_own,)."""
+        if isinstance(update_shape, PrivateShape):
+            return default_private_user(update_shape, broadcast)
         numbers = _vb(update_shape).blocks["parameters"].split(broadcast.parameters)
         mean = np.concatenate((numbers["mean_user"], numbers["joint_mean"]))
         return mean.astype(np.float32)
