@@ -85,8 +85,9 @@ _ON_DEVICE = ("vb",)  # whose rounds can stay on the device, users in pieces
 
 
 def _is_simple(given: TrainingInput) -> bool:
-    """Whether there is one cohort without a clip, as kernels of pieces need it."""
-    return len(given.cohorts) == 1 and bool(np.isinf(given.cohorts[0].clip))
+    """Whether there is one cohort without a clip or noise, as kernels of pieces need it."""
+    is_noisy = given.update_shape.n_noisy_totals > 0
+    return not is_noisy and len(given.cohorts) == 1 and bool(np.isinf(given.cohorts[0].clip))
 
 
 TORCH = TorchEngine()
