@@ -36,10 +36,10 @@ def test_what_was_tried_is_not_tried_again(kept):
 
 
 def test_another_audit_does_not_take_it(kept):
-    Trials(1, kept=kept()).once("shift", "sums", result)
+    Trials(1, kept=kept(engine="torch")).once("shift", "sums", result)
     with pytest.raises(CheckpointError, match="an audit with other settings or ratings"):
-        kept(factors=5)
-    kept(pieces=2)  # that decides where a run computes, and not what
+        kept(engine="torch", factors=5)
+    kept(engine="torch", device="cpu")  # that decides where a run computes, and not what
 
 
 def test_a_damaged_file_is_refused(kept, tmp_path):

@@ -8,8 +8,9 @@ from fedmmf_experiments.cli import bench, reproduce
 
 # What `--data` of some commands brings along.
 READING = """
-    --features=None --profiles=None --implicit=False --scale=None --duplicates=refuse --edges=None
-    --columns=None --separator=None --encoding=None
+    --features=None --feature-columns=None --profiles=None --implicit=False --scale=None
+    --duplicates=refuse --edges=None --columns=None --separator=None --encoding=None
+    --missing-value=None --drop-bad-rows=False --date-format=None
 """
 # Every command's flags with their defaults, besides --seed and --json, which all of them have.
 FLAGS = {
@@ -45,7 +46,9 @@ FLAGS = {
     "bench training": "--data=ml-1m --test=0.1 --repeats=3",
     "bench ranking": f"""
         --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64
-        --rounds=auto --implicit-prior=both --ensemble=1""",
+        --rounds=auto --implicit-prior=both --ensemble=1 --help-all=False""",
+    "bench first-answer": """
+        --data=ml-100k,ml-1m,lastfm,lastfm-implicit,bookshop --splits=1 --test=0.2""",
     "bench secagg": """
         --clients=100 --length=100000 --neighbours=None --drop=0.05 --flower/--no-flower=None""",
     "bench session": "--parties=943 --length=33642",

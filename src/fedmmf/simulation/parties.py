@@ -69,15 +69,21 @@ class SimulatedParties:
         """Take over the state after these rounds."""
         self._users.restore(rounds.parties())
 
+    @property
+    def n_newcomer(self) -> int:
+        """Totals that the prior of newcomers is made from; 0: nobody's are summed."""
+        is_summed = any(group.has_totals for group in self._groups)
+        return self._run.plan.update_shape.n_newcomer if is_summed else 0
+
     def newcomers(self, round_: Round) -> Array | None:
         """Sum what the prior of newcomers is made from, over the users whose totals are summed."""
-        groups = [group for group in self._groups if group.has_totals]
-        if not groups or not self._run.plan.update_shape.n_newcomer:
+        if not self.n_newcomer:
             return None
-        broadcast, total = round_.broadcast.take(self._run.layout.items), np.zeros(())
-        for group in groups:
-            found = self._users.newcomer_totals(broadcast, group.cohort)
-            total = total + found / (group.cohort.total_scale or 1.0)
+        broadcast, total = round_.broadcast.take(self._run.layout.items), np.zeros(self.n_newcomer)
+        for group in self._groups:
+            if group.has_totals:
+                found = self._users.newcomer_totals(broadcast, group.cohort)
+                total += found / (group.cohort.total_scale or 1.0)
         return total
 
     def finish(self, round_: Round) -> None:

@@ -189,9 +189,10 @@ class _RunCheckpoint:
         if not found:
             return []
         coordinator = run.coordinator()
-        if "member0/newcomers" in self._found:
-            coordinator.newcomers = np.zeros(run.plan.update_shape.n_newcomer)
-        fresh = Member.of(coordinator, run.parties().user_factors)
+        parties = run.parties()
+        if parties.n_newcomer:
+            coordinator.newcomers = np.zeros(parties.n_newcomer)
+        fresh = Member.of(coordinator, parties.user_factors)
         self._require_like(members_to_arrays([fresh] * len(found)))
         members = members_from_arrays(self._found)
         ranks = {member.broadcast.rank for member in members}
