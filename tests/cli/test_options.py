@@ -213,6 +213,7 @@ def test_what_one_command_was_given_is_nothing_to_the_next():
         taken.append(was_given("flag"))
 
     run(command, "--flag")
+    assert not was_given("flag")
     run(command)
     assert taken == [True, False]
 

@@ -71,8 +71,11 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     def flat(context: typer.Context, help_all: bool = False, **values: Any) -> None:
         sources = {name: context.get_parameter_source(name) for name in values}
         given = (name for name, source in sources.items() if source and source.name != "DEFAULT")
-        _GIVEN.set(frozenset(given))
-        command(**{name: gather(values) for name, (_, gather) in parts.items()})
+        before = _GIVEN.set(frozenset(given))
+        try:
+            command(**{name: gather(values) for name, (_, gather) in parts.items()})
+        finally:
+            _GIVEN.reset(before)
 
     options.insert(0, _option("context", typer.Context, inspect.Parameter.empty))
     flat.__annotations__ = {option.name: option.annotation for option in options}
