@@ -315,7 +315,7 @@ class Silent:
         return getattr(self._inner, name)
 
     def grid(self, *about):
-        return SilentGrid(self._inner.grid(*about).cohort, 1.0, 0.0)
+        return SilentGrid(self._inner.grid(*about).cohort, 1.0)
 
 
 class SilentGrid(NoisyGrid):

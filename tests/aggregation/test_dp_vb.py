@@ -8,8 +8,10 @@ import pytest
 from federations import federation_of, settings_of
 from scipy.stats import norm
 
+from fedmmf.aggregation.contract import Contribution, round_sizes
 from fedmmf.aggregation.dp import accounting
 from fedmmf.aggregation.dp.guarantee import guarantee_of, spent
+from fedmmf.aggregation.vector import codec_of
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines import ENGINES
 from fedmmf.settings import Settings
@@ -44,6 +46,22 @@ def test_real_sums_are_the_simulated_ones_with_that_much_noise(small, variant):
             assert part.std() == pytest.approx(1.0, abs=5 / math.sqrt(2 * len(part)))
         assert totals.any() == (stage == "factors")
         coordinator.advance(round_, sums)
+
+
+@pytest.mark.parametrize("n_users", [3, 60, 943, 6040, 100_000])
+def test_a_total_with_noise_is_one_entry_of_the_vector(small, n_users):
+    """Epsilon is of sums of totals. Sums of their digits are no function of these: a server that
+    puts everybody near the border of a digit would count raters by the highest ones."""
+    run = prepare(small, settings_of("dp vb"))
+    shape = run.plan.update_shape
+    sizes = round_sizes(small.n_items, run.layout, shape)
+    codec = codec_of(sizes, guarantee_of(run.settings).bounds(n_users), n_users, "2^32")
+    n_rows = sizes.n_items * shape.width
+    assert codec.length == n_rows + sizes.n_totals
+    assert codec.totals.scale == codec.rows.scale
+    totals = np.arange(sizes.n_totals) - 7
+    nobody = (np.zeros(0, np.int32), np.zeros(0), np.zeros((0, shape.width)))
+    assert codec.vector(Contribution(*nobody, totals))[n_rows:].tolist() == totals.tolist()
 
 
 # A lower bound on epsilon: how well the best test tells a planted user's presence.

@@ -40,6 +40,11 @@ class Limbs:
     n: int  # digits of a total
 
     @classmethod
+    def whole(cls, n_users: int, ring: Ring) -> "Limbs":
+        """Return the one digit of numbers that fit the ring as they are."""
+        return cls((ring.largest // n_users).bit_length(), 1)
+
+    @classmethod
     def of(cls, n_users: int, ring: Ring) -> "Limbs":
         """Return the fewest digits that carry every integer that a float64 holds exactly."""
         room = (ring.largest // n_users).bit_length() - 1
@@ -83,18 +88,22 @@ class SumCodec:
 
     @cached_property
     def totals(self) -> FixedPoint:
-        """Fixed point of the totals, which travel as limbs."""
-        return FixedPoint(self.n_users, self.bounds.total, RING64)
-
-    @property
-    def scales(self) -> tuple[float, float]:
-        """Steps per unit of the rows, and of the totals."""
-        return float(self.rows.scale), float(self.totals.scale)
+        """Fixed point of the totals, which travel as limbs; with noise, as rows do."""
+        ring = self.ring if self._has_noise else RING64
+        return FixedPoint(self.n_users, self.bounds.total, ring)
 
     @cached_property
     def limbs(self) -> Limbs:
-        """Split of the totals into digits that fit the ring."""
-        return Limbs.of(self.n_users, self.ring)
+        """Split of the totals into digits that fit the ring.
+
+        Totals with noise are not split. The noise is accounted for in sums of numbers; a sum of
+        their highest digits is no function of these, and shows more.
+        """
+        return (Limbs.whole if self._has_noise else Limbs.of)(self.n_users, self.ring)
+
+    @property
+    def _has_noise(self) -> bool:
+        return self.sizes.update_shape.n_noisy_totals > 0
 
     @property
     def length(self) -> int:

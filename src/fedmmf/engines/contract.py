@@ -85,9 +85,11 @@ class Cohort:
 
 
 def _shortened(length: float, *parts: Array) -> list[Array]:
-    """Shrink arrays, as one vector, to that length at most."""
+    """Shrink arrays, as one vector, to that length at most; one without a length to nothing."""
     parts = tuple(np.asarray(part, np.float64) for part in parts)
     found = float(np.sqrt(sum(np.sum(part * part) for part in parts)))
+    if not np.isfinite(found):
+        return [np.zeros_like(part) for part in parts]
     return [part * min(1.0, length / max(found, 1e-300)) for part in parts]
 
 

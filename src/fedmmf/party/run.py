@@ -320,17 +320,16 @@ class PartyRun:
         if noise is None or self.users.n_noisy >= noise.rounds:
             raise WireError(f"this party's privacy budget, {self.users.n_noisy} rounds, is spent")
         self.users.n_noisy += 1
-        scale, total_scale = noise.own_scales if rounding is None else rounding.scales
+        scale = noise.own_scale if rounding is None else float(rounding.rows.scale)
         n_items, shape = self.sizes(work).n_items, self.update_shape
-        about = (n_items * shape.width, shape.n_noisy_totals, total_scale)
-        grid = noise.grid(scale, n_parties, *about)
+        grid = noise.grid(scale, n_parties, n_items * shape.width, shape.n_noisy_totals)
         found = self._update(work, grid.cohort)
         steps, told = grid.add(found.rows[0]), grid.add_to_totals(found.totals[0])
         told[:HELD_OUT_TOTALS] = 0
         who = (np.arange(n_items, dtype=np.int32), np.full(n_items, self.n_users))
         if rounding is not None:
             return Contribution(*who, steps, told)
-        return Contribution(*who, (steps / scale).astype(np.float32), told / total_scale)
+        return Contribution(*who, (steps / scale).astype(np.float32), told / scale)
 
     def require_same_items(self, items: Array) -> None:
         """Refuse other items than those whose moments were summed."""

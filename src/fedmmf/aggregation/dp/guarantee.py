@@ -29,7 +29,6 @@ from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
 from fedmmf.registry import import_extra
 from fedmmf.secagg import RING32, FixedPoint, Ring
-from fedmmf.secagg.ring import RING64
 from fedmmf.solvers.contract import Bounds
 
 ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
@@ -54,8 +53,7 @@ class NoisyGrid:
     """Grid on which users' updates become integers, and the size of a party's noise."""
 
     cohort: Cohort  # how an engine shrinks and rounds each user's rows, and totals
-    sigma: float  # of the party's noise in rows, in steps
-    total_sigma: float  # of its noise in totals, in their steps; 0: totals do not leave
+    sigma: float  # of the party's noise, in steps
 
     def add(self, steps: Array) -> Array:
         """Rows of the whole catalogue, in steps, with noise. (n_items, width) int64."""
@@ -63,9 +61,9 @@ class NoisyGrid:
 
     def add_to_totals(self, steps: Array) -> Array:
         """Totals, in steps, with noise; zeros where totals do not leave. (n_totals,) int64."""
-        if not self.total_sigma:
+        if not self.cohort.clips_totals:
             return np.zeros(len(steps), np.int64)
-        return steps.astype(np.int64) + discrete_gaussian(len(steps), self.total_sigma)
+        return self.add(steps.astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -98,64 +96,38 @@ class Guarantee:
             return self.own_scale
         return float(FixedPoint(n_users, self.bounds(n_users).row, ring).scale)
 
-    @property
-    def own_scales(self) -> tuple[float, float]:
-        """Steps per unit of the rows, and of the totals, likewise."""
-        return self.own_scale, float(FixedPoint(1, self.bounds(1).total, RING64).scale)
-
-    def total_scale_among(self, n_users: int) -> float:
-        """Steps per unit of the totals among parties of one user each."""
-        if self.noise == "local":
-            return self.own_scales[1]
-        return float(FixedPoint(n_users, self.bounds(n_users).total, RING64).scale)
-
-    def grid(
-        self,
-        scale: float,
-        n_parties: int,
-        n_entries: int,
-        n_totals: int = 0,
-        total_scale: float = 0.0,
-    ) -> NoisyGrid:
+    def grid(self, scale: float, n_parties: int, n_entries: int, n_totals: int = 0) -> NoisyGrid:
         """Put updates and noise on a grid.
 
         Rounding moves an entry by half a step at most, and so a vector of d entries by sqrt(d) / 2:
-        rows are shrunk by that much more, and the integers are no longer than clip * scale. Totals
-        have steps of their own. Their noise is the same in units, so that rows and totals, each
-        over its own sigma, are one vector of length clip over the noise at most.
+        updates are shrunk by that much more, and the integers are no longer than clip * scale. Rows
+        and totals are one vector.
 
         Args:
             scale: steps per unit, a power of two.
             n_parties: in the sum, who share the noise.
             n_entries: of rows over the whole catalogue, d.
             n_totals: that are clipped with the rows and get noise; 0: totals do not leave.
-            total_scale: steps per unit of these.
 
         Raises:
             WireError: steps are too large for that, or for epsilon.
         """
-        rounding = math.sqrt(n_entries) / (2.0 * scale)
-        if n_totals:
-            rounding += math.sqrt(n_totals) / (2.0 * total_scale)
-        room = (self.clip - rounding) * (1.0 - _FLOATING)
-        sigma, total_sigma = (self.noise_std(n_parties) * steps for steps in (scale, total_scale))
+        n_all = n_entries + n_totals
+        room = (self.clip - math.sqrt(n_all) / (2.0 * scale)) * (1.0 - _FLOATING)
+        sigma = self.noise_std(n_parties) * scale
         shared = n_parties if self.noise == "distributed" else 1
-        beyond = accounting.excess(sigma, shared, n_entries)
-        beyond += accounting.excess(total_sigma, shared, n_totals)
+        beyond = accounting.excess(sigma, shared, n_all)
         if room < self.clip / 2 or beyond > accounting.EXCESS:
             raise WireError(
                 f"steps of {1 / scale:g} are too large for updates of length {self.clip:g} with "
-                f"{n_entries:,} entries and noise of {sigma:.3g} steps: there are too many users "
+                f"{n_all:,} entries and noise of {sigma:.3g} steps: there are too many users "
                 "for the ring, or the update has too many entries"
             )
         bounds = self.bounds(n_parties)
         cohort = Cohort(bound=bounds.row, scale=scale, clip=room)
-        if not n_totals:
-            return NoisyGrid(cohort, sigma, 0.0)
-        cohort = replace(
-            cohort, total_bound=bounds.total, total_scale=total_scale, clips_totals=True
-        )
-        return NoisyGrid(cohort, sigma, total_sigma)
+        if n_totals:
+            cohort = replace(cohort, total_bound=bounds.total, total_scale=scale, clips_totals=True)
+        return NoisyGrid(cohort, sigma)
 
     def check_sum(self, n_parties: int, minimum: int) -> None:
         """Raise `WireError` where a sum could end with less noise than is required."""

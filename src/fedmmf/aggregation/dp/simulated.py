@@ -21,8 +21,7 @@ def groups(users: Simulated) -> list[Group]:
     n, guarantee = users.lists.n_users, guarantee_of(users.settings)
     scale = guarantee.scale_among(n, ring_named(users.solver.ring))
     shape = users.update_shape
-    totals = (shape.n_noisy_totals, guarantee.total_scale_among(n) * (shape.n_noisy_totals > 0))
-    grid = guarantee.grid(scale, n, users.n_items * shape.width, *totals)
+    grid = guarantee.grid(scale, n, users.n_items * shape.width, shape.n_noisy_totals)
     noise_std = guarantee.noise_std(n) * float(np.sqrt(n))
     everybody, counts = np.ones(n, bool), np.full(users.n_items, n)
     return [Group(grid.cohort, everybody, counts, noise_std=noise_std)]

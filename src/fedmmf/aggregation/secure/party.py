@@ -99,8 +99,7 @@ class SecureParty(PartySide):
         codec = codec_of(sizes, self._bounds(message), message.n_users, context.solver.ring)
         if context.policy.noise is not None:
             shape = sizes.update_shape
-            totals = (shape.n_noisy_totals, float(codec.totals.scale))
-            about = (message.n_parties, sizes.n_items * shape.width, *totals)
+            about = (message.n_parties, sizes.n_items * shape.width, shape.n_noisy_totals)
             # Raises where steps are too large; the grid itself is made anew in each round.
             context.policy.noise.grid(float(codec.rows.scale), *about)
         identity = context.policy.identity

@@ -80,7 +80,8 @@ def cost_among(given: CostInput, n_parties: int) -> Cost:
     active = bool(given.settings.signed)
     degree, _ = graph_of(n_parties, active=active, batch=given.settings.batch)
     ring = ring_named(given.solver.ring)
-    length = n_entries(given.sizes, Limbs.of(given.n_users, ring).n)
+    limbs = 1 if given.update_shape.n_noisy_totals else Limbs.of(given.n_users, ring).n
+    length = n_entries(given.sizes, limbs)
     size = SessionSize(n_parties, degree, length, ring, active)
     inside, around = session_bytes(size), (2 + active) * frame_bytes()
     seconds = predicted_seconds(size)
