@@ -6,7 +6,7 @@ import pytest
 from fedmmf.attacks import AttackResult
 from fedmmf.audit.deciding import RULE, Decision, NoiseCost, with_noise
 from fedmmf.audit.messages import STRICT
-from fedmmf.audit.rounds import FEWER, POWER
+from fedmmf.audit.rounds import FEWER, POWER, attackable
 from fedmmf.audit.verdicts import AuditFindings
 from fedmmf.settings import Settings
 
@@ -150,3 +150,14 @@ def test_noise_can_be_added_to_any_settings():
         noisy = with_noise(Settings(mask="lr").changed(**changes), 1.0)
         assert noisy.scheme.has_budget
         assert noisy.dp_epsilon == 1.0
+
+
+def test_noisy_sums_of_posteriors_are_audited_as_those_of_gradients():
+    """With the same budget; settings of the other solver are not taken over."""
+    asked = Settings(aggregation="dp", dp_epsilon=1.0, factors=6, rounds=8, mask="mean")
+    tried = attackable(asked)
+    assert (asked.solver, tried.solver) == ("vb", "sgd")
+    assert (tried.dp_epsilon, tried.mask, tried.factors) == (1.0, "mean", 20)
+    assert attackable(tried) == tried
+    strict = Settings(solver="vb")
+    assert attackable(strict) is strict

@@ -14,7 +14,7 @@ import numpy as np
 from fedmmf.attacks import ATTACKS, Attack, AttackResult
 from fedmmf.audit.following import MAX_ROUNDS, planned_rounds
 from fedmmf.audit.messages import STRICT
-from fedmmf.audit.rounds import FEWER, POWER, has_vb_sums
+from fedmmf.audit.rounds import FEWER, POWER, fewer_rounds, has_vb_sums
 from fedmmf.audit.verdicts import RECOVERED, AuditFindings, joint_interval
 from fedmmf.reports.verdict import Light, Verdict
 from fedmmf.settings import Settings
@@ -28,6 +28,9 @@ RULE = (
     "few people find less than 2 in 100 here, over all planned rounds; where noise protects, "
     "epsilon is at most 1 as well. Amber: everything else."
 )
+# Settings that noise forbids, or that it has other defaults for.
+_NOT_NOISY = {"sharing", "aggregation", "dp_epsilon", "solver", "factors", "rounds", "step"}
+_NOT_NOISY |= {"collect_masked", "item_statistics", "mask_fit", "likelihood", "held_out"}
 SMALL_BATCH = 20  # from so many people in a batch on, no larger batch is proposed
 
 
@@ -38,19 +41,9 @@ def offered_epsilon(settings: Settings) -> float:
 
 
 def with_noise(settings: Settings, epsilon: float) -> Settings:
-    """Return the same settings with differential privacy; nothing that it forbids is left in."""
-    return settings.changed(
-        sharing="strict",
-        aggregation="dp",
-        dp_epsilon=epsilon,
-        solver="sgd",
-        collect_masked=False,
-        item_statistics=False,
-        mask_fit="auto",
-        likelihood="gaussian",
-        held_out="auto",
-        rounds="auto",
-    )
+    """Return what `train` would run with differential privacy, and none of what that forbids."""
+    kept = {name: value for name, value in settings.named().items() if name not in _NOT_NOISY}
+    return type(settings)(**kept, aggregation="dp", dp_epsilon=epsilon)
 
 
 @dataclass(frozen=True)
@@ -243,7 +236,8 @@ class Decision:
         if self._in_clear == "everybody":
             return
         yield from self._larger_cohorts()
-        yield from self._fewer_rounds()
+        if self.epsilon is None:  # fewer rounds of the same budget have less noise each
+            yield from self._fewer_rounds()
         if self.epsilon is not None or not self.settings.scheme.is_secagg(self.settings):
             return
         if self.settings.batch < SMALL_BATCH:
@@ -255,9 +249,11 @@ class Decision:
     def _with_noise(self) -> str:
         wanted = offered_epsilon(self.settings)
         if self.settings.objective == "ranking":
-            return "Noise: --aggregation dp bounds what any attack can find; it needs ratings."
+            return (
+                "Noise: --objective rating --aggregation dp; lists under noise are not there yet."
+            )
         if self.epsilon is not None and self.epsilon <= wanted:
-            return "Noise is strong already; fewer rounds and more people are what is left."
+            return "Epsilon is strong already; a smaller --dp-epsilon is what is left."
         flags, bound = f"--dp-epsilon {wanted:g}", f"More noise: at most {_odds(wanted)}-fold with "
         if self.epsilon is None:
             flags = f"--aggregation dp {flags}"
@@ -285,13 +281,14 @@ class Decision:
         return _kind(one) == "ratings" and one.name in {gain.name for gain in self._gains}
 
     def _fewer_rounds(self) -> Iterator[str]:
-        n_rounds = planned_rounds(self.settings)
+        n_rounds, n_fewer = planned_rounds(self.settings), fewer_rounds(self.settings)
         all_of_them = {one.name: one for one in self._gains}
         for fewer in self.found.messages.get(FEWER, ()):
             here = all_of_them.get(fewer.name)
-            if here is not None and fewer.advantage < here.advantage:
+            is_less = here is not None and fewer.advantage < here.advantage
+            if here is not None and is_less and n_fewer < n_rounds:
                 yield (
-                    f"Fewer rounds: with --rounds {n_rounds // 4} instead of {n_rounds} the same "
+                    f"Fewer rounds: with --rounds {n_fewer} instead of {n_rounds} the same "
                     f"attack finds {_in_100(fewer.mean)}, not {_in_100(here.mean)}."
                 )
 
@@ -313,8 +310,9 @@ class Decision:
                 "Which items people rated, and single noisy updates: epsilon covers them, and no "
                 "attack was tried."
             )
+            yield "Noisy sums of the solver vb: those of sgd with the same epsilon were attacked."
         if has_vb_sums(self.settings) and self.settings.objective == "rating":
-            yield "Ratings from more than 8 rounds and the membership rounds; more gain little."
+            yield "Ratings from rounds after the first 8, membership rounds apart."
         n_drawn = len(self.found.exposed)
         if n_drawn < self.n_users:
             yield (

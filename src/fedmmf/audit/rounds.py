@@ -30,6 +30,23 @@ def has_vb_sums(settings: Settings) -> bool:
     return bool(settings.chosen_solver.sums_as == target)
 
 
+def attackable(settings: Settings) -> Settings:
+    """Return the settings whose sums are attacked: under noise, those of `sgd` with its budget.
+
+    No attack reads noisy sums of posteriors.
+    """
+    if not (settings.scheme.has_budget and has_vb_sums(settings)):
+        return settings
+    own = {"solver", "factors", "rounds"}
+    kept = {name: value for name, value in settings.named().items() if name not in own}
+    return type(settings)(**kept, solver="sgd")
+
+
+def fewer_rounds(settings: Settings) -> int:
+    """Return a quarter of the planned rounds, which the same attacks are tried on."""
+    return max(planned_rounds(settings) // 4, 2)
+
+
 def reads_sums(settings: Settings) -> bool:
     """Whether sums come without noise, so that they are read as updates, and weighed."""
     return not has_vb_sums(settings) and not settings.scheme.has_budget
@@ -78,8 +95,8 @@ class AttackedRounds:
 
     def attack_fewer(self) -> Results:
         """Run the attacks that find ratings on a quarter of the rounds of `sgd`."""
-        n = max(planned_rounds(self.run.settings) // 4, 2)
-        return self._on(FEWER, fewer_targets(self.run.settings), n)
+        settings = self.run.settings
+        return self._on(FEWER, fewer_targets(settings), fewer_rounds(settings))
 
     def attack_few(self) -> Results:
         """Run the same attacks on few people, without noise or batches: they have to find much."""

@@ -13,6 +13,7 @@ from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.audit import messages
 from fedmmf.audit.deciding import Decision, NoiseCost, offered_epsilon, with_noise
 from fedmmf.audit.exposure import drawn_users, expose
+from fedmmf.audit.rounds import attackable
 from fedmmf.audit.trials import KeptResults, Trials
 from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
 from fedmmf.data import Ratings
@@ -69,8 +70,9 @@ def audit(
     """
     settings = resolve_mask(settings, has_features=ratings.has_features)
     attacked, note = coarser(ratings)
-    kept = None if checkpoint is None else KeptResults(checkpoint, ratings, settings, sample)
-    found, run = investigate(attacked, settings, progress, sample=sample, kept=kept)
+    tried = attackable(settings)
+    kept = None if checkpoint is None else KeptResults(checkpoint, ratings, tried, sample)
+    found, run = investigate(attacked, tried, progress, sample=sample, kept=kept)
     decision = Decision(found, ratings.n_users, _price_of_noise(ratings, settings))
     if kept is not None:
         kept.finish()

@@ -173,7 +173,9 @@ def _refusal(fault: Fault, frame: pl.DataFrame, table: Table) -> DataError:
     more = f" ({n_more:,} more such rows.)" if n_more else ""
     remedy, flags = f"{fault.remedy} (drop_bad_rows=True)", "--drop-bad-rows"
     if fault.column == "rating":
-        flags += f", --missing-value {shlex.quote(str(_found(fault, first, frame, table) or ''))}"
+        value = _found(fault, first, frame, table)
+        shown = f"{value:g}" if isinstance(value, float) else str("" if value is None else value)
+        flags += f", --missing-value {shlex.quote(shown)}"
     if n_more and n_more + 1 == frame.height:
         remedy = f"Write it as one, or say which column it is: columns={{{fault.column!r}: NAME}}"
         flags = f"--columns {fault.column.removesuffix('_id')}=NAME"

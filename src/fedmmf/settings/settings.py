@@ -53,8 +53,9 @@ class Settings(AllGroups):
     """Everything that decides the result of a training run, given the ratings.
 
     `FedMMF`, the command line, charters, files and LensKit's scorer all make these. A solver that
-    nobody named follows from the objective: the default one, or for lists one that ranks. In
-    `changed`, a solver that was named stays, and is refused where it does not fit.
+    nobody named follows from the rest: the default one, for lists one that ranks, and under a
+    privacy budget one that knows the noise. In `changed`, a solver that was named stays, and is
+    refused where it does not fit.
     """
 
     title = "Settings"

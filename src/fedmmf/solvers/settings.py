@@ -143,7 +143,9 @@ def with_solver(values: dict[str, Any]) -> dict[str, Any]:
     if ability and "solver" not in values:
         values = {**values, "solver": solvers_that(ability)[0]}
     solver = member_in_use("solver", values) if has_budget else None
-    return {**getattr(solver, "noisy_defaults", {}), **values}
+    defaults = getattr(solver, "noisy_defaults", {})
+    named = {name: value for name, value in values.items() if (name, value) != ("rounds", "auto")}
+    return {**defaults, **(named if defaults else values)}
 
 
 def factors_for_lists(n_users: int) -> int:

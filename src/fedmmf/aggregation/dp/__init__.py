@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def disclosure(settings: Any) -> tuple[str, ...]:
     """Return sentences that say what epsilon covers."""
     return (
-        "Updates are shortened and get noise (differential privacy): what the server sees says "
-        "little about what a user rated, and how. How little, dp_epsilon says; smaller is less. "
-        "That the user took part is not hidden.",
+        "Each user's update is clipped and gets noise (differential privacy). dp_epsilon bounds "
+        "what the server can learn about what a user rated, and how: 1 or less is a strong bound, "
+        "8 a weak one. That the user took part is not hidden.",
         "With dp_noise local the server sees single updates with much noise; with distributed it "
         "sees sums alone, made by secure aggregation.",
     )

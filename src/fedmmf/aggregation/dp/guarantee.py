@@ -44,7 +44,8 @@ ADDED_BY = {
 }
 NOT_COVERED = (
     "J, RMSE, MAE and every other error or figure of a list are computed on raw ratings and are "
-    "not inside epsilon; nor is a choice of settings by them."
+    "not inside epsilon; nor is a choice of settings by them. The catalogue and the scale, where "
+    "they come from the file of ratings, and the number of users are taken for public."
 )
 
 

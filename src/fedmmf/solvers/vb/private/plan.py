@@ -1,7 +1,7 @@
 """Public constants of `vb` under noise, and choices that follow from public numbers alone.
 
-Nothing here depends on a rating. The constants were chosen on splits of ML-100K and ML-1M that no
-reported figure uses (docs/aggregation.md); they are in quarters of the rating scale's span, so that
+Nothing here depends on a rating of the run. docs/aggregation.md says on which splits of ML-100K and
+ML-1M the constants were chosen; they are in quarters of the rating scale's span, so that
 they mean the same on every scale.
 """
 
