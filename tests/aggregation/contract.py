@@ -249,7 +249,9 @@ class WayContract:
             self.check_sums(ratings, settings, side, sums, parts)
             assert others <= set(side.survivors)
             coordinator.advance(round_, sums)
-        side.finish(coordinator.next_round(is_last=True))
+        last = coordinator.next_round(is_last=True)
+        side.newcomers(last)
+        side.finish(last)
         assert fault.happened
         assert set(federation.server.roster.refused) == names
 

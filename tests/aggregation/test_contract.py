@@ -53,7 +53,7 @@ class TestOtherPackages(WayContract):
 
 
 def test_every_registered_way_has_a_variant_here():
-    assert {settings_of(variant).sums for variant in VARIANTS} == set(AGGREGATIONS.names())
+    assert {settings_of(variant).scheme_name for variant in VARIANTS} == set(AGGREGATIONS.names())
     tested = {
         *TestClearAndSecure.variants,
         *TestSigned.variants,

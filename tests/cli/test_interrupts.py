@@ -136,7 +136,7 @@ def test_before_any_round_there_is_nothing_to_keep(command, tmp_path, place):
         ("fedmmf.model:FedMMF.summary", "the last round"),  # evaluation
         ("fedmmf.model:FedMMF.save", "the last round"),
         ("fedmmf.cli.train:write_report", "the last round"),
-        ("fedmmf.cli.train:_show", "the last round"),
+        ("fedmmf.cli.train:_tell", "the last round"),
     ],
 )
 def test_after_the_rounds_all_of_them_are_kept(command, tmp_path, place, reached):

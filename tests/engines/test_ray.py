@@ -200,7 +200,7 @@ def test_blocks_of_vb_together_are_one_crowd(n_workers, is_fixed):
     other = RayHalves(HereCluster(3), given)  # looks are counted wherever users are
     other.restore(mine.state())
     for crowd in (mine, whole, other):
-        with pytest.raises(WireError, match="2 rounds at most may look"):
+        with pytest.raises(WireError, match="2 rounds at most may ask"):
             crowd.update(look, 5)
 
 

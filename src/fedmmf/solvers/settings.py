@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fedmmf.settings.explaining import either
-from fedmmf.settings.groups import Chosen, Scope, SettingsGroup, member_in_use, solvers_that
+from fedmmf.settings.groups import (
+    Chosen,
+    Scope,
+    SettingsGroup,
+    all_groups,
+    member_in_use,
+    solvers_that,
+)
 
 Objective = Literal["rating", "ranking"]
 Likelihood = Literal["gaussian", "ordinal"]
@@ -141,11 +148,19 @@ def with_solver(values: dict[str, Any]) -> dict[str, Any]:
     has_budget = bool(getattr(scheme, "has_budget", False))
     ability = "ranks" if values.get("objective") == "ranking" else "knows_noise" * has_budget
     if ability and "solver" not in values:
-        values = {**values, "solver": solvers_that(ability)[0]}
+        able = solvers_that(ability)
+        values = {**values, "solver": next(_solvers_with(values, has_budget), able[0])}
     solver = member_in_use("solver", values) if has_budget else None
     defaults = getattr(solver, "noisy_defaults", {})
     named = {name: value for name, value in values.items() if (name, value) != ("rounds", "auto")}
     return {**defaults, **(named if defaults else values)}
+
+
+def _solvers_with(values: Chosen, has_budget: bool) -> Iterator[str]:
+    """Under a budget, the solvers that somebody named a setting of."""
+    for group in all_groups() if has_budget else ():
+        if group.kind == "solver" and group.member and values.keys() & group.model_fields.keys():
+            yield group.member
 
 
 def factors_for_lists(n_users: int) -> int:
