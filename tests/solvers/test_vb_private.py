@@ -176,3 +176,8 @@ def test_more_budget_is_more_accurate_and_noise_does_not_break_it():
 def test_a_run_spends_its_budget_and_no_more(ratings):
     found = train(ratings, settings_of(mask="mean"))
     assert len(found.members[0].history) == plan.DEFAULT_ROUNDS
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4, 12, 30])
+def test_releases_are_all_rounds_and_no_more(rounds):
+    assert sum(n for _, n in plan.releases(rounds)) == rounds

@@ -239,7 +239,7 @@ class Solver(Protocol):
         sums_as: what attacks its sums are given to, a `Target` of `attacks`.
 
     A solver for privacy budgets may also declare `knows_noise` (its server uses the variance of the
-    noise: it is taken where nobody names one), `min_noisy_rounds`, `noisy_defaults` (values of
+    noise: it is taken where nobody names one), `noisy_defaults` (values of
     settings that nobody named, under a budget) and `releases(rounds)` (names of what is released,
     in order, each with its number of rounds).
     """

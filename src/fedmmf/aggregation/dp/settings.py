@@ -61,9 +61,3 @@ class DpSettings(SettingsGroup):
                 "aggregation 'dp' needs held_out 0 and no item_statistics: each would be a sum "
                 "without noise. Leave both out"
             )
-        least = getattr(settings.chosen_solver, "min_noisy_rounds", 1)
-        if settings.max_rounds < least:
-            yield (
-                f"solver {settings.solver!r} under aggregation 'dp' needs {least} rounds or more; "
-                f"got {settings.max_rounds}"
-            )

@@ -68,7 +68,6 @@ class Vb:
     default_rounds, default_held_out = 22, 0.0
     may_be_clear = False  # one update holds masked ratings
     may_be_noisy = knows_noise = True
-    min_noisy_rounds = 3  # of counts, means and factors
     noisy_defaults: Mapping[str, Any] = {
         "factors": plan.DEFAULT_FACTORS,
         "rounds": plan.DEFAULT_ROUNDS,

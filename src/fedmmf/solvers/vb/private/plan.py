@@ -74,5 +74,5 @@ def schedule(rounds: int, factors: int, noise: float = 1.0) -> Schedule:
 def releases(rounds: int) -> tuple[tuple[str, int], ...]:
     """Names of a run's releases and their rounds, in order."""
     plan = schedule(rounds, 1)
-    numbers = zip(STAGES, (min(1, rounds), plan.n_means, plan.n_factors), strict=True)
+    numbers = zip(STAGES, (1, min(plan.n_means, rounds - 1), plan.n_factors), strict=True)
     return tuple((name, n) for name, n in numbers if n)
