@@ -48,6 +48,9 @@ class TestNoisy(WayContract):
         return small
 
 
+OF_VB_WITH_NOISE = ("dp vb local", "dp vb", "dp vb signed")  # see test_dp_vb.py
+
+
 class TestOtherPackages(WayContract):
     variants = tuple(sorted(set(VARIANTS) - set(HERE)))
 
@@ -60,5 +63,6 @@ def test_every_registered_way_has_a_variant_here():
         *TestHomomorphic.variants,
         *TestNoisy.variants,
         *TestOtherPackages.variants,
+        *OF_VB_WITH_NOISE,
     }
     assert tested == set(VARIANTS)
