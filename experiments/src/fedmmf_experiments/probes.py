@@ -26,6 +26,7 @@ from fedmmf_experiments.paper import (
     attack_figures,
     dp_curve,
     efficiency,
+    epsilon,
     factorial,
     many_rounds,
     models,
@@ -215,4 +216,4 @@ def of_dp() -> object:
 
 def of_epsilon() -> object:
     """The whole table."""
-    return dp_curve.epsilon_table()
+    return epsilon.epsilon_table()

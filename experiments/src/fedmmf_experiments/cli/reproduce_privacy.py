@@ -24,6 +24,7 @@ from fedmmf.data import load
 from fedmmf.settings import Settings
 from fedmmf_experiments.paper import attack_figures, dp_curve, many_rounds, strengths, strict_sums
 from fedmmf_experiments.paper import efficiency as experiment
+from fedmmf_experiments.paper import epsilon as epsilons
 from fedmmf_experiments.paper import vb_rounds as vb
 from fedmmf_experiments.result_cache import ResultCache
 
@@ -123,7 +124,7 @@ def dp(
 @app.command("epsilon", epilog="Example: fedmmf reproduce epsilon")
 def epsilon(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
     """Epsilon of ten configurations: as accounted for, and of a continuous Gaussian."""
-    rows = dp_curve.epsilon_table()
+    rows = epsilons.epsilon_table()
     if json:
         print_json({"rows": [asdict(row) for row in rows]})
         return
