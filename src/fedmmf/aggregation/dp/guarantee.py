@@ -24,6 +24,7 @@ import numpy as np
 
 from fedmmf.aggregation.contract import CORRUPT
 from fedmmf.aggregation.dp import accounting
+from fedmmf.aggregation.dp.sampler import MAX_SIGMA, whole_gaussian
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
@@ -32,6 +33,7 @@ from fedmmf.secagg import RING32, FixedPoint, Ring
 from fedmmf.solvers.contract import Bounds
 
 ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
+_WHOLE_FROM = 1000  # steps of noise that are rounded up: that adds a thousandth at most
 _TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
 _FLOATING = 2.0**-20  # relative error of a length in 64-bit arithmetic, up to 2^32 entries
 NEIGHBOURS = {
@@ -124,6 +126,8 @@ class Guarantee:
                 f"{n_all:,} entries and noise of {sigma:.3g} steps: there are too many users "
                 "for the ring, or the update has too many entries"
             )
+        if _WHOLE_FROM <= sigma <= MAX_SIGMA:
+            sigma = float(math.ceil(sigma))  # of whole numbers, many draws are fast
         bounds = self.bounds(n_parties)
         cohort = Cohort(bound=bounds.row, scale=scale, clip=room)
         if n_totals:
@@ -220,9 +224,11 @@ def _releases(settings: Any, guarantee: Guarantee) -> list[dict[str, Any]]:
 def discrete_gaussian(n: int, sigma: float) -> Array:
     """Draw independent integers, each x with probability proportional to exp(-x^2 / 2 sigma^2).
 
-    OpenDP draws by the rejection sampler of Canonne, Kamath and Steinke 2020 (algorithm 3) in whole
-    numbers and fractions of any size, from the random bytes of OpenSSL. Nothing is rounded, so
-    nothing of Mironov 2012 applies. It has no seed: two draws never agree.
+    By the rejection sampler of Canonne, Kamath and Steinke 2020 (algorithm 3), in whole numbers of
+    any size, from random bytes of the operating system or OpenSSL. Nothing is rounded, so nothing
+    of Mironov 2012 applies. It has no seed: two draws never agree. Where sigma is a whole number
+    the sampler is ours, many draws at once; else it is OpenDP's, which is slower and takes any
+    sigma.
 
     Args:
         n: how many.
@@ -231,6 +237,12 @@ def discrete_gaussian(n: int, sigma: float) -> Array:
     Returns:
         (n,) int64
     """
+    is_whole = sigma <= MAX_SIGMA and sigma == int(sigma)
+    return whole_gaussian(n, int(sigma)) if is_whole else fractional_gaussian(n, sigma)
+
+
+def fractional_gaussian(n: int, sigma: float) -> Array:
+    """Draw as `discrete_gaussian` does, by OpenDP. (n,) int64."""
     opendp = partial(import_extra, user="noise of differential privacy", extra="dp")
     # OpenDP's code without a formal proof, vetted by people
     opendp("opendp.mod").enable_features("contrib")
