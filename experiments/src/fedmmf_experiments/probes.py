@@ -24,7 +24,6 @@ from fedmmf_experiments.bench.rankers import RANKERS
 from fedmmf_experiments.bookshop import bookshop, core
 from fedmmf_experiments.paper import (
     attack_figures,
-    dp_curve,
     efficiency,
     epsilon,
     factorial,
@@ -39,6 +38,9 @@ from fedmmf_experiments.paper import (
     vb_rounds,
 )
 from fedmmf_experiments.paper.splitting import Splitting
+from fedmmf_experiments.private import curve
+from fedmmf_experiments.private.curve import DpPlan
+from fedmmf_experiments.private.rows import rows_called
 from fedmmf_experiments.result_cache import ResultCache
 
 _OMITTED = {"seconds", "seconds_over_ours", "fit_seconds", "party_s", "server_s", "settings"}
@@ -209,9 +211,10 @@ def of_session() -> object:
 
 
 def of_dp() -> object:
-    """Every model at one epsilon, on one split."""
-    base = Settings(aggregation="dp", solver="sgd", dp_delta=1e-3)
-    return [row.rmse_mean for row in dp_curve.run(small(), [8.0], base, 1, 0.2, quiet).rows]
+    """Rows of ours and of a peer at one epsilon, on one split, and what is printed without any."""
+    rows = rows_called(["vb-features", "vb", "sgd-mean", "item-means", "local-lr", "vb-no-noise"])
+    plan = DpPlan([8.0], rows, splits=1, delta=1e-3)
+    return [row.rmse_mean for row in curve.run(small(), plan, ResultCache(), quiet).rows]
 
 
 def of_epsilon() -> object:

@@ -21,8 +21,8 @@ FLAGS = {
         --data=ml-100k --mask=lr --factors=20 --threshold-j=0.03,0.05,0.07 --rounds=2
         --out=efficiency""",
     "reproduce dp": """
-        --data=ml-100k --epsilon=1.0,2.0,4.0,8.0 --dp-delta=1e-05 --dp-clip=1.0
-        --dp-noise=distributed --runs=5 --test=0.2 --out=dp""",
+        --data=ml-100k --epsilon=1,2,4,8 --rows=None --splits=10 --test=0.2 --dp-delta=1e-05
+        --dp-clip=1.0 --dp-noise=distributed --out=dp""",
     "reproduce epsilon": "",
     "reproduce factorial": """
         --data=ml-100k --split=random --test=0.2 --splits=10 --mask=none,mean,lr,fm,nn

@@ -13,6 +13,7 @@ from fedmmf.cli.options import expanded
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
+from fedmmf_experiments.cli import reproduce_dp as dp
 from fedmmf_experiments.cli import reproduce_newcomers as newcomers
 from fedmmf_experiments.cli import reproduce_privacy as privacy
 from fedmmf_experiments.cli import reproduce_tables as tables
@@ -176,3 +177,4 @@ def _tell_split(progress: Any, row: str, n: int, done: int) -> None:
 app.add_typer(newcomers.app)
 app.add_typer(tables.app)
 app.add_typer(privacy.app)
+app.add_typer(dp.app)

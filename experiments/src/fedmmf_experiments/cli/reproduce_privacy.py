@@ -1,4 +1,4 @@
-"""`fedmmf reproduce efficiency|dp|attacks|strengths|strict|rounds`: what privacy costs, and is."""
+"""`fedmmf reproduce efficiency|epsilon|attacks|strengths|strict|rounds`: costs and leaks."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmmf.cli.choices import JsonOption, SeedOption, Splits, UnusedSeedOption
+from fedmmf.cli.choices import JsonOption, SeedOption, UnusedSeedOption
 from fedmmf.cli.files import FolderOption, GoingOnOption, confirm_folder
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import (
@@ -22,7 +22,7 @@ from fedmmf.cli.output import (
 )
 from fedmmf.data import load
 from fedmmf.settings import Settings
-from fedmmf_experiments.paper import attack_figures, dp_curve, many_rounds, strengths, strict_sums
+from fedmmf_experiments.paper import attack_figures, many_rounds, strengths, strict_sums
 from fedmmf_experiments.paper import efficiency as experiment
 from fedmmf_experiments.paper import epsilon as epsilons
 from fedmmf_experiments.paper import vb_rounds as vb
@@ -33,7 +33,6 @@ app = typer.Typer()
 THRESHOLDS = [0.03, 0.05, 0.07]
 SIZES = list(strict_sums.COHORTS)
 SOME_SIZES, MANY_ROUNDS = list(many_rounds.SIZES), list(many_rounds.ROUNDS)
-EPSILONS = [1.0, 2.0, 4.0, 8.0]
 _EPSILON_COLUMNS: Columns = {
     "noise": lambda row: row.noise,
     "delta": lambda row: f"{row.delta:g}",
@@ -50,10 +49,8 @@ _EPSILON_COLUMNS: Columns = {
 
 SetOption = Annotated[str, typer.Option("--data", help="Data set.")]
 _ALL_TRAIN = Settings(mask="lr", held_out=0.0)
-_NOISY = Settings(aggregation="dp")
 _FM = Settings(mask="fm")
 _LR = Settings(mask="lr")
-_FIVE = Splits(runs=5)
 
 
 @app.command("efficiency", epilog="Example: fedmmf reproduce efficiency --out efficiency")
@@ -86,39 +83,6 @@ def efficiency(
     results.print(_table(title, experiment.COLUMNS, columns, report.ways))
     results.print("Homomorphic ways are extrapolated from some ciphertexts.")
     confirm_folder(out, "efficiency.json, .md, .png, .svg")
-
-
-@app.command("dp", epilog="Example: fedmmf reproduce dp --data ml-100k --out dp")
-@expanded
-def dp(
-    data: SetOption = "ml-100k",
-    epsilon: Annotated[list[float], typer.Option(help="May be given repeatedly.")] = EPSILONS,
-    settings: Annotated[Settings, Only("dp_delta", "dp_clip", "dp_noise", "seed")] = _NOISY,
-    splits: Splits = _FIVE,
-    out: FolderOption = Path("dp"),
-    json: JsonOption = False,
-) -> None:
-    """RMSE against epsilon for DP-FedMF and DP-FedMMF, side by side."""
-    with progress_bar(data) as progress:
-        report = dp_curve.run(
-            load(data),
-            sorted(epsilon),
-            settings,
-            splits.runs,
-            splits.test,
-            lambda done, of: progress("models and epsilons", done, of),
-        )
-    dp_curve.write(report, out)
-    if json:
-        print_json(asdict(report))
-        return
-    rows = [
-        [row.model, f"{row.epsilon:g}", f"{row.rmse_mean:.4f}±{row.rmse_std:.4f}"]
-        for row in report.rows
-    ]
-    title = f"{data}, delta {settings.dp_delta:g}, {splits.runs} runs, whole users"
-    results.print(table(title, ["model", "epsilon", "RMSE"], rows))
-    confirm_folder(out, "dp.json, .md, .png, .svg")
 
 
 @app.command("epsilon", epilog="Example: fedmmf reproduce epsilon")
