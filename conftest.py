@@ -34,6 +34,7 @@ SLOW = {
     "experiments/tests/paper/test_strict_sums.py",
     "experiments/tests/paper/test_table1.py",
     "experiments/tests/private/test_curve.py",
+    "experiments/tests/private/test_users.py",
     "experiments/tests/test_slow_probes.py",
     "experiments/tests/test_tables.py",
     "experiments/tests/test_wheel.py",

@@ -1,4 +1,4 @@
-"""`fedmmf reproduce dp`: recommenders under user-level differential privacy, side by side."""
+"""`fedmmf reproduce dp|dp-users`: recommenders under user-level differential privacy."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmmf.cli.choices import JsonOption, parse_names
+from fedmmf.cli.choices import JsonOption, SeedOption, parse_names
 from fedmmf.cli.files import GoingOnOption, confirm_folder
 from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import print_json, progress_bar, results, table
 from fedmmf.data import load
 from fedmmf.settings import Settings
 from fedmmf_experiments.private import curve
+from fedmmf_experiments.private import users as by_users
 from fedmmf_experiments.private.rows import rows_called
 from fedmmf_experiments.result_cache import ResultCache
 
@@ -102,3 +103,69 @@ def dp(
     title = f"{report.data}, delta {report.delta:g}, {report.splits} splits, whole users"
     results.print(table(title, ["model", "epsilon", "RMSE", "settings tried"], rows))
     confirm_folder(out, "dp.json, .md, .png, .svg, runs/")
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Read numbers of users such as 943,6040, and put them in order."""
+    try:
+        found = {int(part) for part in text.split(",")}
+    except ValueError:
+        found = set()
+    if not found or min(found) < 2:
+        raise typer.BadParameter(
+            f"must be whole numbers from 2 on with commas between, such as 943,6040; got {text!r}"
+        )
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class UsersChoice:
+    """Options for the sizes of synthetic sets."""
+
+    users: Annotated[
+        Any, typer.Option(help="Numbers of users.", metavar="N,N,...", parser=parse_sizes)
+    ] = "943,6040,30000,100000,1000000"
+    epsilon: EpsilonsOption = "1"
+    items: Annotated[int, typer.Option(min=50, help="Items of each set.")] = 500
+    per_user: Annotated[
+        int, typer.Option(min=by_users.MIN_PER_USER, help="Ratings per user, on average.")
+    ] = 25
+    delta: Annotated[float, typer.Option(help="Of whole trainings.")] = 1e-6
+    splits: Annotated[int, typer.Option(min=1, help="Sets and splits, from --seed on.")] = 1
+
+    def plan(self, seed: int) -> by_users.UsersPlan:
+        """Make the plan of the experiment from the options."""
+        return by_users.UsersPlan(
+            users=list(self.users),
+            epsilons=list(self.epsilon),
+            items=self.items,
+            per_user=self.per_user,
+            splits=self.splits,
+            delta=self.delta,
+            seed=seed,
+        )
+
+
+@app.command("dp-users", epilog="Example: fedmmf reproduce dp-users --users 943,6040,30000")
+@expanded
+def dp_users(
+    chosen: UsersChoice,
+    out: GoingOnOption = Path("dp-users"),
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """What a budget costs vb against the number of users, on synthetic ratings."""
+    with progress_bar("synthetic") as progress:
+        report = by_users.run(
+            chosen.plan(seed),
+            ResultCache(out),
+            lambda done, of: progress("numbers of users", done, of),
+        )
+    by_users.write(report, out)
+    if json:
+        print_json(asdict(report))
+        return
+    cells = [[show(row) for show in by_users.COLUMNS.values()] for row in report.rows]
+    title = f"synthetic, {report.items:,} items, delta {report.delta:g}, {report.splits} split(s)"
+    results.print(table(title, list(by_users.COLUMNS), cells))
+    confirm_folder(out, "dp-users.json, .md, .png, .svg, runs/")

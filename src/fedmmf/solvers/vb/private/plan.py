@@ -8,7 +8,7 @@ they mean the same on every scale.
 from dataclasses import dataclass
 
 DEFAULT_FACTORS = 4  # where nobody names a number
-DEFAULT_ROUNDS = 12  # of equal cost: 1 of counts, 3 of means, 8 of factors
+DEFAULT_ROUNDS = 28  # of equal cost: 1 of counts, 7 of means, 20 of factors
 
 COUNTS, MEANS, FACTORS = range(3)
 STAGES = ("counts", "means", "factors")

@@ -1,0 +1,132 @@
+"""What a budget costs by the number of users: the noise of a sum stays, and the sum grows.
+
+Ratings are synthetic, since no public set has so many users under so few items. Both runs have the
+same solver, mask and factors; the cost is the difference of their test errors.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fedmmf.data.synthetic import synthetic
+from fedmmf_experiments.paper.drawing import Columns, markdown, new_figure, write_results
+from fedmmf_experiments.private.curve import Told
+from fedmmf_experiments.private.noise import Privacy
+from fedmmf_experiments.private.rows import Trial, library
+from fedmmf_experiments.result_cache import ResultCache
+
+TEST = 0.2  # share of ratings
+MIN_PER_USER = 10
+LITTLE = 0.01  # an RMSE that is lost and that few would miss
+_MODEL = {"solver": "vb", "mask": "lr", "factors": 4}  # as many as synthetic sets hide
+
+
+@dataclass(frozen=True)
+class UsersPlan:
+    """Sizes of the sets, and the budgets."""
+
+    users: list[int]
+    epsilons: list[float]
+    items: int = 500
+    per_user: int = 25  # ratings, on average
+    splits: int = 1
+    delta: float = 1e-6  # below one in the number of users
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class UsersRow:
+    """One number of users at one epsilon."""
+
+    users: int
+    ratings: int
+    epsilon: float
+    rmse: float
+    rmse_no_noise: float
+
+    @property
+    def cost(self) -> float:
+        """What the noise costs."""
+        return self.rmse - self.rmse_no_noise
+
+
+@dataclass(frozen=True)
+class UsersCurve:
+    """All numbers of users at all epsilons."""
+
+    items: int
+    delta: float
+    splits: int
+    rows: list[UsersRow]
+
+    def enough(self, epsilon: float) -> int | None:
+        """Smallest number of users at which epsilon costs less than `LITTLE`; None: none does."""
+        cheap = [row.users for row in self.rows if row.epsilon == epsilon and row.cost < LITTLE]
+        return min(cheap, default=None)
+
+
+COLUMNS: Columns = {
+    "users": lambda row: f"{row.users:,}",
+    "ratings": lambda row: f"{row.ratings:,}",
+    "epsilon": lambda row: f"{row.epsilon:g}",
+    "RMSE": lambda row: f"{row.rmse:.4f}",
+    "RMSE without noise": lambda row: f"{row.rmse_no_noise:.4f}",
+    "cost": lambda row: f"{row.cost:+.4f}",
+}
+
+
+def run(plan: UsersPlan, cache: ResultCache, told: Told) -> UsersCurve:
+    """Train with and without noise, for every number of users; the fewest come first."""
+    rows, epsilons = [], [math.inf, *sorted(plan.epsilons)]
+    cells = list(product(sorted(plan.users), epsilons))
+    for done, (n_users, epsilon) in enumerate(cells):
+        told(done, len(cells))
+        error = _mean_error(plan, n_users, epsilon, cache)
+        if math.isinf(epsilon):
+            without = error
+            continue
+        rows.append(UsersRow(n_users, n_users * plan.per_user, epsilon, error, without))
+    told(len(cells), len(cells))
+    return UsersCurve(plan.items, plan.delta, plan.splits, rows)
+
+
+def _mean_error(plan: UsersPlan, n_users: int, epsilon: float, cache: ResultCache) -> float:
+    """Mean over splits, each of a set of its own."""
+    found = []
+    for seed in range(plan.seed, plan.seed + plan.splits):
+        facts = {"items": plan.items, "per_user": plan.per_user, "delta": plan.delta}
+        name = [f"users {n_users}", f"epsilon {epsilon:g}", f"split {seed}"]
+        compute = partial(_trained, plan, n_users, Privacy(epsilon, plan.delta), seed)
+        found.append(cache.once(name, facts, compute)["rmse"])
+    return sum(found) / len(found)
+
+
+def _trained(plan: UsersPlan, n_users: int, privacy: Privacy, seed: int) -> dict[str, float]:
+    n_ratings = n_users * plan.per_user
+    ratings = synthetic(n_users, plan.items, n_ratings, seed, min_per_user=MIN_PER_USER)
+    trial = Trial(*ratings.split(TEST, seed=seed), privacy, seed)
+    return {"rmse": library(_MODEL, trial, {})}
+
+
+def write(report: UsersCurve, out: Path) -> None:
+    """The figures as JSON and Markdown, and drawn."""
+    write_results(
+        out, "dp-users", report, markdown(COLUMNS, report.rows), {"dp-users": draw(report)}
+    )
+
+
+def draw(report: UsersCurve) -> Any:
+    """Cost against the number of users, one line per epsilon."""
+    figure, panel = new_figure()
+    for epsilon in sorted({row.epsilon for row in report.rows}):
+        rows = [row for row in report.rows if row.epsilon == epsilon]
+        places, costs = [row.users for row in rows], [row.cost for row in rows]
+        panel.plot(places, costs, marker="o", label=f"epsilon {epsilon:g}")
+    panel.axhline(LITTLE, color="black", linestyle=":", label=f"{LITTLE:g}")
+    panel.set(xscale="log", yscale="log", xlabel="users", ylabel="test RMSE lost to noise")
+    panel.set_title(f"synthetic, {report.items:,} items, delta {report.delta:g}")
+    panel.legend()
+    return figure
