@@ -13,8 +13,8 @@ from fedmmf import rng
 
 Values = dict[str, Any]
 Score = Callable[[Values], float]
-N_DRAWS = 60  # at random
-N_CHANGES = 40  # of the best so far
+N_DRAWS = 40  # at random
+N_CHANGES = 30  # of the best so far
 _CHANGED = 0.35  # share of hyperparameters that a change draws anew or moves
 _STEP = 0.5  # standard deviation of the logarithm by which a strength is moved
 
