@@ -152,8 +152,8 @@ def test_a_mistake_names_field_rule_and_value(values, expected):
             {"aggregation": "dp", "step": "mean"},
             "needs solver 'sgd' or 'vb' and step 'sum' or 'adam'",
         ),
-        ({"aggregation": "dp", "held_out": 0.1}, "needs held_out 0 and no item_statistics"),
-        ({"aggregation": "dp", "item_statistics": True}, "would be a sum without noise"),
+        ({"aggregation": "dp", "held_out": 0.1}, "needs held_out 0: held-out errors"),
+        ({"aggregation": "dp", "item_statistics": True}, "would be a sum outside the budget"),
         (
             {"objective": "ranking", "solver": "sgd"},
             "objective 'ranking' needs solver 'vb'; got 'sgd'",

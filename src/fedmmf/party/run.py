@@ -18,6 +18,7 @@ from fedmmf.party.state import RunState, StateHolder
 from fedmmf.party.surveys import REFUSALS, answer_last_round, answer_survey, counted
 from fedmmf.party.user_group import PartyData, UserGroup
 from fedmmf.solvers import SOLVERS
+from fedmmf.solvers.contract import Asked
 from fedmmf.wire import (
     BROADCASTS,
     Catalogue,
@@ -319,6 +320,7 @@ class PartyRun:
         noise = self.policy.noise
         if noise is None or self.users.n_noisy >= noise.rounds:
             raise WireError(f"this party's privacy budget, {self.users.n_noisy} rounds, is spent")
+        noise.check_release(work.round, self._asked(work))
         self.users.n_noisy += 1
         scale = noise.own_scale if rounding is None else float(rounding.rows.scale)
         n_items, shape = self.sizes(work).n_items, self.update_shape
@@ -330,6 +332,11 @@ class PartyRun:
         if rounding is not None:
             return Contribution(*who, steps, told)
         return Contribution(*who, (steps / scale).astype(np.float32), told / scale)
+
+    def _asked(self, work: Round) -> Asked:
+        """Return the release that a round asks for, as its solver reads the broadcast."""
+        reads = getattr(self.solver, "asked", None)
+        return Asked() if reads is None else reads(self.update_shape, work.broadcast)
 
     def require_same_items(self, items: Array) -> None:
         """Refuse other items than those whose moments were summed."""

@@ -1,6 +1,6 @@
 """What a run with differential privacy has spent, and on what."""
 
-from pydantic import FiniteFloat
+from pydantic import FiniteFloat, computed_field
 
 from fedmmf.reports.typed import Count, Typed
 
@@ -30,6 +30,12 @@ class PrivacySpent(Typed):
     neighbours: str  # what epsilon compares
     not_covered: str  # what epsilon says nothing of
     releases: tuple[Release, ...] = ()  # in order
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def epsilon_left(self) -> float:
+        """What is left of the epsilon that was paid for, once all releases made are composed."""
+        return max(self.epsilon_paid - self.epsilon, 0.0)
 
     def headline(self) -> str:
         """Name the privacy spent, as a part of a sentence."""

@@ -66,6 +66,12 @@ class ServerPlan:
         solver = SOLVERS[self.settings.solver]
         return solver.update_shape(solver.rank(self.settings), self.variant)
 
+    @property
+    def _public_ratings_per_user(self) -> float:
+        """Ratings of a user; under a privacy budget, whatever they are, the number assumed."""
+        is_told = self.ratings_per_user and not self.settings.scheme.has_budget
+        return self.ratings_per_user if is_told and self.ratings_per_user else ASSUMED_RATINGS
+
     def coordinator(
         self, layout: Layout, member: int = 0, most_lost: int = MAX_LOST
     ) -> Coordinator:
@@ -76,7 +82,7 @@ class ServerPlan:
             span=scale.span,
             lowest=scale.min,
             level=0.0 if self.is_centred else float(layout.line[0]),
-            ratings_per_user=self.ratings_per_user or ASSUMED_RATINGS,
+            ratings_per_user=self._public_ratings_per_user,
             regressors=self.features.content[layout.items],
             design=self.features.design[layout.items, : update_shape.n_columns],
             stream=rng.stream(settings.seed, "item factors", member),

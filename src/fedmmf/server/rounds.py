@@ -166,7 +166,18 @@ class Coordinator:
         self.skip_to(round_.round)
 
     def skip_to(self, number: int) -> None:
-        """Never use round numbers up to this one again, since parties know them already."""
+        """Never use round numbers up to this one again, since parties know them already.
+
+        Under a privacy budget each stands for one release, which a half that names its releases
+        then does without.
+        """
+        lose = getattr(self._half, "lose", None)
+        for _ in range(self.round, number if lose else 0):
+            lose()
+            self._broadcast = self._half.broadcast()
+        self._count_to(number)
+
+    def _count_to(self, number: int) -> None:
         while self.round < number:
             self._stop.observe(0.0, 0)
             self.round += 1
@@ -182,7 +193,7 @@ class Coordinator:
             self._half.restore(before)
             raise divergence(self._settings, self.round + n_rounds, error) from None
         self._broadcast = broadcast
-        self.skip_to(self.round + n_rounds)
+        self._count_to(self.round + n_rounds)
         self.n_done += n_rounds
 
     def state(self) -> dict[str, Array]:

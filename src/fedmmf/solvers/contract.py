@@ -135,6 +135,17 @@ class Broadcast:
         return replace(self, item_rows=self.item_rows[items])
 
 
+UPDATES = "updates"  # the only release of a solver that names none
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The release that a broadcast asks for, under a privacy budget."""
+
+    name: str = UPDATES
+    clip: float | None = None  # that the broadcast names; None: it names none
+
+
 @dataclass(frozen=True)
 class Bounds:
     """Public bounds of one user's numbers; values beyond them are clipped."""
@@ -240,8 +251,10 @@ class Solver(Protocol):
 
     A solver for privacy budgets may also declare `knows_noise` (its server uses the variance of the
     noise: it is taken where nobody names one), `noisy_defaults` (values of
-    settings that nobody named, under a budget) and `releases(rounds)` (names of what is released,
-    in order, each with its number of rounds).
+    settings that nobody named, under a budget), `releases(rounds)` (names of what is released, in
+    order, each with its number of rounds) and `asked(update_shape, broadcast)` (the `Asked` that a
+    broadcast stands for; parties refuse what is not due). Its server's half then has `lose()`: a
+    round gave no sum, and what it would have released is not asked for again.
     """
 
     name: str

@@ -50,11 +50,23 @@ def epsilon(multiplier: float, rounds: int, delta: float, beyond: float = EXCESS
     Rho adds up over rounds, and every user takes part in every round: nothing is won by sampling.
     The conversion is proposition 12 of Canonne, Kamath and Steinke 2020 (The discrete Gaussian).
     """
-    if rounds == 0:
+    return composed(((multiplier, rounds),), delta, beyond)
+
+
+def composed(
+    releases: tuple[tuple[float, int], ...], delta: float, beyond: float = EXCESS
+) -> float:
+    """Return epsilon at `delta` after some releases, one after the other.
+
+    Args:
+        releases: each the noise over the sensitivity, and how many rounds release it.
+        delta: of the whole.
+        beyond: as `concentrated` has it.
+    """
+    rho = sum(rounds * concentrated(multiplier, beyond) for multiplier, rounds in releases)
+    if rho == 0:
         return 0.0
-    accounting = _tools()
-    event = accounting.ZCDpEvent(rounds * concentrated(multiplier, beyond))
-    return float(_accountant().compose(event).get_epsilon(delta))
+    return float(_accountant().compose(_tools().ZCDpEvent(rho)).get_epsilon(delta))
 
 
 @lru_cache(maxsize=64)

@@ -23,14 +23,15 @@ from typing import Any, Literal
 import numpy as np
 
 from fedmmf.aggregation.contract import CORRUPT
-from fedmmf.aggregation.dp import accounting
+from fedmmf.aggregation.dp import accounting, releases
+from fedmmf.aggregation.dp.releases import Release
 from fedmmf.aggregation.dp.sampler import MAX_SIGMA, whole_gaussian
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
 from fedmmf.registry import import_extra
 from fedmmf.secagg import RING32, FixedPoint, Ring
-from fedmmf.solvers.contract import Bounds
+from fedmmf.solvers.contract import UPDATES, Asked, Bounds
 
 ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
 _WHOLE_FROM = 1000  # steps of noise that are rounded up: that adds a thousandth at most
@@ -81,6 +82,21 @@ class Guarantee:
     # parties that may add no noise, if that is more than 5 % of those in a sum: all that the
     # corrupt sites may bring
     corrupt: int = 0
+    # names of the releases of one run and their rounds, in order; none: updates alone
+    order: tuple[tuple[str, int], ...] = ()
+
+    def check_release(self, number: int, asked: Asked) -> None:
+        """Refuse what is not the release due in that round of a run.
+
+        Raises:
+            WireError: it is not in the table of releases at that place, or has another clip.
+        """
+        releases.check(self.order or ((UPDATES, self.rounds),), self.clip, number, asked)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one user can move what is released, by the neighbours that are compared."""
+        return self.clip * (2.0 if self.noise == "local" else 1.0)
 
     def noise_std(self, n_parties: int) -> float:
         """Standard deviation of the noise that one party of `n_parties` adds to each entry."""
@@ -159,7 +175,8 @@ def guarantee_of(settings: Any, corrupt: int = 0) -> Guarantee:
     """Return the guarantee that these settings give, where so many parties may be corrupt."""
     rounds = settings.ensemble * settings.max_rounds
     noise = accounting.multiplier(settings.dp_epsilon, rounds, settings.dp_delta)
-    return Guarantee(settings.dp_clip, noise, settings.dp_noise, rounds, corrupt)
+    order = releases.in_order(settings)
+    return Guarantee(settings.dp_clip, noise, settings.dp_noise, rounds, corrupt, order)
 
 
 def counted_on(n_parties: int, known_corrupt: int = 0) -> int:
@@ -183,42 +200,38 @@ def corrupt(n_parties: int) -> int:
 
 
 def spent(settings: Any, rounds_used: int) -> dict[str, Any]:
-    """Epsilon of the rounds used by all runs of an ensemble, and of those the noise allows."""
+    """What the releases of all runs of an ensemble cost, made so far and paid for, with the table.
+
+    Args:
+        settings: of the run.
+        rounds_used: that parties have answered, in all runs together.
+    """
     guarantee, delta = guarantee_of(settings), settings.dp_delta
+    table = table_of(settings, guarantee)
+    epsilon = accounting.epsilon(guarantee.multiplier, rounds_used, delta)
+    paid = accounting.composed(tuple((one.multiplier, one.rounds) for one in table), delta)
     return {
-        "epsilon": accounting.epsilon(guarantee.multiplier, rounds_used, delta),
+        "epsilon": epsilon,
         "delta": delta,
         "rounds_used": rounds_used,
         "rounds_paid": guarantee.rounds,
-        "epsilon_paid": accounting.epsilon(guarantee.multiplier, guarantee.rounds, delta),
+        "epsilon_paid": paid,
         "noise_multiplier": guarantee.multiplier,
         "clip": guarantee.clip,
         "noise": guarantee.noise,
         "added_by": ADDED_BY[guarantee.noise],
         "neighbours": NEIGHBOURS[guarantee.noise],
         "not_covered": NOT_COVERED,
-        "releases": _releases(settings, guarantee),
+        "releases": list(releases.entries(table, delta)),
     }
 
 
-def _releases(settings: Any, guarantee: Guarantee) -> list[dict[str, Any]]:
-    """Table of everything that the noise pays for, in order, with epsilon up to and with each."""
-    sensitivity = guarantee.clip * (2.0 if guarantee.noise == "local" else 1.0)
-    of_solver = getattr(settings.chosen_solver, "releases", lambda rounds: (("updates", rounds),))
-    found, rounds = [], 0
-    for name, n in of_solver(settings.max_rounds):
-        rounds += settings.ensemble * n
-        epsilon = accounting.epsilon(guarantee.multiplier, rounds, settings.dp_delta)
-        found.append(
-            {
-                "name": name,
-                "rounds": settings.ensemble * n,
-                "sensitivity": sensitivity,
-                "share": settings.ensemble * n / guarantee.rounds,
-                "epsilon_so_far": epsilon,
-            }
-        )
-    return found
+def table_of(settings: Any, guarantee: Guarantee) -> tuple[Release, ...]:
+    """Everything that the noise pays for, in the order of one run."""
+    return tuple(
+        Release(name, settings.ensemble * n, guarantee.sensitivity, guarantee.multiplier)
+        for name, n in guarantee.order
+    )
 
 
 def discrete_gaussian(n: int, sigma: float) -> Array:

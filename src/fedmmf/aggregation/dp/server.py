@@ -12,6 +12,7 @@ from fedmmf.aggregation.plain.server import PlainServer
 from fedmmf.aggregation.secure.server import SecureOptions, SecureServer
 from fedmmf.aggregation.server_side import ServerContext, ServerSide
 from fedmmf.arrays import Array
+from fedmmf.errors import WireError
 from fedmmf.solvers.contract import ItemSums
 
 
@@ -65,6 +66,8 @@ class NoisyPlainServer(PlainServer):
     def sum(self, stage: str, work: Work) -> ItemSums:
         """Sum updates, and say how much noise they have together."""
         sums = super().sum(stage, work)
+        if not self.survivors:
+            raise WireError("a sum needs one answer or more; no party answered")
         noise_std = self._guarantee.noise_std(1) * math.sqrt(len(self.survivors))
         return replace(sums, noise_std=noise_std)
 

@@ -56,8 +56,14 @@ class DpSettings(SettingsGroup):
                 "aggregation 'dp' is not there yet: its sums would need bounds of their own. Use "
                 "objective 'rating' and likelihood 'gaussian', or aggregation 'secure'"
             )
-        if settings.held_out_share > 0 or settings.item_statistics:
+        if settings.held_out_share > 0:
             yield (
-                "aggregation 'dp' needs held_out 0 and no item_statistics: each would be a sum "
-                "without noise. Leave both out"
+                "aggregation 'dp' needs held_out 0: held-out errors, by which training stops "
+                f"early, would be sums outside the budget; got {settings.held_out_share:g}. Leave "
+                "held_out out: all rounds that dp_epsilon pays for are used"
+            )
+        if settings.item_statistics:
+            yield (
+                "aggregation 'dp' needs no item_statistics: a survey of ratings would be a sum "
+                "outside the budget; got item_statistics True. Leave it out"
             )

@@ -41,7 +41,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.data.scales import RatingScale
 from fedmmf.masks.feature_maps import MAX_JOINT
-from fedmmf.solvers.contract import Bounds, Broadcast, SolverContext, UpdateShape
+from fedmmf.solvers.contract import Asked, Bounds, Broadcast, SolverContext, UpdateShape
 from fedmmf.solvers.vb.ordinal import expected_rating
 from fedmmf.solvers.vb.party import VbParty
 from fedmmf.solvers.vb.private import (
@@ -49,6 +49,7 @@ from fedmmf.solvers.vb.private import (
     PrivateReading,
     PrivateServer,
     PrivateShape,
+    asked,
     is_private,
     plan,
 )
@@ -112,6 +113,10 @@ class Vb:
         if isinstance(update_shape, PrivateShape):
             return check_private_broadcast(update_shape, broadcast)
         return check_broadcast(_vb(update_shape), broadcast)
+
+    def asked(self, update_shape: UpdateShape, broadcast: Broadcast) -> Asked:
+        """Return the release that a broadcast asks for; without noise, updates."""
+        return asked(update_shape, broadcast) if isinstance(update_shape, PrivateShape) else Asked()
 
     def reading(
         self, update_shape: UpdateShape, broadcast: Broadcast, design: Array

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import Broadcast, require_valid_broadcast
+from fedmmf.solvers.contract import Asked, Broadcast, require_valid_broadcast
 from fedmmf.solvers.vb.private.plan import STAGES
 from fedmmf.solvers.vb.private.shapes import PrivateShape
 from fedmmf.solvers.vb.reading import MAX_PRECISION, MIN_PRECISION
@@ -50,6 +50,12 @@ class PrivateReading:
             prior=np.concatenate((np.zeros(a), numbers["joint_mean"])),
             precision=np.concatenate((np.ones(a), numbers["joint_precision"])),
         )
+
+
+def asked(update_shape: PrivateShape, broadcast: Broadcast) -> Asked:
+    """Return the release that a checked broadcast asks for."""
+    parts = update_shape.blocks["parameters"].split(broadcast.parameters)
+    return Asked(STAGES[int(parts["stage"][0])], float(parts["clip"][0]))
 
 
 def check_broadcast(update_shape: PrivateShape, broadcast: Broadcast) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.errors import WireError
 from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.vb.private import plan
 from fedmmf.solvers.vb.private.items import (
@@ -126,7 +127,7 @@ class PrivateServer:
     def advance(self, sums: ItemSums, t: int) -> None:
         """Take a release, and step where those of one kind are complete."""
         now, n_users = self._now, float(sums.n_raters.max(initial=1))
-        if not int(now.n_done):
+        if not float(now.noise):
             whole = sums.noise_std / (self._clip * math.sqrt(self._rounds))
             now = replace(now, noise=np.asarray(whole / n_users))
         self._now = now = replace(
@@ -137,16 +138,32 @@ class PrivateServer:
             n_summed=now.n_summed + n_users,
             n_pending=now.n_pending + 1,
         )
-        stage, n_pending, is_last = (
-            self._schedule.stage(int(now.n_done)),
-            int(now.n_pending),
-            t >= self._rounds,
-        )
-        if stage == plan.COUNTS:
+        self._end_round()
+
+    def lose(self) -> None:
+        """Do without the release of a round that gave no sum: parties make each but once.
+
+        Raises:
+            WireError: all rounds of means are lost, and nothing can be learned without them.
+        """
+        now, last_of_means = self._now, min(self._schedule.n_means, self._rounds - 1)
+        if int(now.n_done) == last_of_means > 0 and not int(now.n_pending):
+            raise WireError(
+                f"all {last_of_means} releases of means gave no sum, and parties make each but "
+                "once. Find out why so many fail, and train anew"
+            )
+        self._end_round()
+
+    def _end_round(self) -> None:
+        """Step where the releases of one kind are complete."""
+        n_done, n_pending = int(self._now.n_done), int(self._now.n_pending)
+        stage, is_last = self._schedule.stage(n_done), n_done + 1 >= self._rounds
+        is_step = n_pending == self._schedule.repeats or is_last
+        if n_pending and stage == plan.COUNTS:
             self._weigh()
-        elif stage == plan.MEANS and (n_pending == self._schedule.n_means or is_last):
+        elif n_pending and stage == plan.MEANS and (n_done == self._schedule.n_means or is_last):
             self._learn_means()
-        elif stage == plan.FACTORS and (n_pending == self._schedule.repeats or is_last):
+        elif n_pending and stage == plan.FACTORS and is_step:
             self._learn_factors()
         self._now = replace(self._now, n_done=self._now.n_done + 1)
 
