@@ -64,6 +64,20 @@ def parse_edges(text: str) -> tuple[float, ...]:
         raise typer.BadParameter(f"must be numbers with commas between; got {text!r}") from None
 
 
+def parse_epsilons(text: str) -> tuple[float, ...]:
+    """Read epsilons such as 1,2,4,8."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(0 < epsilon <= 100 for epsilon in found):
+        raise typer.BadParameter(
+            f"must be epsilons above 0 and at most 100 with commas between, such as 1,2,4,8; got "
+            f"{text!r}"
+        )
+    return found
+
+
 def _data(text: str, *flags: str, **more: Any) -> Any:
     return typer.Option(*flags, help=text, rich_help_panel=_PANEL, **more)
 

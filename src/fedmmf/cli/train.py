@@ -7,15 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
+from fedmmf.aggregation.dp.settings import DpSettings
 from fedmmf.aggregation.settings import SumSettings
 from fedmmf.cli import interrupts
-from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption
+from fedmmf.cli.choices import DataChoice, HeldBack, JsonOption, parse_epsilons
 from fedmmf.cli.files import Files, confirm, require_outputs, written
 from fedmmf.cli.options import RANKING_DEFAULTS, Only, expanded, for_lists
 from fedmmf.cli.output import (
     duration,
     errors,
     lead,
+    plain,
     print_json,
     progress_bar,
     results,
@@ -27,11 +29,13 @@ from fedmmf.cli.output import (
 )
 from fedmmf.cli.recommend import say_what_ranks
 from fedmmf.data import Ratings
+from fedmmf.errors import SettingsError
 from fedmmf.model import FedMMF
+from fedmmf.model.privacy_cost import Comparison, is_cheap, without_noise
 from fedmmf.reports import write_report
 from fedmmf.reports.list_scores import RankingScores, metric_title
 from fedmmf.reports.results import TrainResult
-from fedmmf.reports.spending import PrivacySpent
+from fedmmf.reports.spending import PrivacyCost, PrivacySpent
 from fedmmf.settings import Settings
 from fedmmf.storage.checkpoints import Checkpoint
 
@@ -64,6 +68,47 @@ class Running:
 
 
 @dataclass(frozen=True)
+class Pricing:
+    """Options for what differential privacy costs; measured outside epsilon."""
+
+    dp_cost: Annotated[
+        bool | None,
+        typer.Option(
+            "--dp-cost/--no-dp-cost",
+            help="dp: train without noise too, and compare.",
+            show_default="where that is quick",
+            rich_help_panel=DpSettings.heading(),
+        ),
+    ] = None
+    dp_curve: Annotated[
+        Any,
+        typer.Option(
+            help="dp: train with these epsilons too, for a curve in the report.",
+            metavar="EPSILON,...",
+            parser=parse_epsilons,
+            rich_help_panel=DpSettings.heading(),
+        ),
+    ] = None
+
+    def check(self, settings: Settings) -> None:
+        """Refuse, before any training, to compare what has no epsilon."""
+        name = "dp_curve" if self.dp_curve else "dp_cost" if self.dp_cost else None
+        if name is not None and not settings.scheme.has_budget:
+            raise SettingsError(
+                f"{name} needs aggregation 'dp', whose noise it prices; got aggregation "
+                f"{settings.aggregation!r}"
+            )
+
+    def is_wanted(self, settings: Settings, without: Settings, training: Ratings) -> bool:
+        """Whether to train again: where it is asked for, or quick."""
+        if not settings.scheme.has_budget:
+            return False
+        if self.dp_cost is not None or self.dp_curve:
+            return bool(self.dp_cost is not False or self.dp_curve)
+        return is_cheap(training, without)
+
+
+@dataclass(frozen=True)
 class TrainOutputs:
     """Options for what is written and printed."""
 
@@ -93,13 +138,15 @@ def train(
     test: HeldBack,
     settings: Annotated[Settings, Only(*Settings.model_fields, **_DEFAULTS)],
     running: Running,
+    pricing: Pricing,
     outputs: TrainOutputs,
 ) -> None:
     """Train on ratings, test on held-back ones, and show accuracy, J, traffic and time."""
     began = time.perf_counter()
     outputs.check(running, {**data.files, "--test-file": test.test_file})
+    pricing.check(settings)
     training, testing = test.parts(data, settings.seed)
-    settings = planned(test, training, settings)
+    asked, settings = settings, planned(test, training, settings)
     top = test.length(settings)
     model, kept = FedMMF(**settings.model_dump()), Checkpoint(running.checkpoint)
     with interrupts.keeping(kept, outputs.save):
@@ -112,11 +159,38 @@ def train(
                 relevant_from=test.relevant_from,
                 progress=progress,
             )
-        found = _timed(stamped(found), time.perf_counter() - began)
+            found = _timed(stamped(found), time.perf_counter() - began)
+            if testing is not None and settings.scheme.has_budget:
+                comparison = Comparison(training, testing, top, test.relevant_from, progress)
+                found = _priced(found, pricing, comparison, (asked, settings))
         warn_of_means(found)
         outputs.write(model, found)
         _tell(found, model, outputs)
     kept.remove()
+
+
+def _priced(
+    found: TrainResult,
+    pricing: Pricing,
+    comparison: Comparison,
+    both: tuple[Settings, Settings],
+) -> TrainResult:
+    """Add what privacy costs, where it is asked for or quick.
+
+    Args:
+        found: the result.
+        pricing: what was asked for.
+        comparison: the ratings and the test.
+        both: the settings as they were asked for, and as they were trained with.
+    """
+    asked, settings = both
+    without = without_noise(asked.changed(objective=settings.objective))
+    if settings.objective == "ranking":
+        without = for_lists(without, comparison.training, lambda line: None)
+    if not pricing.is_wanted(settings, without, comparison.training):
+        return found
+    cost = comparison.cost(found, settings, without, pricing.dp_curve or ())
+    return found.model_copy(update={"dp_cost": cost})
 
 
 def _timed(found: TrainResult, seconds: float) -> TrainResult:
@@ -173,6 +247,25 @@ def _show(found: TrainResult) -> None:
     results.print(table(title, ["", "value"], rows))
     if found.dp is not None:
         results.print(found.dp.not_covered)
+        _show_cost(found.dp_cost)
+
+
+def _show_cost(cost: PrivacyCost | None) -> None:
+    """Print what privacy costs, and the curve where one was asked for."""
+    if cost is None:
+        said = "What privacy costs here was not measured: --dp-cost trains without noise too."
+        results.print(said, markup=False, highlight=False)
+        return
+    if cost.curve:
+        columns = {"epsilon": [f"{one.epsilon:g}" for one in cost.curve] + ["none: no noise"]}
+        if cost.rmse is not None:
+            columns["RMSE"] = [shown(one.rmse) for one in cost.curve] + [shown(cost.rmse_without)]
+        if cost.ndcg_at_10 is not None:
+            lists = [*(one.ndcg_at_10 for one in cost.curve), cost.ndcg_at_10_without]
+            columns["nDCG@10"] = list(map(shown, lists))
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        results.print(table("Accuracy against epsilon", list(columns), rows))
+    results.print(f"[bold]{plain(cost.sentence)}[/] {plain(cost.outside)}", highlight=False)
 
 
 def _accuracy(found: TrainResult) -> list[list[str]]:
@@ -197,13 +290,17 @@ def _spent(dp: PrivacySpent | None) -> list[list[str]]:
         *(
             [
                 f"released: {one.name}",
-                f"{one.rounds} rounds, {one.share:.1%} of the budget, epsilon so far "
+                f"{_rounds_of(one.rounds)}, {one.share:.1%} of the budget, epsilon so far "
                 f"{one.epsilon_so_far:.4g}",
             ]
             for one in dp.releases
         ),
-        ["left of the budget", f"epsilon {max(dp.epsilon_paid - dp.epsilon, 0.0):.4g}"],
+        ["left of the budget", f"epsilon {dp.epsilon_left:.4g}"],
     ]
+
+
+def _rounds_of(n: int) -> str:
+    return "1 round" if n == 1 else f"{n} rounds"
 
 
 def _in_clear(found: TrainResult) -> list[list[str]]:

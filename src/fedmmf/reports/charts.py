@@ -135,6 +135,8 @@ class Series:
     name: str
     values: Sequence[float | None]
     show: Format = plain
+    level: float | None = None  # a line across, to compare with
+    level_name: str = ""
 
 
 def bars(name: str, title: str, rows: Sequence[Bar], measure: ValueAxis) -> Chart:
@@ -244,6 +246,14 @@ def line(
     x, y = _axes(xs, curve)
     draw_y_axis(drawing, y, LEFT, curve.name, curve.show)
     draw_x_axis(drawing, x, TOP, y.begin, label, plain)
+    if curve.level is not None:
+        at = y(curve.level)
+        add(drawing, "path", d=f"M{LEFT},{at:.1f}H{RIGHT}", class_="limit")
+        said = f"{curve.level_name}: {curve.show(curve.level)}"
+        above = at - 6 if at - 6 > TOP + 6 else at + 15  # inside the plot
+        is_left = marked is not None and xs[marked] > (xs[0] + xs[-1]) / 3  # beside the marker
+        side = {"x": LEFT + 6} if is_left else {"x": RIGHT, "text_anchor": "end"}
+        add(drawing, "text", said, y=above, class_="value", **side)
     add(drawing, "path", d=_path(x, y, xs, curve.values), class_="mark curve")
     if marked is not None:
         _draw_marker(drawing, places(xs, curve)[marked])
@@ -251,6 +261,8 @@ def line(
         [plain(place), "" if value is None else curve.show(value)]
         for place, value in zip(xs, curve.values, strict=True)
     ]
+    if curve.level is not None:
+        rows.append([curve.level_name, curve.show(curve.level)])
     return Chart(drawing, PageTable(title, [label, curve.name], rows))
 
 
@@ -264,7 +276,7 @@ def places(xs: Sequence[float], curve: Series) -> list[tuple[float, float | None
 
 
 def _axes(xs: Sequence[float], curve: Series) -> tuple[Axis, Axis]:
-    values = [value for value in curve.values if value is not None]
+    values = [value for value in (*curve.values, curve.level) if value is not None]
     x = Axis.over(xs[0], xs[-1], LEFT, RIGHT)
     return x, Axis.over(min(values), max(values), TOP + PLOT_HEIGHT, TOP)
 

@@ -183,10 +183,14 @@ def _of_accuracy(train: TrainResult) -> list[Tile]:
         popular = train.ranking.popularity
         score = None if popular is None else popular.ndcg_at_10
         note = "" if score is None else f"the most popular items: {score:.4f}"
+        if train.dp_cost is not None and train.dp_cost.ndcg_at_10_without is not None:
+            note += f"; without privacy: {train.dp_cost.ndcg_at_10_without:.4f}"
         found.append(Tile("nDCG@10 of lists", f"{train.ranking.ndcg_at_10:.4f}", note))
     if train.rmse is not None:
         simple = train.best_mean
         note = "" if simple is None else f"{simple.name}: {simple.rmse:.4f}"
+        if train.dp_cost is not None and train.dp_cost.rmse_without is not None:
+            note = f"without privacy: {train.dp_cost.rmse_without:.4f}"
         found.append(Tile("RMSE on test ratings", f"{train.rmse:.4f}", note))
     return found
 

@@ -11,7 +11,7 @@ from pydantic import Field, FiniteFloat, computed_field, field_validator, model_
 
 from fedmmf.masks.settings import is_masked
 from fedmmf.reports.list_scores import RankingScores, RecommendedList
-from fedmmf.reports.spending import PrivacySpent
+from fedmmf.reports.spending import PrivacyCost, PrivacySpent
 from fedmmf.reports.typed import Count, Share, Typed
 from fedmmf.reports.verdict import AttackOutcome, GroupingCounts, Verdict
 from fedmmf.settings.groups import sharers
@@ -183,6 +183,7 @@ class TrainResult(RunResult):
         tradeoff: what other thresholds would bring.
         ranking: how good lists are, where that was asked for.
         dp: what was spent; None: the run has no differential privacy.
+        dp_cost: accuracy with and without that; None: nobody measured it.
     """
 
     rmse: FiniteFloat | None
@@ -203,6 +204,7 @@ class TrainResult(RunResult):
     ranking: RankingScores | None = None
     baselines: tuple[BaselineAccuracy, ...] = ()
     dp: PrivacySpent | None = None
+    dp_cost: PrivacyCost | None = None
     cost: ProtocolCost | None = None
     history: tuple[FiniteFloat | None, ...] = Field((), repr=False)
     j: Histogram | None = Field(None, repr=False)

@@ -22,6 +22,7 @@ from fedmmf.reports.charts import (
 from fedmmf.reports.list_scores import RankingScores, metric_title
 from fedmmf.reports.reading import Run
 from fedmmf.reports.results import TradeoffPoint, TrainResult
+from fedmmf.reports.spending import PrivacyCost
 from fedmmf.reports.svg import percent, plain
 from fedmmf.reports.verdict import AttackOutcome
 
@@ -166,6 +167,7 @@ def differential_privacy(train: TrainResult) -> Section | None:
     rows = [
         ["epsilon of the rounds used", plain(spent.epsilon)],
         ["epsilon of the rounds paid for", plain(spent.epsilon_paid)],
+        ["epsilon that is left", plain(spent.epsilon_left)],
         ["delta", f"{spent.delta:g}"],
         ["rounds used", f"{spent.rounds_used:,}"],
         ["rounds paid for", f"{spent.rounds_paid:,}"],
@@ -181,15 +183,51 @@ def differential_privacy(train: TrainResult) -> Section | None:
                 one.name,
                 f"{one.rounds:,}",
                 plain(one.sensitivity),
-                plain(one.share),
+                percent(one.share),
                 plain(one.epsilon_so_far),
             ]
             for one in spent.releases
         ],
     )
     tables = (table, released) if spent.releases else (table,)
-    title = "Differential privacy"
-    return Section("dp", title, words.of_spending(spent), tables=tables)
+    said = (*words.of_cost(train.dp_cost), *words.of_spending(spent))
+    return Section("dp", "Differential privacy", said, charts=_costs(train), tables=tables)
+
+
+def _costs(train: TrainResult) -> tuple[Chart, ...]:
+    """Accuracy with and without noise, or against epsilon where there is a curve."""
+    cost = train.dp_cost
+    if cost is None:
+        return ()
+    measures = {
+        "RMSE": (cost.rmse, cost.rmse_without, [one.rmse for one in cost.curve]),
+        "nDCG@10": (cost.ndcg_at_10, cost.ndcg_at_10_without, [p.ndcg_at_10 for p in cost.curve]),
+    }
+    found = []
+    for number, (name, (ours, plain_run, values)) in enumerate(measures.items()):
+        if ours is None or plain_run is None:
+            continue
+        better = "less" if name == "RMSE" else "more"
+        rows = [
+            Bar(f"with epsilon {cost.epsilon:g}", ours),
+            Bar("without privacy", plain_run, "other"),
+        ]
+        title = f"What privacy costs: {name}, {better} is better"
+        found.append(bars(f"dp-cost-{number}", title, rows, ValueAxis(name, from_zero=False)))
+        if len(cost.curve) > 1:
+            found.append(_cost_curve(f"dp-curve-{number}", name, values, (cost, plain_run)))
+    return tuple(found)
+
+
+def _cost_curve(
+    name: str, measure: str, values: list[float | None], about: tuple[PrivacyCost, float]
+) -> Chart:
+    """Accuracy against epsilon, beside that without noise."""
+    cost, level = about
+    xs = [one.epsilon for one in cost.curve]
+    marked = xs.index(cost.epsilon) if cost.epsilon in xs else None
+    curve = Series(measure, values, plain, level, "without privacy")
+    return line(name, f"{measure} against epsilon", xs, curve, "epsilon", marked)
 
 
 def tradeoff(run: Run) -> Section | None:

@@ -40,3 +40,56 @@ class PrivacySpent(Typed):
     def headline(self) -> str:
         """Name the privacy spent, as a part of a sentence."""
         return f"epsilon {self.epsilon:.4g} at delta {self.delta:g} for a whole user"
+
+
+OUTSIDE = (
+    "These comparisons were made with all ratings at hand. They are outside epsilon, and so is a "
+    "choice of settings by them."
+)
+
+
+class CostPoint(Typed):
+    """Accuracy of a run with one epsilon, on the same test as the others."""
+
+    epsilon: FiniteFloat
+    rmse: FiniteFloat | None = None
+    ndcg_at_10: FiniteFloat | None = None
+
+
+class PrivacyCost(Typed):
+    """What a privacy budget costs on these data: accuracy with it and without.
+
+    Attributes:
+        epsilon: of the run.
+        rmse: on test ratings, with noise; None: it predicts none.
+        ndcg_at_10: of lists, with noise; None: nobody asked for lists.
+        rmse_without: the same test, trained without noise.
+        ndcg_at_10_without: likewise.
+        without: how that was trained.
+        curve: runs with other epsilons, increasing; empty: nobody asked.
+        outside: that epsilon covers none of this.
+    """
+
+    epsilon: FiniteFloat
+    rmse: FiniteFloat | None = None
+    ndcg_at_10: FiniteFloat | None = None
+    rmse_without: FiniteFloat | None = None
+    ndcg_at_10_without: FiniteFloat | None = None
+    without: str = ""
+    curve: tuple[CostPoint, ...] = ()
+    outside: str = OUTSIDE
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def sentence(self) -> str:
+        """Say what privacy costs, in one sentence."""
+        pairs = {
+            "RMSE": (self.rmse, self.rmse_without),
+            "lists (nDCG@10)": (self.ndcg_at_10, self.ndcg_at_10_without),
+        }
+        said = [
+            f"{name} {ours:.4f} with, {theirs:.4f} without"
+            for name, (ours, theirs) in pairs.items()
+            if ours is not None and theirs is not None
+        ]
+        return f"What epsilon {self.epsilon:g} costs here: {'; '.join(said)} ({self.without})."

@@ -9,7 +9,7 @@ from fedmmf.reports.results import (
     TradeoffPoint,
     TrainResult,
 )
-from fedmmf.reports.spending import PrivacySpent
+from fedmmf.reports.spending import PrivacyCost, PrivacySpent
 from fedmmf.reports.svg import percent, plain
 from fedmmf.settings.groups import sharers
 
@@ -135,6 +135,13 @@ def _of_variance(found: PrivacyGroups) -> tuple[str, ...]:
             "that a user's ratings are much alike."
         )
     return tuple(sentences)
+
+
+def of_cost(cost: PrivacyCost | None) -> tuple[str, ...]:
+    """Say what privacy costs, and that this is outside epsilon."""
+    if cost is None:
+        return ("What privacy costs here was not measured (--dp-cost does).",)
+    return (cost.sentence, cost.outside)
 
 
 def of_spending(spent: PrivacySpent) -> tuple[str, ...]:
