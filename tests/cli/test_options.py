@@ -44,7 +44,8 @@ FLAGS = {
     "data get": "",
     "data info": f"{READING} --help-all=False",
     "train": f"""
-        {DATA} --test=0.2 {TEST} {SETTINGS} --real=False --checkpoint=None --save=None
+        {DATA} --test=0.2 {TEST} {SETTINGS} --real=False --checkpoint=None
+        --dp-cost/--no-dp-cost=None --dp-curve=None --save=None
         --report=None --help-all=False""",
     "recommend": f"""
         --model=None --data=None --user=None --users=None --ratings=None --n/-n=10

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from fedmmf import __version__
 from fedmmf.reports import words
 from fedmmf.reports.applied import applied
+from fedmmf.reports.budget import differential_privacy
 from fedmmf.reports.charts import (
     Bar,
     Chart,
@@ -22,7 +23,6 @@ from fedmmf.reports.charts import (
 from fedmmf.reports.list_scores import RankingScores, metric_title
 from fedmmf.reports.reading import Run
 from fedmmf.reports.results import TradeoffPoint, TrainResult
-from fedmmf.reports.spending import PrivacyCost
 from fedmmf.reports.svg import percent, plain
 from fedmmf.reports.verdict import AttackOutcome
 
@@ -157,77 +157,6 @@ def privacy(run: Run) -> Section:
         charts.append(histogram("j", title, source.j, "J", found.threshold_j))
     sentences = words.of_privacy(found)
     return Section("privacy", "J and who is secure", sentences, charts=tuple(charts))
-
-
-def differential_privacy(train: TrainResult) -> Section | None:
-    """Make the section on the spent privacy budget, where there is one."""
-    if train.dp is None:
-        return None
-    spent = train.dp
-    rows = [
-        ["epsilon of the rounds used", plain(spent.epsilon)],
-        ["epsilon of the rounds paid for", plain(spent.epsilon_paid)],
-        ["epsilon that is left", plain(spent.epsilon_left)],
-        ["delta", f"{spent.delta:g}"],
-        ["rounds used", f"{spent.rounds_used:,}"],
-        ["rounds paid for", f"{spent.rounds_paid:,}"],
-        ["noise multiplier", plain(spent.noise_multiplier)],
-        ["clip", plain(spent.clip)],
-    ]
-    table = PageTable("What was spent, of one user", ["", "value"], rows)
-    released = PageTable(
-        "Everything that was released",
-        ["release", "rounds", "sensitivity", "share of the budget", "epsilon so far"],
-        [
-            [
-                one.name,
-                f"{one.rounds:,}",
-                plain(one.sensitivity),
-                percent(one.share),
-                plain(one.epsilon_so_far),
-            ]
-            for one in spent.releases
-        ],
-    )
-    tables = (table, released) if spent.releases else (table,)
-    said = (*words.of_cost(train.dp_cost), *words.of_spending(spent))
-    return Section("dp", "Differential privacy", said, charts=_costs(train), tables=tables)
-
-
-def _costs(train: TrainResult) -> tuple[Chart, ...]:
-    """Accuracy with and without noise, or against epsilon where there is a curve."""
-    cost = train.dp_cost
-    if cost is None:
-        return ()
-    measures = {
-        "RMSE": (cost.rmse, cost.rmse_without, [one.rmse for one in cost.curve]),
-        "nDCG@10": (cost.ndcg_at_10, cost.ndcg_at_10_without, [p.ndcg_at_10 for p in cost.curve]),
-    }
-    found = []
-    for number, (name, (ours, plain_run, values)) in enumerate(measures.items()):
-        if ours is None or plain_run is None:
-            continue
-        better = "less" if name == "RMSE" else "more"
-        rows = [
-            Bar(f"with epsilon {cost.epsilon:g}", ours),
-            Bar("without privacy", plain_run, "other"),
-        ]
-        title = f"What privacy costs: {name}, {better} is better"
-        found.append(bars(f"dp-cost-{number}", title, rows, ValueAxis(name, from_zero=False)))
-        if len(cost.curve) > 1:
-            found.append(_cost_curve(f"dp-curve-{number}", name, values, (cost, plain_run)))
-    return tuple(found)
-
-
-def _cost_curve(
-    name: str, measure: str, values: list[float | None], about: tuple[PrivacyCost, float]
-) -> Chart:
-    """Accuracy against epsilon, beside that without noise."""
-    cost, level = about
-    xs = [one.epsilon for one in cost.curve]
-    marked = xs.index(cost.epsilon) if cost.epsilon in xs else None
-    curve = Series(measure, values, plain, level, "without privacy")
-    return line(name, f"{measure} against epsilon", xs, curve, "epsilon", marked)
 
 
 def tradeoff(run: Run) -> Section | None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from fedmmf.aggregation.contract import CORRUPT
 from fedmmf.aggregation.dp import accounting, releases
-from fedmmf.aggregation.dp.releases import Release
+from fedmmf.aggregation.dp.releases import TableEntry
 from fedmmf.aggregation.dp.sampler import MAX_SIGMA, whole_gaussian
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
@@ -226,10 +226,10 @@ def spent(settings: Any, rounds_used: int) -> dict[str, Any]:
     }
 
 
-def table_of(settings: Any, guarantee: Guarantee) -> tuple[Release, ...]:
+def table_of(settings: Any, guarantee: Guarantee) -> tuple[TableEntry, ...]:
     """Everything that the noise pays for, in the order of one run."""
     return tuple(
-        Release(name, settings.ensemble * n, guarantee.sensitivity, guarantee.multiplier)
+        TableEntry(name, settings.ensemble * n, guarantee.sensitivity, guarantee.multiplier)
         for name, n in guarantee.order
     )
 

@@ -15,8 +15,8 @@ from fedmmf.solvers.contract import UPDATES, Asked
 
 
 @dataclass(frozen=True)
-class Release:
-    """One kind of release.
+class TableEntry:
+    """One kind of release, as a line of the table.
 
     Attributes:
         name: what is released.
@@ -85,7 +85,7 @@ def check(order: tuple[tuple[str, int], ...], clip: float, number: int, asked: A
         )
 
 
-def entries(releases: tuple[Release, ...], delta: float) -> Iterator[dict[str, Any]]:
+def entries(releases: tuple[TableEntry, ...], delta: float) -> Iterator[dict[str, Any]]:
     """Yield the table for people: each release, its share, and epsilon up to and with it."""
     whole = sum(one.rho for one in releases)
     for number, one in enumerate(releases, start=1):
