@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
+from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, CohortSums, TrainingInput
 from fedmmf.masks.fitting import OneByOne
 from fedmmf.solvers import SOLVERS
@@ -64,6 +65,23 @@ class ReferenceHalves:
             for user in users:
                 with suppress(OverflowError):
                     self._halves[user].solve_user(self._own[user], reading)
+
+    def effects_of_rating(self, broadcast: Broadcast, lists: RatedItems) -> Array:
+        """Changes of newcomers' scores, each given that the user rates that item. (n,).
+
+        Args:
+            broadcast: the final one.
+            lists: items of each user; users who overflow have no changes.
+        """
+        effects = np.zeros(len(lists.items))
+        with np.errstate(all="ignore"):
+            reading = self._reading(broadcast)
+            for user in np.flatnonzero(lists.lengths):
+                mine = lists.of(user)
+                with suppress(OverflowError):
+                    about = (self._own[user], reading, lists.items[mine])
+                    effects[mine] = self._halves[user].effects_of_rating(*about)
+        return effects
 
     def newcomer_totals(self, broadcast: Broadcast, cohort: Cohort) -> Array:
         """Sum what the prior of newcomers is made from; users who overflow add nothing.

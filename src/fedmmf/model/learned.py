@@ -27,7 +27,7 @@ from fedmmf.model.evaluation import RatingMeans
 from fedmmf.settings import Settings
 from fedmmf.simulation.training import Trained, members_from_arrays, members_to_arrays
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Broadcast, UpdateShape, whole_factors
+from fedmmf.solvers.contract import Broadcast, UpdateShape, UserData, whole_factors
 
 _ARRAYS = [
     "user_ids",
@@ -194,13 +194,18 @@ class Learned:
 
         Where masks belong to p_u, what is known of an item stands beside each q_i.
         """
-        sees_features = FAMILIES[self.mask].needs_features
-        design = design_of(self.features[:-1], sees_features=sees_features)
+        shape = self.update_shape
         factors = np.hstack(
-            [whole_factors(self.update_shape, member.broadcast, design) for member in self.members]
+            [whole_factors(shape, member.broadcast, self._design) for member in self.members]
         )
         unknown = factors.mean(axis=0, dtype=np.float64)
         return np.asarray(np.vstack((factors, unknown)) / len(self.members), np.float32)
+
+    @cached_property
+    def _design(self) -> Array:
+        """Columns in which masks are linear. (n_items, m)."""
+        sees_features = FAMILIES[self.mask].needs_features
+        return design_of(self.features[:-1], sees_features=sees_features)
 
     @property
     def is_implicit(self) -> bool:
@@ -263,10 +268,27 @@ class Learned:
         return self.rated_items[self.indptr[code] : self.indptr[code + 1]]
 
     def predict(self, users: Array, items: Array) -> Array:
-        """q_i . p_u + f_u(i) for pairs of codes, as `shown` shows it. (n,)."""
+        """q_i . p_u + f_u(i) for pairs of codes, as `shown` shows it. (n,).
+
+        That the default user rates an item says something of that user, as of any newcomer.
+        """
         engine = ENGINES[self.engine]
         scores = engine.pair_scores(users, items, self.user_factors, self.item_factors)
+        is_default = ~np.append(np.diff(self.indptr) > 0, False)[users]
+        scores += np.where(is_default, self._default_effects[items], 0.0)
         return self.shown(scores + self._mask_of(users, items))
+
+    @cached_property
+    def _default_effects(self) -> Array:
+        """Changes of the default user's scores; none of the unknown item's. (n_items + 1,)."""
+        solver, shape = SOLVERS[self.solver], self.update_shape
+        effects, items = np.zeros(self.n_items + 1, np.float32), np.arange(self.n_items)
+        for member in self.members:
+            if member.broadcast.newcomers is not None:
+                reading = solver.reading(shape, member.broadcast, self._design)
+                about = (UserData.of_nobody(shape), reading, items)
+                effects[:-1] += solver.party(shape).effects_of_rating(*about)
+        return effects / np.float32(len(self.members))
 
     def shown(self, scores: Array) -> Array:
         """Convert scores to ratings as the solver defines it; ranking scores stay. (n,)."""

@@ -1,7 +1,7 @@
 """A user who joins after training: a party of its own, with the model's item factors."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,31 +30,39 @@ class Newcomer:
         self._learned, self.party, self._rated = learned, party, rated
 
     def predict(self, items: Any) -> Array:
-        """Predicted ratings of items, by id; unknown items are refused. (n,)."""
-        return self._learned.shown(self.scores(items))
+        """Predicted ratings of items, by id; unknown items are refused. (n,).
+
+        Each is what the newcomer would give who rates that item. That somebody rates it says
+        something too, which `scores` does not count.
+        """
+        return self._learned.shown(self._mean_of(self.party.rating_scores, self._known(items)))
 
     def scores(self, items: Any) -> Array:
-        """Return predictions before clipping, which lists are ranked by. (n,)."""
-        codes = self._learned.item_codes(as_ids(items, "items"))
-        if (codes == self._learned.n_items).any():
-            raise DataError("a newcomer's predictions are for items of the model; some are unknown")
-        return self._scores(codes)
+        """Return what lists are ranked by; it may be off the scale. (n,)."""
+        return self._mean_of(self.party.scores, self._known(items))
 
     def recommend(
         self, n: int = 10, *, candidates: Ids | None = None, exclude: Ids = (), seen: bool = False
     ) -> pl.DataFrame:
         """The n items with the highest scores; the arguments are those of `FedMMF.recommend`."""
         wanted = ListRequest.checked(self._learned, n, candidates, exclude, seen)
-        best = wanted.best_of(self._scores(wanted.items), self._rated)
-        return frame_of(self._learned, best)
+        scores = self._mean_of(self.party.scores, wanted.items)
+        return frame_of(self._learned, wanted.best_of(scores, self._rated))
 
-    def _scores(self, codes: Array) -> Array:
+    def _known(self, items: Any) -> Array:
+        """Codes of items that the model must know. (n,)."""
+        codes = self._learned.item_codes(as_ids(items, "items"))
+        if (codes == self._learned.n_items).any():
+            raise DataError("a newcomer's predictions are for items of the model; some are unknown")
+        return codes
+
+    def _mean_of(self, scores_of: Callable[[Array], Array], codes: Array) -> Array:
         """Mean of the members' scores, each with the p_u that its item factors call for. (n,)."""
         scores = []
         for member in self._learned.members:
             about = (self._learned.solver, self._learned.variant)
             self.party.join_late(*about, member.broadcast, self._learned.population)
-            scores.append(self.party.scores(codes))
+            scores.append(scores_of(codes))
         return np.asarray(np.mean(scores, axis=0))
 
 

@@ -266,20 +266,27 @@ class Party:
 
     def predict(self, items: Array, user: int = 0) -> Array:
         """Predicted ratings of items by one of its users, from their scores. (n,)."""
-        return self.users.ratings_of(self.scores(items, user), self._finished())
+        return self.users.ratings_of(self.rating_scores(items, user), self._finished())
 
     def predict_all(self, lists: RatedItems) -> Array:
         """Predicted ratings of some items by each of its users, at once. (n,)."""
         result = self._finished()
-        return self.users.ratings_of(self.users.scores(lists, result), result)
+        return self.users.ratings_of(self.users.scores(lists, result, are_rated=True), result)
 
     def scores(self, items: Array, user: int = 0) -> Array:
         """q_i . p_u + f_u(i) for one of its users, for rankings: may be off the scale. (n,)."""
-        result = self._finished()
+        return self.users.scores(self._list_of(items, user), self._finished())
+
+    def rating_scores(self, items: Array, user: int = 0) -> Array:
+        """Return the same, given that the user rates the items: what ratings are predicted by."""
+        lists = self._list_of(items, user)
+        return self.users.scores(lists, self._finished(), are_rated=True)
+
+    def _list_of(self, items: Array, user: int) -> RatedItems:
+        """Items of one user, and none of the others."""
         lengths = np.zeros(self.n_users, np.int64)
         lengths[user] = len(items)
-        lists = RatedItems(np.concatenate(([0], np.cumsum(lengths))), items)
-        return self.users.scores(lists, result)
+        return RatedItems(np.concatenate(([0], np.cumsum(lengths))), items)
 
     def _finished(self) -> Broadcast:
         result = self.current.state.result

@@ -341,17 +341,19 @@ class UserGroup:
         halves.solve_users(broadcast, users)
         self.user_factors = halves.user_factors
 
-    def scores(self, lists: RatedItems, broadcast: Broadcast) -> Array:
+    def scores(self, lists: RatedItems, broadcast: Broadcast, *, are_rated: bool = False) -> Array:
         """q_i . p_u + f_u(i) for items of each user, which may be off the scale. (n,).
 
         Args:
             lists: items of each user.
             broadcast: the final broadcast, of the whole catalogue.
+            are_rated: given that the users rate these items, which says something of newcomers.
         """
         mask = self.masks.predict(lists, self.features.seen, self._engine.mask_runner())
-        is_joint = self._started_input().update_shape.n_joint > 0
-        design = self.features.design if is_joint else np.zeros((0, 0))
-        return self._factor_scores(lists, broadcast, design) + mask
+        scores: Array = self._factor_scores(lists, broadcast, self.features.design) + mask
+        if are_rated and broadcast.newcomers is not None:
+            scores += NUMPY.halves(self._started_input()).effects_of_rating(broadcast, lists)
+        return scores
 
     def ratings_of(self, scores: Array, broadcast: Broadcast) -> Array:
         """Convert scores to ratings, as the solver defines it. (n,)."""

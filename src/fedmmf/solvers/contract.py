@@ -9,7 +9,7 @@ a `UpdateShape`, which both sides compute from what they agreed on.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -105,6 +105,12 @@ class UserData:
     levels: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     mask: Array = field(default_factory=lambda: np.zeros(0, np.float32))
 
+    @classmethod
+    def of_nobody(cls, update_shape: "UpdateShape") -> Self:
+        """Return the data of somebody who has rated nothing, the default user."""
+        nothing = (np.zeros(0, np.int32), np.zeros(0, np.float32))
+        return cls(*nothing, np.zeros(update_shape.n_profile), np.zeros(update_shape.n_design))
+
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
@@ -188,6 +194,15 @@ class PartyHalf(Protocol):
 
         Raises:
             OverflowError: as `update`; p_u stays.
+        """
+
+    def effects_of_rating(self, own: UserData, reading: Any, items: Array) -> Array:
+        """Changes of a newcomer's scores, each given that the newcomer rates that item. (n,).
+
+        Asked for where the broadcast has what the prior of newcomers is made from.
+
+        Raises:
+            OverflowError: as `update`.
         """
 
     def newcomer_totals(self, own: UserData, reading: Any) -> Array:

@@ -15,6 +15,10 @@ the regressor (Fuller 1987, Measurement error models; 1 - m / n is the correctio
 population, whose mean over users is fpc_m). V_m is a full matrix.
 
 All of these are means over users, so that one sum over users is all it takes.
+
+Where a rating is predicted, the item is one that the newcomer rates: it belongs to the list too,
+though its rating is unknown. So for the prediction the prior is that of m + 1 items, as in SVD++,
+where the predicted pair is one of the user's implicit ones (Koren 2008).
 """
 
 from collections.abc import Mapping
@@ -25,7 +29,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.solvers.vb.shapes import KNOWN, VbShape, pack, unpack
 
-RIDGE = 10.0  # of the regression, in users
+RIDGE = 100.0  # of the regression, in users; chosen on folds that are not reported
 ROUNDING = 1e-3  # largest effect of rounding on a covariance, as a share of 1 or of its largest
 MIN_SHARE = 1e-6  # smallest variance in any direction, as a share of the largest
 
@@ -108,6 +112,23 @@ class NewcomerPrior:
         weights = self._weights(len(seen))
         mean = self.users + (seen.mean(axis=0) - self.items) @ weights
         return mean, self.spread - weights.T @ self.cross
+
+    def change(self, seen: Array) -> tuple[Array, Array]:
+        """How the prior mean changes by one more item, whose rating is unknown.
+
+        Args:
+            seen: E[q_j] of the items that somebody is known by. (m, y)
+
+        Returns:
+            A constant and weights of the E[q] of that item. (n_own,), (y, n_own)
+        """
+        m, n_seen = len(seen), len(self.items)
+        if n_seen == 0:
+            return np.zeros(len(self.users)), np.zeros((0, len(self.users)))
+        weights = self._weights(m + 1)
+        before, _ = self.at(seen)
+        constant = self.users + (seen.sum(axis=0) / (m + 1) - self.items) @ weights - before
+        return constant, weights / (m + 1)
 
     def share(self, m: int) -> float:
         """Share of a user's list that m of its items are, on average over users.

@@ -138,6 +138,23 @@ class VbParty:
         """
         self.user_factors, _ = self._solved(own, reading)
 
+    def effects_of_rating(self, own: UserData, reading: VbReading, items: Array) -> Array:
+        """Changes of a newcomer's scores, each given that the newcomer rates that item. (n,).
+
+        The prior changes by an item whose rating is unknown, and p_u with it. Rated ones count
+        already; and where unrated items count, scores are no ratings.
+        """
+        if reading.newcomers is None or self._update_shape.ranks:
+            return np.zeros(len(items))
+        _, covariance, known = self._posterior(own, reading, evidence(own, reading))
+        _, precision = self._prior(own, reading, known)
+        q, n_seen = reading.mean[items], self._update_shape.n_seen
+        constant, weights = reading.newcomers.change(reading.mean[own.items, :n_seen])
+        prior = constant + q[:, :n_seen] @ weights  # (n, n_own)
+        effects = np.einsum("nk,nk->n", q, prior @ (covariance @ precision).T)
+        require_small([effects], MAX_NUMBER)
+        return np.where(np.isin(items, own.items), 0.0, effects)
+
     def newcomer_totals(self, own: UserData, reading: VbReading) -> Array:
         """Totals of the user's items and posterior, for the prior of newcomers. (n_newcomer,)."""
         factors, covariance = self._solved(own, reading)
