@@ -9,6 +9,7 @@ import pytest
 from fedmmf import FedMMF, load, rng
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError
+from fedmmf.model import Newcomer
 from fedmmf.storage import checkpoints
 
 QUICK = {"solver": "vb", "factors": 4, "rounds": 12}
@@ -54,9 +55,10 @@ def unseen_part(ratings, n_folds=4):
     return ratings.split_at(fold_of[ratings.user_codes] == 0)
 
 
-def test_one_rating_does_not_hurt():
+@pytest.mark.parametrize("likelihood", ["gaussian", "ordinal"])
+def test_one_rating_does_not_hurt(likelihood):
     train, unseen = unseen_part(synthetic(300, 120, 12000, seed=5))
-    model = FedMMF(mask="mean", **QUICK).fit(train)
+    model = FedMMF(mask="mean", likelihood=likelihood, **QUICK).fit(train)
     found = errors(model, unseen, (0, 1, 3, 10), 10)
     assert found[10] < found[3] < found[1] < found[0]
     old = errors(with_prior_of_rounds(model), unseen, (1, 3, 10), 10)
@@ -77,6 +79,37 @@ def test_one_rating_does_not_hurt_on_ml_100k(public_data, mask):
     assert old[30] > found[30] + 0.003
 
 
+def test_who_rates_an_item_is_counted_in_predictions(public_data):
+    """Errors fall where nothing or little is known, beside scores that do not count it."""
+    train, unseen = unseen_part(load("ml-100k"), n_folds=5)
+    model = FedMMF(mask="mean", solver="vb").fit(train)
+    found = errors(model, unseen, (0, 1, 3), 30)
+    model.learned.__dict__["_default_effects"] = np.zeros(train.n_items + 1, np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Newcomer, "predict", lambda self, ids: self._learned.shown(self.scores(ids)))
+        without = errors(model, unseen, (0, 1, 3), 30)
+    assert all(found[n] < without[n] - 0.003 for n in found)
+
+
+def test_lists_and_known_users_are_as_they_were(small):
+    """That somebody rates an item is no reason to recommend it."""
+    model = FedMMF(**OBJECTIVES["ratings"], **QUICK).fit(small)
+    newcomer = model.join({small.item_ids[3].item(): 5.0})
+    scores = newcomer.scores(small.item_ids)
+    best = small.item_ids[np.argsort(-scores, kind="stable")]
+    listed = newcomer.recommend(5)["item_id"].to_numpy()
+    assert np.array_equal(listed, best[best != small.item_ids[3]][:5])
+    predicted, usual = newcomer.predict(small.item_ids), model.learned.shown(scores)
+    assert predicted[3] == usual[3]  # its rating is known
+    assert np.abs(predicted - usual).max() > 1e-3
+    learned = model.learned
+    users, items = small.user_codes[:50], small.item_codes[:50]
+    scores = [learned.scorer(items[n : n + 1])(users[n])[0] for n in range(50)]
+    np.testing.assert_allclose(
+        learned.predict(users, items), learned.shown(np.array(scores)), rtol=1e-5
+    )
+
+
 @each_objective
 def test_joins_are_the_same_from_a_file(small, tmp_path, settings):
     model = FedMMF(**{**QUICK, **settings}).fit(small)
@@ -85,6 +118,8 @@ def test_joins_are_the_same_from_a_file(small, tmp_path, settings):
     again = FedMMF.load(tmp_path / "model")
     scores = model.join(own).scores(items)
     assert np.array_equal(again.join(own).scores(items), scores)
+    assert np.array_equal(again.join(own).predict(items), model.join(own).predict(items))
+    assert again.predict(10**6, items[0]) == model.predict(10**6, items[0])
     old = with_prior_of_rounds(model)
     old.save(tmp_path / "old")
     assert not any("newcomers" in name for name in checkpoints.load(tmp_path / "old", "model")[0])
@@ -142,7 +177,7 @@ def test_real_parties_give_the_sums_of_the_simulation(small, settings):
     )
     own = {few.item_ids[3].item(): 5.0}
     np.testing.assert_allclose(
-        real.join(own).scores(few.item_ids), simulated.join(own).scores(few.item_ids), atol=1e-3
+        real.join(own).predict(few.item_ids), simulated.join(own).predict(few.item_ids), atol=1e-3
     )
 
 

@@ -9,7 +9,7 @@ from fedmmf.data.rated_items import RatedItems
 from fedmmf.engines.contract import Cohort, TrainingInput
 from fedmmf.engines.reference import NUMPY
 from fedmmf.solvers.contract import Broadcast, UserData
-from fedmmf.solvers.vb import VB
+from fedmmf.solvers.vb import VB, party
 from fedmmf.solvers.vb.newcomers import (
     RIDGE,
     NewcomerPrior,
@@ -85,6 +85,17 @@ def test_one_item_moves_the_prior_less_than_many_that_say_the_same(totals):
     ]
     assert moved == sorted(moved)
     assert 0 < moved[0] < 0.8 * moved[-1]
+
+
+@pytest.mark.parametrize("m", [0, 1, 3, 29, 50])
+def test_one_more_item_changes_the_prior_as_if_it_were_known(totals, m):
+    prior, draw = NewcomerPrior.of(SHAPE, totals), np.random.default_rng(m)
+    seen, more = draw.normal(size=(m, K)), draw.normal(size=(4, K))
+    constant, weights = prior.change(seen)
+    before, _ = prior.at(seen)
+    for one in more:
+        after, _ = prior.at(np.vstack((seen, one)))
+        np.testing.assert_allclose(constant + one @ weights, after - before, atol=1e-9)
 
 
 def test_unrated_items_count_by_what_is_known_of_a_list(totals):
@@ -193,6 +204,48 @@ def test_every_variant_sums_and_solves(variant):
     moved = np.abs(halves.user_factors - usual).max(axis=1)
     assert (moved[[0, 1, 2, 4]] > 1e-3).all()
     assert np.abs(halves.user_factors[:, 0] - 1.0).max() < 1e-2
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_scores_change_as_if_the_item_were_in_the_list(variant, monkeypatch):
+    """p_u again for each item, with the prior mean of a list that the item belongs to."""
+    draw = np.random.default_rng(8)
+    shape, broadcast = broadcast_of(draw, variant)
+    totals = NUMPY.halves(given_of(draw, shape, [4, 9, 30])).newcomer_totals(broadcast, Cohort())
+    broadcast = replace(broadcast, newcomers=totals)
+    given = given_of(draw, shape, [2, 0])
+    if shape.n_levels:  # p_u and latent ratings are found in turns: here they stay
+        monkeypatch.setattr(party, "N_ALTERNATIONS", 0)
+    everything = np.arange(N_ITEMS, dtype=np.int32)
+    lists = RatedItems(np.array([0, N_ITEMS, 2 * N_ITEMS]), np.tile(everything, 2))
+    effects = NUMPY.halves(given).effects_of_rating(broadcast, lists).reshape(2, N_ITEMS)
+    assert not effects[0, given.lists.items].any()  # what is rated counts already
+    reading = VB.reading(shape, broadcast, given.design)
+    if shape.ranks or not shape.n_seen:
+        assert not effects.any()
+        return
+    at = NewcomerPrior.at
+    for user, item in [(0, 3), (0, 17), (1, 5), (1, 39)]:
+        assert item not in given.lists.items[given.lists.of(user)]
+
+        def with_item(prior, seen, item=item):
+            return at(prior, np.vstack((seen, reading.mean[item, :K])))[0], at(prior, seen)[1]
+
+        usual, changed = NUMPY.halves(given), NUMPY.halves(given)
+        usual.solve_users(broadcast, np.array([user]))
+        with monkeypatch.context() as patch:
+            patch.setattr(NewcomerPrior, "at", with_item)
+            changed.solve_users(broadcast, np.array([user]))
+        beyond = changed.user_factors[user] - usual.user_factors[user]
+        assert effects[user, item] == pytest.approx(reading.mean[item] @ beyond, abs=1e-5)
+        assert abs(effects[user, item]) > 1e-4
+
+
+def test_scores_change_for_newcomers_alone():
+    shape, broadcast = broadcast_of(draw := np.random.default_rng(9), VARIANTS["ratings"])
+    halves = NUMPY.halves(given_of(draw, shape, [5]))
+    lists = RatedItems.of_one(np.arange(N_ITEMS, dtype=np.int32))
+    assert not halves.effects_of_rating(broadcast, lists).any()
 
 
 def test_a_profile_moves_the_prior_by_its_own_weights():

@@ -111,10 +111,11 @@ def test_newcomers_have_no_earlier_rating_and_join_with_their_first(found):
     new = np.unique(found.unseen.user_codes)
     assert len(new) > 3
     assert not np.isin(found.train.user_codes, new).any()
-    assert found.cases[0].given is None
-    assert len(found.cases[0].test) == len(found.unseen)
+    nothing, *others = (case for (case,) in found.cases)
+    assert nothing.given is None
+    assert len(nothing.test) == len(found.unseen)
     for case, n_known, n_before in zip(
-        found.cases[1:], (GIVEN, *KNOWN), (GIVEN, *[LAST] * len(KNOWN)), strict=True
+        others, (GIVEN, *KNOWN), (GIVEN, *[LAST] * len(KNOWN)), strict=True
     ):
         for user in new:
             mine = np.sort(found.unseen.timestamps[found.unseen.user_codes == user])
@@ -133,7 +134,7 @@ def test_numbers_of_known_ratings_are_compared_on_the_same_ratings(found):
             "newcomers": (lengths > n_before).sum(),
             "ratings": np.maximum(lengths - n_before, 0).sum(),
         }
-    first, *others = found.cases[2:]
+    first, *others = (case for (case,) in found.cases[2:])
     for case in others:
         assert np.array_equal(case.test.timestamps, first.test.timestamps)
 
@@ -165,6 +166,22 @@ def test_errors_of_folds_are_taken_together(small, monkeypatch):
         assert row.by_known[n] == pytest.approx(np.sqrt(sum(squares) / sum(counts)), abs=1e-4)
         ends = [one.by_known_differences[n].mean for one in alone]
         assert min(ends) - 1e-9 <= row.by_known_differences[n].mean <= max(ends) + 1e-9
+
+
+def test_errors_of_several_orders_are_taken_together(small, monkeypatch):
+    monkeypatch.setattr(newcomers, "FedMMF", lambda **given: FedMMF(**given, **QUICK))
+    (both,) = Situation.folds(small, 1, draws=2)
+    assert np.array_equal(both.unseen.timestamps, Situation.folds(small, 1)[0].unseen.timestamps)
+    assert not np.array_equal(both.orders[0].timestamps, both.orders[1].timestamps)
+    each = [Situation(both.train, (order,)) for order in both.orders]
+    assert counts_of([both]) == counts_of(each[:1])
+    *_, row = newcomer_rows([both], 0, str, [("mean", "vb")])
+    alone = [list(newcomer_rows([one], 0, str, [("mean", "vb")]))[-1] for one in each]
+    for n in KNOWN:
+        squares = [one.by_known[n] ** 2 for one in alone]
+        assert row.by_known[n] == pytest.approx(np.sqrt(np.mean(squares)), abs=1e-4)
+        means = [one.by_known_differences[n].mean for one in alone]
+        assert row.by_known_differences[n].mean == pytest.approx(np.mean(means), abs=1e-9)
 
 
 def test_nobody_new_is_an_error(small):

@@ -16,6 +16,7 @@ from fedmmf_experiments.paper.newcomer_lists import FACTORS, LENGTH, list_rows, 
 from fedmmf_experiments.paper.newcomers import (
     FOLDS,
     KNOWN,
+    Likelihood,
     NewcomerRow,
     Situation,
     counts_of,
@@ -41,6 +42,12 @@ class NewcomerChoice:
         ),
     ] = "time"
     folds: FoldsOption = FOLDS
+    draws: Annotated[
+        int, typer.Option(min=1, help="Random orders of newcomers' ratings, of each fold.")
+    ] = 1
+    likelihood: Annotated[Likelihood, typer.Option(help="What ratings are; ordinal: levels.")] = (
+        "gaussian"
+    )
     mask: Annotated[list[str], typer.Option(help="Mask; may be given repeatedly; else all.")] = (
         field(default_factory=list)
     )
@@ -58,7 +65,8 @@ class NewcomerChoice:
     def title(self) -> str:
         """Who the newcomers are."""
         if self.order == "folds":
-            return f"{self.data}, {self.folds} of {FOLDS} folds over users, in random order"
+            orders = "in random order" if self.draws == 1 else f"{self.draws} random orders of each"
+            return f"{self.data}, {self.folds} of {FOLDS} folds over users, {orders}"
         return f"{self.data}, latest fifth, users without an earlier rating"
 
 
@@ -75,8 +83,10 @@ def _named(kind: str, given: list[str]) -> list[str]:
 def newcomers(chosen: NewcomerChoice, seed: SeedOption = 0, json: JsonOption = False) -> None:
     """Errors of users whom training did not know, for every mask and solver."""
     models = chosen.models
-    found = situations_of(load(chosen.data), chosen.order, chosen.folds, seed)
-    rows, counts = list(newcomer_rows(found, seed, _tell, models)), counts_of(found)
+    about = (chosen.order, chosen.folds, seed, chosen.draws)
+    found = situations_of(load(chosen.data), *about)
+    rows = list(newcomer_rows(found, seed, _tell, models, chosen.likelihood))
+    counts = counts_of(found)
     if json:
         print_json({"data": chosen.data, "tests": counts, "rows": [asdict(row) for row in rows]})
         return

@@ -11,12 +11,15 @@ On ML-100K there are 192 newcomers. With nothing known 17,048 ratings are predic
 than 30.
 
 Newcomers of the latest fifth are few, and what is new about them may be the time. So there are also
-folds over users: each user is a newcomer in one of five, whose ratings come in random order.
+folds over users: each user is a newcomer in one of five, whose ratings come in random order. Which
+ratings happen to be first moves these errors by some thousandths, so several orders may be drawn:
+errors are then taken over all of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,6 +37,7 @@ KNOWN = (0, 1, 3, 10, 30)  # the same, where all are tested on what comes after 
 FOLDS = 5  # of users
 BIAS_SHRINKAGE = 5.0  # shrinkage of items' means towards the overall mean, in ratings
 PULLS = (1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0)  # shrinkage of users' biases towards 0, in ratings
+Likelihood = Literal["gaussian", "ordinal"]
 Tell = Callable[[str], None]
 Predict = Callable[
     [Ratings | None, Ratings], Array
@@ -109,10 +113,15 @@ def difference(cases: Sequence[Case], squares: Array, reference: Array, seed: in
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """Ratings to train on, and all that newcomers rate."""
+    """Ratings to train on, and all that newcomers rate, in one order or in several."""
 
     train: Ratings
-    unseen: Ratings
+    orders: tuple[Ratings, ...]
+
+    @property
+    def unseen(self) -> Ratings:
+        """All that newcomers rate, in the first order."""
+        return self.orders[0]
 
     @classmethod
     def latest(cls, ratings: Ratings) -> "Situation":
@@ -125,40 +134,44 @@ class Situation:
                 f"{ratings.name!r} has nobody new with more than {max(KNOWN)} of its latest "
                 f"ratings; the most are {most}. Use a set whose users rate more"
             )
-        return cls(train, later.select(is_new))
+        return cls(train, (later.select(is_new),))
 
     @classmethod
-    def folds(cls, ratings: Ratings, n_folds: int = FOLDS, seed: int = 0) -> "list[Situation]":
-        """The first folds over users, each once with all of its users new, in random order."""
+    def folds(
+        cls, ratings: Ratings, n_folds: int = FOLDS, seed: int = 0, draws: int = 1
+    ) -> "list[Situation]":
+        """The first folds over users, each once with all of its users new, in random orders."""
         fold_of = rng.stream(seed, "folds").permutation(ratings.n_users) % FOLDS  # (n_users,)
         found = []
         for fold in range(n_folds):
             train, unseen = ratings.split_at(fold_of[ratings.user_codes] == fold)
-            found.append(cls(train, _shuffled(unseen, seed)))
+            found.append(cls(train, tuple(_shuffled(unseen, seed, draw) for draw in range(draws))))
         return found
 
     @cached_property
-    def cases(self) -> tuple[Case, ...]:
-        """Nothing known; the first ratings known; then by the number of known ones."""
-        unseen = self.unseen
-        by_known = (Case.of(unseen, n_known, max(KNOWN)) for n_known in KNOWN)
-        return (Case.of(unseen, 0, 0), Case.of(unseen, GIVEN, GIVEN), *by_known)
+    def cases(self) -> tuple[tuple[Case, ...], ...]:
+        """Nothing known; the first ratings known; then by the number of known ones: all orders."""
+        last = max(KNOWN)
+        sizes = [(0, 0), (GIVEN, GIVEN), *((n_known, last) for n_known in KNOWN)]
+        return tuple(tuple(Case.of(some, *size) for some in self.orders) for size in sizes)
 
     def squares(self, predict: Predict) -> list[Array]:
-        """Squared errors in every case."""
-        return [case.squares(predict) for case in self.cases]
+        """Squared errors in every case, of all orders one after the other."""
+        return [np.concatenate([case.squares(predict) for case in some]) for some in self.cases]
 
 
-def situations_of(ratings: Ratings, order: str, n_folds: int, seed: int) -> list[Situation]:
-    """Newcomers of the latest fifth, or folds over users."""
-    return (
-        Situation.folds(ratings, n_folds, seed) if order == "folds" else [Situation.latest(ratings)]
-    )
+def situations_of(
+    ratings: Ratings, order: str, n_folds: int, seed: int, draws: int = 1
+) -> list[Situation]:
+    """Newcomers of the latest fifth, or folds over users in some random orders."""
+    if order == "time":
+        return [Situation.latest(ratings)]
+    return Situation.folds(ratings, n_folds, seed, draws)
 
 
 def counts_of(found: Sequence[Situation]) -> dict[str, dict[str, int]]:
-    """How many newcomers and ratings each error is over, of all situations together."""
-    each = zip(*([case.counts for case in one.cases] for one in found), strict=True)
+    """How many newcomers and ratings each error is over, of all situations, in one order each."""
+    each = zip(*([case.counts for case, *_ in one.cases] for one in found), strict=True)
     unseen, joined, *by_known = (
         {name: sum(counts[name] for counts in some) for name in some[0]} for some in each
     )
@@ -166,7 +179,11 @@ def counts_of(found: Sequence[Situation]) -> dict[str, dict[str, int]]:
 
 
 def newcomer_rows(
-    found: Sequence[Situation], seed: int, tell: Tell, models: Iterable[tuple[str, str]] = ()
+    found: Sequence[Situation],
+    seed: int,
+    tell: Tell,
+    models: Iterable[tuple[str, str]] = (),
+    likelihood: Likelihood = "gaussian",
 ) -> Iterator[NewcomerRow]:
     """Means first, then masks with solvers; errors of several situations are taken together.
 
@@ -175,6 +192,7 @@ def newcomer_rows(
         seed: of the models.
         tell: called with each model's name.
         models: (mask, solver); none: every mask with every solver.
+        likelihood: of the models.
     """
     means = [_means(one.train) for one in found]
     for name in means[0]:
@@ -183,11 +201,16 @@ def newcomer_rows(
         yield NewcomerRow(name, "-", *_errors(reference))  # in the end, of item and user bias
     for mask, solver in models or product_of_names():
         tell(f"{mask}, {solver}")
-        squares = _pooled([_squares_of(one, mask, solver, seed) for one in found])
+        about = {"mask": mask, "solver": solver, "likelihood": likelihood, "seed": seed}
+        squares = _pooled([_squares_of(one, about) for one in found])
         cases = zip(*(one.cases for one in found), squares, reference, strict=True)
-        unseen, joined, *by_known = (difference(some, a, b, seed) for *some, a, b in cases)
+        unseen, joined, *by_known = (
+            difference([case for orders in some for case in orders], a, b, seed)
+            for *some, a, b in cases
+        )
         beside = (unseen, joined, dict(zip(KNOWN, by_known, strict=True)))
-        yield NewcomerRow(mask, solver, *_errors(squares), *beside)
+        name = solver if likelihood == "gaussian" else f"{solver}, {likelihood}"
+        yield NewcomerRow(mask, name, *_errors(squares), *beside)
 
 
 def product_of_names() -> list[tuple[str, str]]:
@@ -195,8 +218,8 @@ def product_of_names() -> list[tuple[str, str]]:
     return [(mask, solver) for solver in SOLVERS.names() for mask in FAMILIES.names()]
 
 
-def _squares_of(found: Situation, mask: str, solver: str, seed: int) -> list[Array]:
-    model = FedMMF(mask=mask, solver=solver, seed=seed).fit(found.train)
+def _squares_of(found: Situation, about: Mapping[str, Any]) -> list[Array]:
+    model = FedMMF(**about).fit(found.train)
     return found.squares(partial(_joined, model))
 
 
@@ -205,9 +228,10 @@ def _pooled(squares: Sequence[Sequence[Array]]) -> list[Array]:
     return [np.concatenate(some) for some in zip(*squares, strict=True)]
 
 
-def _shuffled(ratings: Ratings, seed: int) -> Ratings:
-    """Return the ratings as if they had come in random order."""
-    drawn = rng.stream(seed, "order").permutation(len(ratings)).astype(np.int64)
+def _shuffled(ratings: Ratings, seed: int, draw: int) -> Ratings:
+    """Return the ratings as if they had come in a random order."""
+    name = ("order", draw) if draw else ("order",)
+    drawn = rng.stream(seed, *name).permutation(len(ratings)).astype(np.int64)
     return replace(ratings, timestamps=drawn)
 
 

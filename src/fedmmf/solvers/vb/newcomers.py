@@ -29,7 +29,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.solvers.vb.shapes import KNOWN, VbShape, pack, unpack
 
-RIDGE = 100.0  # of the regression, in users; chosen on folds that are not reported
+RIDGE = 100.0  # of the regression, in users; chosen on folds over users of other seeds
 ROUNDING = 1e-3  # largest effect of rounding on a covariance, as a share of 1 or of its largest
 MIN_SHARE = 1e-6  # smallest variance in any direction, as a share of the largest
 
