@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 from fedmmf import FedMMF
 from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.cli.app import app
+from fedmmf.errors import UnknownNameError
 from fedmmf.settings import Settings
-from fedmmf_experiments.bench import ranking
+from fedmmf_experiments.bench import list_speed, ranking
+from fedmmf_experiments.bench.grids import MAX_WIDER, best_of, widened
 from fedmmf_experiments.bench.rankers import (
     RANKERS,
     Ranker,
@@ -24,6 +26,8 @@ from fedmmf_experiments.bench.rankers import (
 )
 from fedmmf_experiments.bench.ranking import RankingRun, behind, judged, tuned
 from fedmmf_experiments.bench.ranking_peers import PEERS
+from fedmmf_experiments.bookshop import bookshop, core
+from fedmmf_experiments.cli import bench_ranking
 from fedmmf_experiments.paired import paired_difference
 from fedmmf_experiments.result_cache import ResultCache
 
@@ -253,6 +257,118 @@ def test_ratings_alone_see_neither_item_features_nor_profiles(parts, monkeypatch
     assert alone.splits[0].metrics == without.splits[0].metrics != ours.splits[0].metrics
 
 
+def test_rankers_are_chosen_by_name(parts):
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    rows = RankingRun([parts], settings, chosen=["popularity"]).rows()
+    assert [row.name for row in rows] == ["popularity", *OURS]
+    with pytest.raises(UnknownNameError, match=r"popularity.*got 'EAZE'"):
+        list(RankingRun([parts], settings, chosen=["EAZE"]).rows())
+
+
+def test_with_summed_items_alone_no_ranker_knows_another(parts, monkeypatch):
+    """Neither in tuning, nor in training, nor in what is to be found."""
+    train, test = parts
+    n_raters = np.bincount(train.item_codes, minlength=train.n_items)
+    needed = int(np.median(n_raters))
+    is_summed = n_raters >= raters_needed(needed)
+    settings = Settings(mask="mean", solver="vb", objective="ranking", min_raters=needed, **QUICK)
+    fitted = []
+
+    def fit(ratings, least, weight):
+        fitted.append(ratings)
+        scores = np.where(is_summed, weight * n_raters, 1e6)  # the others first, if there are any
+        return lambda users: np.tile(scores, (len(users), 1))
+
+    monkeypatch.setattr(ranking, "RANKERS", (Ranker("any", fit, {"weight": [-1.0, 0.5, 1.0]}),))
+    first, ours, *_ = RankingRun([parts], settings, only_summed=True).rows()
+    assert first.splits[0].settings == {"weight": 0.5}
+    assert len(fitted) > 3
+    assert all(is_summed[ratings.item_codes].all() for ratings in fitted)
+    assert not is_summed[train.item_codes].all()
+    for row in (first, ours):
+        assert row.mean_of("among_summed") == row.mean() > 0
+    found = test.select(is_summed[test.item_codes])
+    popular = popularity(train, LEAST)
+    expected = judged(popular, train, found, LEAST, is_summed)
+    assert first.splits[0].metrics == expected
+
+
+def test_a_grid_grows_until_the_best_is_inside():
+    asked = []
+
+    def quality(settings):
+        asked.append(dict(settings))
+        nearness = -abs(np.log(settings["penalty"] / 700)) - abs(settings["neighbours"] - 3.5)
+        return nearness + (settings["chosen"] == "liked")
+
+    grid = {"chosen": ["rated", "liked"], "penalty": [1.0, 10.0], "neighbours": [8, 16, 32]}
+    best = best_of(grid, quality)
+    assert best == {"chosen": "liked", "penalty": 1000.0, "neighbours": 4}
+    assert {one["penalty"] for one in asked} == {1.0, 10.0, 100.0, 1e3, 1e4}
+    assert {one["neighbours"] for one in asked} == {32, 16, 8, 4, 2}
+    assert len({tuple(one.values()) for one in asked}) == len(asked)
+    assert grid["penalty"] == [1.0, 10.0]
+
+
+def test_a_grid_does_not_grow_for_ever():
+    asked = []
+
+    def quality(settings):
+        asked.append(settings["penalty"])
+        return settings["penalty"]
+
+    assert best_of({"penalty": [1.0, 2.0]}, quality)["penalty"] == 2.0 ** (1 + MAX_WIDER)
+    assert len(asked) == 2 + MAX_WIDER
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "best"),
+    [
+        ("damping", [0.0, 3.0], 0.0),
+        ("chosen", ["rated", "liked"], "rated"),
+        ("factors", [64, 128, 256], 256),
+        ("neighbours", [1, 2], 1),
+        ("penalty", [1.0, 2.0, 4.0], 2.0),
+        ("penalty", [3.0], 3.0),
+    ],
+)
+def test_where_numbers_end_a_grid_ends(name, values, best):
+    assert widened(name, values, best) == []
+
+
+def test_speed_is_measured_beside_ials_with_as_many_factors(small, monkeypatch):
+    sizes = []
+
+    def counted(ratings, least, factors, *about):
+        sizes.append(factors)
+        return ials(ratings, least, factors, *about)
+
+    monkeypatch.setattr(list_speed, "ials", counted)
+    settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
+    turns = []
+    theirs, ours = list_speed.measure(small, settings, 0.2, 2, lambda *seen: turns.append(seen))
+    assert (theirs.name, ours.name) == ("iALS", "fedmmf, strict")
+    assert sizes == 3 * [settings.factors]
+    assert [done for _, done, _ in turns] == [0, 1, 2]
+    assert theirs.cpu_over_ials == theirs.seconds_over_ials == 1.0
+    train, test = small.split(0.2, seed=0)
+    model = FedMMF(**settings.model_dump()).fit(train)
+    assert ours.ndcg_at_10 == pytest.approx(
+        model.evaluate(test, top=10)["ranking"].ndcg_at_10, abs=1e-4
+    )
+    assert ours.ndcg_at_10 != theirs.ndcg_at_10
+
+
+def test_ratios_are_medians_over_turns():
+    taken = {
+        "iALS": [(2.0, 1.0), (4.0, 2.0), (1.0, 1.0)],
+        "ours": [(8.0, 1.0), (4.0, 6.0), (5.0, 2.0)],
+    }
+    _, row = list_speed.speeds(taken, {"iALS": 0.1, "ours": 0.2}, 3)
+    assert (row.seconds_over_ials, row.cpu_over_ials) == (4.0, 2.0)
+    assert (row.seconds, row.cpu_seconds, row.ndcg_at_10) == (5.0, 2.0, 0.2)
+
+
 @pytest.mark.parametrize("implicit", [False, True])
 def test_the_command(small, tmp_path, monkeypatch, implicit):
     path = tmp_path / "ratings.csv"
@@ -266,4 +382,34 @@ def test_the_command(small, tmp_path, monkeypatch, implicit):
     found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     ours = found["rows"][-4]
     assert ours["name"] == "fedmmf, strict"
-    assert f"{ours['metrics']['ndcg_at_10']:.4f}" in done.stdout
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("| fedmmf, strict"))
+    assert f"{ours['metrics']['ndcg_at_10']:.4f}" in line
+    assert f"{ours['up_bytes'] / 1e3:,.0f}, {ours['down_bytes'] / 1e3:,.0f}" in line
+    assert "factors 3" in line
+
+
+def test_the_command_takes_the_bookshop(monkeypatch):
+    few = bookshop(600, 900, 9000)
+    monkeypatch.setattr(bench_ranking, "bookshop", lambda: few)
+    options = ["--data", "bookshop", "--ranker", "popularity", "--factors", "2", "--rounds", "1"]
+    done = CliRunner().invoke(
+        app, ["bench", "ranking", *options, "--only-summed"], catch_exceptions=False
+    )
+    assert done.exit_code == 0
+    small = core(few)
+    assert f"(synthetic): {small.n_users:,} users, {small.n_items:,} items" in done.stdout
+    assert "lists of the items that strict mode sums" in done.stdout
+
+
+def test_the_command_for_speed(small, tmp_path):
+    path = tmp_path / "ratings.csv"
+    small.to_frame().write_csv(path)
+    options = ["bench", "list-speed", "--data", str(path), "--factors", "2", "--rounds", "1"]
+    done = CliRunner().invoke(app, [*options, "--repeats", "1"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert [line.split(" | ")[0] for line in done.stdout.splitlines()[:4]] == [
+        "| trainer",
+        "| ---",
+        "| iALS",
+        "| fedmmf, strict",
+    ]

@@ -48,8 +48,11 @@ FLAGS = {
         --out=strengths""",
     "bench training": "--data=ml-1m --test=0.1 --repeats=3",
     "bench ranking": f"""
-        --data=ml-100k {READING} --test=0.2 --splits=1 --out=None --mask=mean --factors=64
+        --data=ml-100k {READING} --test=0.2 --splits=1 --only-summed=False --ranker= --out=None
+        --mask=mean --factors=64
         --rounds=auto --implicit-prior=both --ensemble=1 --help-all=False""",
+    "bench list-speed": """
+        --data=ml-1m --test=0.2 --repeats=3 --mask=mean --factors=64 --rounds=auto""",
     "bench first-answer": """
         --data=ml-100k,ml-1m,lastfm,lastfm-implicit,bookshop --splits=1 --test=0.2""",
     "bench secagg": """

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fedmmf import errors
 
+T = TypeVar("T")
 Progress = Callable[[str, int, int], None]  # called with (stage, done, total)
 
 
@@ -24,6 +25,18 @@ def timed(function: Callable[[], object]) -> float:
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
+
+
+def spent(function: Callable[[], T]) -> tuple[T, tuple[float, float]]:
+    """Return what a call returns, and the seconds that it takes: by the clock, of the processor.
+
+    Seconds of the processor are those of all threads together. They grow less than the clock's
+    where other work wants the same cores.
+    """
+    began, began_cpu = time.perf_counter(), time.process_time()
+    found = function()
+    seconds = (time.perf_counter() - began, time.process_time() - began_cpu)
+    return found, (round(seconds[0], 2), round(seconds[1], 2))
 
 
 def median(values: Iterable[Any]) -> float:

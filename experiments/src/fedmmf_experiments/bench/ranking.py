@@ -5,10 +5,10 @@ of a split's. (These are in part test ratings of the other splits, which can onl
 They see ratings alone; ours sees item features and profiles too, where there are any, and has a row
 without them. Every list is of all items that the user has not rated in training. Strict mode sums
 no item with too few raters, and a ranker that holds everything learns from it and recommends it:
-so every ranker is fitted and judged once more with the items alone that strict mode sums.
+so every ranker is fitted and judged once more with the items alone that strict mode sums. With
+`only_summed` there are no other items from the start, and rankers are tuned on these too.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,11 +21,14 @@ from fedmmf.aggregation.rare_items import summed_items
 from fedmmf.arrays import Array
 from fedmmf.data import Ratings
 from fedmmf.data.rated_items import top_n
+from fedmmf.errors import UnknownNameError
 from fedmmf.model import FedMMF
 from fedmmf.model.accuracy import relevant_rating
 from fedmmf.model.evaluation import ListTally, cut_offs, surprise
 from fedmmf.settings import Settings
-from fedmmf_experiments.bench.measuring import median
+from fedmmf.settings.explaining import either
+from fedmmf_experiments.bench.grids import best_of
+from fedmmf_experiments.bench.measuring import median, spent
 from fedmmf_experiments.bench.rankers import RANKERS, Ranker, Scores
 from fedmmf_experiments.bench.ranking_peers import installed_rankers
 from fedmmf_experiments.paired import PairedDifference, paired_difference
@@ -47,6 +50,7 @@ class ListsOfSplit:
 
     settings: Mapping[str, Any]
     seconds: float  # of the fit
+    cpu_seconds: float  # of the processor, of all threads
     metrics: Mapping[str, float]
     among_summed: float  # nDCG@10 with the items alone that strict mode sums
     up_bytes: float = 0.0  # of a user in a round; 0: nothing is sent
@@ -65,6 +69,11 @@ class RankingRow:
         """Median seconds of a fit."""
         return median(split.seconds for split in self.splits)
 
+    @property
+    def cpu_seconds(self) -> float:
+        """Median seconds of the processor of a fit."""
+        return median(split.cpu_seconds for split in self.splits)
+
     def each(self, metric: str = MAIN) -> list[float]:
         """Return a metric on each split."""
         return [split.metrics[metric] for split in self.splits]
@@ -82,6 +91,7 @@ class RankingRow:
         names = self.splits[0].metrics
         means: dict[str, Any] = {name: self.mean_of(name) for name in FIGURES}
         means |= {"metrics": {name: self.mean(name) for name in names}, "seconds": self.seconds}
+        means["cpu_seconds"] = self.cpu_seconds
         return {"name": self.name, **means, "splits": [asdict(split) for split in self.splits]}
 
 
@@ -93,6 +103,8 @@ class RankingRun:
     settings: Settings
     cache: ResultCache = NO_CACHE
     tell: Tell = lambda name: None
+    only_summed: bool = False  # the others are not there at all, for any ranker
+    chosen: Sequence[str] = ()  # names of the rankers that are shown; none: all
 
     @property
     def least(self) -> float:
@@ -101,13 +113,20 @@ class RankingRun:
 
     def rows(self) -> Iterator[RankingRow]:
         """Yield the results of every other ranker, tuned, and then of ours."""
-        for ranker in (*RANKERS, *installed_rankers()):
+        for ranker in self._rankers():
             tuning = partial(self._tuned, ranker)
             chosen = self._once((ranker.name, "tuned"), dict(ranker.grid), tuning)
             yield self._row(ranker.name, chosen, partial(self._ranked, ranker, chosen))
         for name, ours in _variants(self.settings).items():
             about = ours.model_dump(exclude_defaults=True)
             yield self._row(name, about, partial(self._ours, ours))
+
+    def _rankers(self) -> list[Ranker]:
+        known = {ranker.name: ranker for ranker in (*RANKERS, *installed_rankers())}
+        for name in self.chosen:
+            if name not in known:
+                raise UnknownNameError(f"the rankers are {either(tuple(known))}; got {name!r}")
+        return [known[name] for name in self.chosen or known]
 
     def _row(
         self, name: str, about: dict[str, Any], judge: Callable[[int], dict[str, Any]]
@@ -123,21 +142,33 @@ class RankingRun:
     ) -> dict[str, Any]:
         train, seed = self.splits[0][0], self.settings.seed
         facts = {"version": __version__, "about": about, "ratings": train.fingerprint, "seed": seed}
+        facts["only_summed"] = self.only_summed
         self.tell(", ".join(name))
         return self.cache.once((train.name, *name), facts, compute)
 
     def _tuned(self, ranker: Ranker) -> dict[str, Any]:
-        return tuned(ranker, self.splits[0][0], self.least)
+        return tuned(ranker, self._parts(0)[0], self.least, self._allowed(0))
+
+    def _parts(self, split: int) -> tuple[Ratings, Ratings]:
+        """Training and test ratings, of the items that there are."""
+        train, test = self.splits[split]
+        if not self.only_summed:
+            return train, test
+        is_summed = self._is_summed(split)
+        return train.select(is_summed[train.item_codes]), test.select(is_summed[test.item_codes])
+
+    def _allowed(self, split: int) -> Array | None:
+        return self._is_summed(split) if self.only_summed else None
 
     def _ranked(self, ranker: Ranker, chosen: Mapping[str, Any], split: int) -> dict[str, Any]:
-        (train, test), is_summed = self.splits[split], self._is_summed(split)
-        began = time.perf_counter()
-        scores = ranker.fit(train, self.least, **chosen)
-        seconds = round(time.perf_counter() - began, 2)
-        found = judged(scores, train, test, self.least)
-        alike = ranker.fit(train.select(is_summed[train.item_codes]), self.least, **chosen)
-        among = judged(alike, train, test, self.least, is_summed)
-        return asdict(ListsOfSplit(chosen, seconds, found, among[MAIN]))
+        (train, test), is_summed = self._parts(split), self._is_summed(split)
+        scores, seconds = spent(lambda: ranker.fit(train, self.least, **chosen))
+        found = judged(scores, train, test, self.least, self._allowed(split))
+        if not self.only_summed:
+            alike = train.select(is_summed[train.item_codes])
+            scores = ranker.fit(alike, self.least, **chosen)
+        among = judged(scores, train, test, self.least, is_summed)
+        return asdict(ListsOfSplit(chosen, *seconds, found, among[MAIN]))
 
     def _is_summed(self, split: int) -> Array:
         """Whether strict mode sums an item, for each item. (n_items,) bool."""
@@ -146,16 +177,16 @@ class RankingRun:
         return np.isin(np.arange(train.n_items), summed_items(counts, self.settings))
 
     def _ours(self, ours: Settings, split: int) -> dict[str, Any]:
-        train, test = self.splits[split]
-        began = time.perf_counter()
-        model = FedMMF(**ours.changed(seed=ours.seed + split).model_dump()).fit(train)
-        seconds = round(time.perf_counter() - began, 2)
+        train, test = self._parts(split)
+        model, seconds = spent(
+            lambda: FedMMF(**ours.changed(seed=ours.seed + split).model_dump()).fit(train)
+        )
         shown = {name: getattr(ours, name) for name in ("mask", "factors", "ensemble")}
-        scores, traffic = _scores_of(model), model.traffic()
-        found = judged(scores, train, test, self.least)
+        scores, traffic = scores_of(model), model.traffic()
+        found = judged(scores, train, test, self.least, self._allowed(split))
         among = judged(scores, train, test, self.least, self._is_summed(split))[MAIN]
         sent = (traffic.up_bytes_per_user_round, traffic.down_bytes_per_user_round)
-        return asdict(ListsOfSplit(shown, seconds, found, among, *sent))
+        return asdict(ListsOfSplit(shown, *seconds, found, among, *sent))
 
 
 def behind(rows: Sequence[RankingRow], test: float) -> dict[str, PairedDifference]:
@@ -177,34 +208,23 @@ def _variants(settings: Settings) -> dict[str, Settings]:
     }
 
 
-def tuned(ranker: Ranker, train: Ratings, least: float) -> dict[str, Any]:
-    """Settings with the best lists on a part of the training ratings.
-
-    One setting after the other, from the middle of the grid on, as long as lists get better.
-    """
+def tuned(
+    ranker: Ranker, train: Ratings, least: float, allowed: Array | None = None
+) -> dict[str, Any]:
+    """Settings with the best lists on a part of the training ratings; `best_of` says how."""
     part, kept = train.split(VALIDATION, seed=1)
-    seen: dict[tuple[Any, ...], float] = {}
-
-    def quality(settings: Mapping[str, Any]) -> float:
-        key = tuple(settings.values())
-        if key not in seen:
-            found = judged(ranker.fit(part, least, **settings), part, kept, least)
-            seen[key] = found[MAIN]
-        return seen[key]
-
     grid = dict(ranker.grid)
     if train.is_implicit and "chosen" in grid:
         grid["chosen"] = grid["chosen"][:1]  # all of them say the same
-    best = {name: values[len(values) // 2] for name, values in grid.items()}
-    while True:
-        before = dict(best)
-        for name, values in grid.items():
-            best = max(({**best, name: value} for value in values), key=quality)
-        if best == before:
-            return best
+
+    def quality(settings: Mapping[str, Any]) -> float:
+        return judged(ranker.fit(part, least, **settings), part, kept, least, allowed)[MAIN]
+
+    return best_of(grid, quality)
 
 
-def _scores_of(model: FedMMF) -> Scores:
+def scores_of(model: FedMMF) -> Scores:
+    """Scores of all items by a model of ours."""
     everything = np.arange(model.learned.n_items)
     score = model.learned.scorer(everything)
     return lambda users: np.stack([score(int(user)) for user in users])

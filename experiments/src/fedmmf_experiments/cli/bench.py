@@ -2,24 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedmmf.cli.choices import DataChoice, DataOption, JsonOption, UnusedSeedOption
-from fedmmf.cli.files import GOING_ON
-from fedmmf.cli.options import Only, expanded, for_implicit
+from fedmmf.cli.choices import DataOption, JsonOption, UnusedSeedOption
+from fedmmf.cli.options import Only, expanded
 from fedmmf.cli.output import (
     Columns,
-    errors,
-    plain,
     print_json,
     print_markdown,
     progress_bar,
     results,
     shown,
-    table,
 )
 from fedmmf.data import load
 from fedmmf.errors import SettingsError
@@ -28,15 +23,12 @@ from fedmmf.settings.groups import names_for
 from fedmmf_experiments.bench import federation as bench_federation
 from fedmmf_experiments.bench import growth as bench_growth
 from fedmmf_experiments.bench import imports as bench_imports
-from fedmmf_experiments.bench import ranking as bench_ranking
 from fedmmf_experiments.bench import ray_workers as bench_ray
 from fedmmf_experiments.bench import rounds as bench_rounds
 from fedmmf_experiments.bench import strict as bench_strict
 from fedmmf_experiments.bench import training as bench_training
 from fedmmf_experiments.bench.measuring import peak_gigabytes
-from fedmmf_experiments.bench.ranking_peers import missing_rankers
-from fedmmf_experiments.cli import bench_engines, bench_first_answer, bench_secagg
-from fedmmf_experiments.result_cache import ResultCache
+from fedmmf_experiments.cli import bench_engines, bench_first_answer, bench_ranking, bench_secagg
 
 app = typer.Typer(help="Measure, also beside other tools.", no_args_is_help=True)
 
@@ -49,8 +41,6 @@ _PLAIN = Settings(mask="mean", sharing="plain", held_out=0.0)
 _SMALL = _PLAIN.changed(factors=10)
 _HIDDEN = Settings(mask="mean", held_out=0.0)
 _WORKERS = _HIDDEN.changed(factors=10, rounds=10)
-_RANKED = DataChoice("ml-100k")
-_LISTS = Settings(mask="mean", solver="vb", objective="ranking", factors=64)
 _SETS = list(bench_rounds.DATA)
 _SOLVERS = list(names_for("solver"))
 
@@ -95,70 +85,6 @@ def training(
         f"{cold:.1f} s for everything.",
         highlight=False,
     )
-
-
-@dataclass(frozen=True)
-class ListsTried:
-    """Options for the data that lists are compared on."""
-
-    data: DataChoice = _RANKED
-    test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
-    splits: Annotated[int, typer.Option(min=1, help="Random splits, from --seed on.")] = 1
-    out: Annotated[Path | None, GOING_ON] = None
-
-
-@app.command("ranking", epilog="Example: fedmmf bench ranking --data ml-100k --splits 3")
-@expanded
-def ranking(
-    tried: ListsTried,
-    settings: Annotated[
-        Settings, Only("mask", "factors", "rounds", "implicit_prior", "ensemble", "seed")
-    ] = _LISTS,
-    json: JsonOption = False,
-) -> None:
-    """Lists of centralised rankers, tuned, and ours in strict mode, in one run."""
-    ratings = tried.data.load()
-    if ratings.is_implicit:
-        settings = for_implicit(settings)
-    parts = [ratings.split(tried.test, seed=settings.seed + n) for n in range(tried.splits)]
-    for package in missing_rankers():
-        errors.print(f"without the rankers of {package}: it is not installed (see `make bench`)")
-    rows = list(bench_ranking.RankingRun(parts, settings, ResultCache(tried.out), _tell).rows())
-    if json:
-        about = {"data": ratings.name, "test": tried.test, "splits": tried.splits}
-        behind = {
-            name: asdict(found) for name, found in bench_ranking.behind(rows, tried.test).items()
-        }
-        print_json({**about, "rows": [row.to_json_dict() for row in rows], "behind": behind})
-        return
-    title = f"{ratings.name}, test share {tried.test:g}, {tried.splits} split(s), all unrated items"
-    results.print(_show_lists(rows, bench_ranking.behind(rows, tried.test), title))
-
-
-def _show_lists(rows: list[bench_ranking.RankingRow], behind: dict[str, Any], title: str) -> Any:
-    lines = [
-        [
-            row.name,
-            *(f"{row.mean(name):.4f}" for name in ("ndcg_at_10", "recall_at_20")),
-            f"{row.mean_of('among_summed'):.4f}",
-            _kilobytes(row),
-            f"{row.seconds:.1f}",
-            str(behind.get(row.name, "")),
-        ]
-        for row in rows
-    ]
-    heads = ["", "nDCG@10", "rec.@20", "nDCG, summed items", "kB up, down a round", "fit s"]
-    return table(title, [*heads, "ours is better by, nDCG"], lines)
-
-
-def _kilobytes(row: bench_ranking.RankingRow) -> str:
-    """Traffic of a user in a round; nothing for rankers that hold everybody's ratings."""
-    up, down = (row.mean_of(name) / 1e3 for name in ("up_bytes", "down_bytes"))
-    return f"{up:,.0f}, {down:,.0f}" if up else ""
-
-
-def _tell(name: str) -> None:
-    errors.print(f"{plain(name)} ...")
 
 
 _ROUNDS: Columns = {
@@ -342,4 +268,5 @@ def _label(data: str, synthetic: bool) -> str:
 
 app.add_typer(bench_engines.app)
 app.add_typer(bench_first_answer.app)
+app.add_typer(bench_ranking.app)
 app.add_typer(bench_secagg.app)
