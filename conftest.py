@@ -11,8 +11,14 @@ from fedmmf import attacks, load
 from fedmmf.data.synthetic import synthetic
 from fedmmf.engines import ENGINES
 
-# A busy machine is no failure; how long things take is measured by `fedmmf bench`.
-hypothesis.settings.register_profile("fedmmf", deadline=None)
+# A busy machine is no failure; how long things take is measured by `fedmmf bench`. Every run tries
+# the same examples, so that a run which fails fails again; `make fuzz` looks for new ones.
+hypothesis.settings.register_profile(
+    "fedmmf",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("fedmmf")
 
 ROOT = Path(__file__).parent

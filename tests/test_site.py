@@ -145,7 +145,7 @@ return page.scrollWidth <= width && document.body.dataset.mdColorScheme === colo
 def settle(browser, page, width, scheme):
     """Show the page so, and wait until it fits; what moves needs a moment."""
     look_at(browser, width, scheme)
-    WebDriverWait(browser, 5, 0.02).until(
+    WebDriverWait(browser, 60, 0.02).until(
         lambda it: it.execute_script(SETTLED, width, COLOURS[scheme]),
         f"{page} does not fit into {width} px, {scheme}",
     )

@@ -36,6 +36,7 @@ from fedmmf.solvers.sgd import AllUsers, Sgd, SgdPlan
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb.shapes import write_variant
 
+PATIENCE = 600  # seconds for what never ends if it is wrong; machines that run tests are slow
 N_USERS, N_ITEMS, RANK = 23, 11, 3
 GENERATOR = np.random.default_rng(8)
 LENGTHS = GENERATOR.integers(0, N_ITEMS, N_USERS)
@@ -427,7 +428,7 @@ def started(*arguments, **environment):
         yield process
     finally:
         process.terminate()  # nothing happens to one that has ended
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
 
 def running():
@@ -465,7 +466,7 @@ def rays():
 
 def gone(processes):
     """Wait for some processes to end."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while processes & rays() and time.monotonic() < deadline:
         time.sleep(0.1)
     return not processes & rays()
@@ -476,7 +477,7 @@ def test_the_command_line_trains_on_workers_and_leaves_nothing(ray_engine):
     folder = tempfile.mkdtemp(dir="/tmp")  # a short path
     for engine in ("ray", "numba"):
         with started(*TRAIN, "--engine", engine, RAY_TMPDIR=folder) as process:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, err) == (0, "")
         results.append(json.loads(out))
     assert results[0]["rmse"] == results[1]["rmse"]
@@ -521,7 +522,7 @@ def test_an_interrupt_ends_it(ray_engine):
         its_own = started_by(process, *SERVERS)
         assert len(its_own) == 2
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
     assert gone(its_own)
@@ -530,7 +531,7 @@ def test_an_interrupt_ends_it(ray_engine):
 def test_a_command_that_loses_a_worker_names_the_flag(ray_engine):
     with started(*ENDLESS) as process:
         os.kill(await_workers(process), signal.SIGKILL)
-        _, err = process.communicate(timeout=60)  # Ray prints its own word to standard output
+        _, err = process.communicate(timeout=PATIENCE)  # Ray prints its own word to standard output
     assert process.returncode == 1
     assert "a Ray worker was lost" in err
     assert err.rstrip().endswith("(--checkpoint FILE)")
@@ -539,7 +540,7 @@ def test_a_command_that_loses_a_worker_names_the_flag(ray_engine):
 
 def await_workers(process):
     """Wait for a command's Ray to have started workers; returns the number of one."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not (workers := started_by(process, "ray::Worker")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

@@ -98,7 +98,7 @@ def test_a_model_can_be_fitted_in_a_child_of_a_process_that_has_fitted_one(solve
     command = [sys.executable, "-c", IN_A_CHILD, solver]
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         try:
-            assert process.wait(timeout=120) == 0
+            assert process.wait(timeout=6000) == 0
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a child that hangs outlives its parent
@@ -111,7 +111,7 @@ from fedmmf import Ratings
 from fedmmf.data import forks
 from fedmmf.errors import DataError
 
-forks.PATIENCE = 3.0
+forks.PATIENCE = 3.0 if sys.argv[1] == "used" else 120.0
 frame = pl.DataFrame({"user_id": [1, 1, 2], "item_id": [1, 2, 1], "rating": [1.0, 2.0, 3.0]})
 if sys.argv[1] == "used":
     frame.select("user_id").write_csv(sys.argv[2])
@@ -134,7 +134,7 @@ def test_reading_in_a_child_without_polars_threads_is_refused(tmp_path, before, 
     command = [sys.executable, "-c", READING_IN_A_CHILD, before, str(tmp_path / "out.csv")]
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         try:
-            assert process.wait(timeout=60) == code
+            assert process.wait(timeout=600) == code
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ def port_of(page):
 
 def ask(page, path="/", method="GET", headers=None, body=None):
     """Status, headers and body of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port_of(page), timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(page), timeout=60)
     try:
         connection.request(method, path, body, headers or {})
         reply = connection.getresponse()
@@ -27,7 +27,7 @@ def ask(page, path="/", method="GET", headers=None, body=None):
 
 def send(page, data, until=b"\r\n\r\n"):
     """What comes back for some bytes, at least up to `until` or the end."""
-    with socket.create_connection(("127.0.0.1", port_of(page)), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", port_of(page)), timeout=60) as line:
         line.sendall(data)
         found = b""
         while until not in found and (more := line.recv(65536)):
@@ -37,7 +37,7 @@ def send(page, data, until=b"\r\n\r\n"):
 
 def listen(page, path="/events"):
     """A line on which events come; of version 1.0, so that they are not in chunks."""
-    line = socket.create_connection(("127.0.0.1", port_of(page)), timeout=20)
+    line = socket.create_connection(("127.0.0.1", port_of(page)), timeout=60)
     line.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
     return line
 
@@ -57,8 +57,8 @@ def events_of(line):
             fields[name] = value
 
 
-def eventually(is_so, seconds=20):
-    """Wait for something that happens in another thread."""
+def eventually(is_so, seconds=120):
+    """Wait for something that happens in another thread; machines that run tests are slow."""
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, "it did not happen"

@@ -35,9 +35,28 @@ PATIENCE = 240.0  # seconds; machines that run tests are slow, and sites compile
 
 
 def free_port():
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody has, and that nobody is given before a server of this test takes it.
+
+    The kernel gives ports of its range to whoever connects anywhere: these are below it. Each
+    worker of pytest-xdist has ports of its own, and begins elsewhere than another run does.
+    """
+    for port in PORTS:
+        with suppress(OSError), closing(socket.socket()) as probe:
+            probe.bind(("0.0.0.0", port))  # noqa: S104 - and is closed at once
+            return port
+    raise AssertionError("there is no free port")
+
+
+def _ports():
+    """Ports that this process may take, each of them once in a long while."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % N_SHARES
+    size = (LAST_PORT - FIRST_PORT) // N_SHARES
+    first, start = FIRST_PORT + worker * size, os.getpid() % size
+    return (first + (start + more) % size for more in range(10 * size))
+
+
+FIRST_PORT, LAST_PORT, N_SHARES = 10_000, 32_000, 11  # Linux gives those from 32768 on
+PORTS = _ports()
 
 
 def split_by_user(ratings, folder, sites=SITES):

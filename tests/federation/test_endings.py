@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from machines import SITES, Machines, make_federation, split_by_user
+from machines import PATIENCE, SITES, Machines, make_federation, split_by_user
 
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError
@@ -32,7 +32,7 @@ def test_a_fatal_error_ends_the_server_with_a_code_and_frees_its_ports(machines)
         [sys.executable, "-m", "fedmmf", "federation", "server", str(machines.folder.root)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1
     assert "model.bin" in done.stderr
@@ -50,7 +50,7 @@ federation._LAST_SECONDS = 0.1
 
 def stuck():
     with federation._ending_with_the_process():
-        threading.Thread(target=time.sleep, args=(50,)).start()
+        threading.Thread(target=time.sleep, args=(1000,)).start()
         raise {error}
 
 app.app = stuck
@@ -64,7 +64,7 @@ app.main()
 )
 def test_a_thread_that_does_not_end_changes_no_exit_code(error, code):
     command = [sys.executable, "-c", STUCK.format(error=error), "federation"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == code
     assert "error: no" in done.stderr
 

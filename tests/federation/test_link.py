@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ def hostile(server, kind):
     folder, url, heard = server
     heard.clear()
     words = [sys.executable, str(HOSTILE), url, str(folder.root), kind]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     return done.stdout, list(heard)
 
 
@@ -61,11 +60,12 @@ def test_a_stranger_who_says_nothing_keeps_nobody_out(server):
     words = [sys.executable, str(HOSTILE), url, str(folder.root), "silent"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as stranger:
         assert stranger.stdout.readline() == "connected\n"
-        began = time.monotonic()
-        said, heard = hostile(server, "plain")
-        assert heard == [("a", b"x")], said
-        assert time.monotonic() - began < 30  # it would stay for a minute
-        stranger.kill()
+        try:
+            said, heard = hostile(server, "plain")
+            assert heard == [("a", b"x")], said
+            assert stranger.poll() is None  # it would have stayed much longer
+        finally:
+            stranger.kill()
 
 
 def test_a_site_joins_again_as_often_as_its_server_is_started_again(server):

@@ -94,9 +94,9 @@ def test_the_page_takes_an_operator_from_nothing_to_a_recommendation(tmp_path):
             wait_for_server(machines, status)
             assert "finished" in machines.run("server", run)
             assert "finished" in machines.run("server", status)
-            time.sleep(6)  # sites fetch the model with their next sign of life
-            assert "RMSE" in machines.run("server", evaluate)
+            assert "RMSE" in machines.run("server", evaluate)  # waits until sites have the model
             user = str(RATINGS.user_ids[3])
+            wait_for_model(machines.folder("a"))
             assert "prediction" in machines.run(
                 "a", recommend.replace("--user 42", f"--user {user}")
             )
@@ -104,6 +104,14 @@ def test_the_page_takes_an_operator_from_nothing_to_a_recommendation(tmp_path):
             for process in machines.started:
                 process.kill()
                 process.wait()
+
+
+def wait_for_model(folder):
+    """A site fetches the model with its next sign of life."""
+    until = time.monotonic() + PATIENCE
+    while not any(folder.rglob("result.npz")):
+        assert time.monotonic() < until, (folder / "out").read_text()
+        time.sleep(0.1)
 
 
 def wait_for_server(machines, status):

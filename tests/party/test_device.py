@@ -447,20 +447,20 @@ def test_one_answer_at_a_time(run):
 
     def slow_work(name):
         is_inside.set()
-        may_go_on.wait(10)
+        may_go_on.wait(60)
         return work(name)
 
     party.run.work = slow_work
     first = threading.Thread(target=asked, args=(party, frame))
     junk = threading.Thread(target=party.answer, args=(parcel(Finish(NO_NAME)),))
     first.start()
-    assert is_inside.wait(10)
+    assert is_inside.wait(60)
     junk.start()
     junk.join(0.3)
     assert junk.is_alive()
     may_go_on.set()
     for thread in (first, junk):
-        thread.join(10)
+        thread.join(60)
     assert party.state()["rounds"][0] == 1
 
 

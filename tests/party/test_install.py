@@ -78,7 +78,7 @@ def started(python, folder):
         try:
             yield Piped(process)
             process.stdin.close()
-            assert process.wait(60) == 0, process.stderr.read().decode()
+            assert process.wait(300) == 0, process.stderr.read().decode()
         finally:
             process.kill()
 
