@@ -13,12 +13,15 @@ from fedmmf.attacks.disaggregation import RoundSums, RoundsView, UnnamedRounds
 from fedmmf.attacks.gradients import Uploads
 from fedmmf.attacks.known_masks import KnownMasks
 from fedmmf.attacks.membership import CohortView, from_updates, item_matrix
+from fedmmf.attacks.noisy_sums import NoisyView, Signals
 from fedmmf.attacks.paper import ranking, recovery
 from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.attacks.vb_lists import ListsView
 from fedmmf.attacks.vb_sums import VbRound, VbSummedView
 from fedmmf.attacks.view import Exposed, levels_of, uniform_prior
 from fedmmf.audit import audit, recording
+from fedmmf.audit.noisy_rounds import NoisyRounds
+from fedmmf.audit.rounds import HARDLY_ANY, NOISY
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.scales import RatingScale
 from fedmmf.engines import ENGINES
@@ -75,6 +78,12 @@ def case(attack, request, small):
     if attack.target == "lists":
         made = request.getfixturevalue("vb_ranked")
         return *made.listed(8), made.exchanged(8)[0]
+    if attack.target in NOISY:
+        rounds, control = request.getfixturevalue("noisy_rounds")
+        is_of_items = attack.target == "noisy lists"
+        rated = item_matrix(rounds.view.lists, small.n_items)
+        mine = np.isin(small.user_codes, rounds.view.users)
+        return rounds.view, rated if is_of_items else small.values[mine], control
     if attack.target == "cohort":
         rated = request.getfixturevalue("rated_small")
         popularity, users = rated.mean(axis=0), np.arange(small.n_users)
@@ -83,6 +92,16 @@ def case(attack, request, small):
     # In `small`, hardly two items have equal features: only without features do groups form.
     view = exposed(small, "mean" if attack.name == "grouping" else "lr")
     return view, small.values, noise(view, seed=1)
+
+
+@pytest.fixture(scope="module")
+def noisy_rounds(small):
+    """Releases of a run with hardly any noise; and noise alone, as large as in the run."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
+    run = prepare(small, Settings(aggregation="dp", mask="mean"))
+    rounds = NoisyRounds(run, np.arange(small.n_users), HARDLY_ANY)
+    noise = rng.stream(0, "noise").standard_normal(rounds.view.seen.shape)
+    return rounds, replace(rounds.view, seen=noise)
 
 
 N_ITEMS, SCALE = 12, RatingScale(1.0, 5.0, 1.0)
@@ -124,6 +143,12 @@ def few(target, lengths, same=None):
     if target == "vb sums":
         made = {"summed": np.arange(N_ITEMS), "rounds": few_rounds()}
         return VbSummedView(**known, **made, **few_masks(users, plan, features)), values
+    if target in NOISY:
+        rated = item_matrix(lists, N_ITEMS)
+        signals = Signals(np.eye(3), np.full(3, 0.2), np.eye(3), np.full(3, 0.1), np.eye(3))
+        made = {"seen": draw.standard_normal((len(users), N_ITEMS, 3)), "signals": signals}
+        view = NoisyView(**known, **made, popularity=np.full(rated.shape, 0.3))
+        return view, rated if target == "noisy lists" else values
     if target == "lists":
         rated = item_matrix(lists, N_ITEMS)
         columns = draw.standard_normal((N_ITEMS, 3))

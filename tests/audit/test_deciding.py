@@ -6,8 +6,9 @@ import pytest
 from fedmmf.attacks import AttackResult
 from fedmmf.audit.deciding import RULE, Decision, NoiseCost, with_noise
 from fedmmf.audit.messages import STRICT
-from fedmmf.audit.rounds import FEWER, POWER, attackable
+from fedmmf.audit.rounds import FEWER, NOISY, POWER, round_targets
 from fedmmf.audit.verdicts import AuditFindings
+from fedmmf.reports.spending import EpsilonBounds
 from fedmmf.settings import Settings
 
 N = 400
@@ -20,7 +21,9 @@ def result(name, gain, n=N, spread=0.001):
     return AttackResult(name, "K.", "O.", "M.", np.arange(n), public + gain + noise, public)
 
 
-def decided(gain=0.0, power=0.3, items=0.0, exposed=0.0, cost=None, n_users=N, **changes):
+def decided(
+    gain=0.0, power=0.3, items=0.0, exposed=0.0, cost=None, n_users=N, bounds=None, **changes
+):
     settings = Settings(mask="lr").changed(**changes)
     sums = [result("disaggregation", gain), result("disaggregation, items", items)]
     messages = {
@@ -30,7 +33,7 @@ def decided(gain=0.0, power=0.3, items=0.0, exposed=0.0, cost=None, n_users=N, *
     }
     j = np.where(np.arange(N) < 100, 0.01, 0.5)
     lost = np.full(N, exposed)
-    found = AuditFindings(settings, j, lost, lost < 0.5, [], messages)
+    found = AuditFindings(settings, j, lost, lost < 0.5, [], messages, bounds)
     return Decision(found, n_users, cost).verdict()
 
 
@@ -152,12 +155,24 @@ def test_noise_can_be_added_to_any_settings():
         assert noisy.dp_epsilon == 1.0
 
 
-def test_noisy_sums_of_posteriors_are_audited_as_those_of_gradients():
-    """With the same budget; settings of the other solver are not taken over."""
-    asked = Settings(aggregation="dp", dp_epsilon=1.0, factors=6, rounds=8, mask="mean")
-    tried = attackable(asked)
-    assert (asked.solver, tried.solver) == ("vb", "sgd")
-    assert (tried.dp_epsilon, tried.mask, tried.factors) == (1.0, "mean", 20)
-    assert attackable(tried) == tried
-    strict = Settings(solver="vb")
-    assert attackable(strict) is strict
+def bounded(lower):
+    about = {"proven": 1.0, "delta": 1e-5, "lower_by_counting": 0.2, "estimate": lower}
+    return EpsilonBounds(lower=lower, runs=1000, releases=12, level=0.95, **about)
+
+
+def test_a_planted_user_who_is_found_too_well_is_red():
+    """Whatever else was found: the guarantee does not hold."""
+    dp = {"aggregation": "dp", "dp_epsilon": 1.0}
+    assert decided(bounds=bounded(0.7), **dp).light == "green"
+    broken = decided(bounds=bounded(1.2), **dp)
+    assert broken.light == "red"
+    assert "at most 1, as proven, and at least 1.2, as found" in broken.sentence
+    assert "something is broken" in broken.rule
+
+
+def test_noisy_sums_are_attacked_as_they_are():
+    """Those of the run's solver; without noise nothing of it is tried."""
+    noisy = Settings(aggregation="dp", mask="mean")
+    assert round_targets(noisy, has_others=True) == NOISY
+    assert round_targets(noisy.changed(solver="sgd"), has_others=True) == ("rounds", *NOISY)
+    assert not set(NOISY) & set(round_targets(Settings(solver="vb"), has_others=True))

@@ -28,6 +28,8 @@ ATTACKS: Registry[Attack] = Registry(
         "vb unmixing": "fedmmf.attacks.vb_sums:VB_UNMIXING",
         "vb ranking": "fedmmf.attacks.vb_sums:VB_RANKING",
         "vb lists": "fedmmf.attacks.vb_lists:VB_LISTS",
+        "noisy sums, ratings": "fedmmf.attacks.noisy_sums:NOISY_RATINGS",
+        "noisy sums, items": "fedmmf.attacks.noisy_sums:NOISY_ITEMS",
     },
 )
 

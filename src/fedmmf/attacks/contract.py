@@ -2,7 +2,7 @@
 
 The split keeps an attack honest. `guess` is given a view, which holds what left the parties and
 what is public, and nothing else; only `score` meets the truth. Views are in `view`, `gradients`,
-`membership`, `calibrated`, `disaggregation`, `vb_sums` and `vb_lists`.
+`membership`, `calibrated`, `disaggregation`, `vb_sums`, `vb_lists` and `noisy_sums`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,16 @@ from fedmmf.masks import FAMILIES
 RESAMPLES = 1000
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Target = Literal[
-    "masked ratings", "uploads", "cohort", "sums", "rounds", "unnamed rounds", "vb sums", "lists"
+    "masked ratings",
+    "uploads",
+    "cohort",
+    "sums",
+    "rounds",
+    "unnamed rounds",
+    "vb sums",
+    "lists",
+    "noisy sums",
+    "noisy lists",
 ]
 """What is attacked, and so what a guess is given and what it is compared with.
 
@@ -32,6 +41,8 @@ rounds: a `RoundsView`, and the ratings (n,).
 unnamed rounds: an `UnnamedRounds`, and who rated what (n_users, n_items) bool.
 vb sums: a `VbSummedView`, and the ratings (n,).
 lists: a `ListsView`, and who took part (n_users,) bool.
+noisy sums: a `NoisyView`, and the ratings (n,).
+noisy lists: a `NoisyView`, and who rated what (n_users, n_items) bool.
 """
 
 

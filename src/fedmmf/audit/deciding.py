@@ -24,8 +24,9 @@ GREEN_GAIN = 0.02  # all intervals have to end below
 GREEN_EPSILON = 1.0  # the largest that is called a strong promise
 RULE = (
     "Red: an attack finds clearly more about people than the public knows, by 5 in 100 or more, or "
-    "reads people whose own numbers leave. Green: attacks that have shown their power on sums over "
-    "few people find less than 2 in 100 here, over all planned rounds; where noise protects, "
+    "reads people whose own numbers leave, or finds a planted user better than epsilon allows. "
+    "Green: attacks that have shown their power on sums over few people, or with a hundredth of "
+    "the noise, find less than 2 in 100 here, over all planned rounds; where noise protects, "
     "epsilon is at most 1 as well. Amber: everything else."
 )
 # Settings that noise forbids, or that it has other defaults for.
@@ -125,7 +126,7 @@ class Decision:
     @property
     def light(self) -> Light:
         """The light, by `RULE`."""
-        if self._largest >= RED_GAIN or self._reads_clear:
+        if self._largest >= RED_GAIN or self._reads_clear or self._is_contradicted:
             return "red"
         return "green" if not self._doubts else "amber"
 
@@ -133,6 +134,11 @@ class Decision:
     def _reads_clear(self) -> bool:
         """Whether attacks read at least one in twenty of those in the clear."""
         return self._n_clear > 0 and self.found.n_recovered() >= 0.05 * self._n_clear
+
+    @property
+    def _is_contradicted(self) -> bool:
+        """Whether a planted user was found better than epsilon allows."""
+        return self.found.bounds is not None and self.found.bounds.is_contradicted
 
     @cached_property
     def _doubts(self) -> list[str]:
@@ -164,6 +170,8 @@ class Decision:
             n, total = self.found.n_recovered(), self._n_clear
             share = f"{RECOVERED:.0%} of their ratings or more".replace("%", " %")
             return f"Here: {n:,} of {total:,} people in the clear lose {share}."
+        if self._is_contradicted and self.found.bounds is not None:
+            return f"Here: {self.found.bounds.sentence}"
         if self._largest >= GREEN_GAIN:
             most = max(self._gains, key=lambda one: one.advantage)
             low, high = joint_interval(most, len(self._tried))
@@ -196,6 +204,8 @@ class Decision:
     def _sentence_of_noise(self, epsilon: float) -> str:
         found, case = self._learned(), round(1 / self.settings.dp_delta)
         found = f"our attacks still found: {found}" if found else "our attacks found nothing"
+        if self._is_contradicted and self.found.bounds is not None:
+            return f"Noise does not hide people as it should. {self.found.bounds.sentence}"
         return (
             "Noise hides each person: whatever anybody concludes from what leaves, one person's "
             f"part changes the odds at most {_odds(epsilon)}-fold (epsilon {epsilon:g}), but for "
@@ -266,7 +276,7 @@ class Decision:
     def _larger_cohorts(self) -> Iterator[str]:
         few = {one.name: one for one in self.found.messages.get(POWER, ())}
         here = next((one for one in self._tried if one.name in few and self._is_rating(one)), None)
-        if here is None:
+        if here is None or self.epsilon is not None:  # there noise hides people, not the crowd
             return
         then = few[here.name]
         n_few, n_here = (int(np.isfinite(one.success).sum()) for one in (then, here))
@@ -307,11 +317,10 @@ class Decision:
             yield f"All but the first of the {self.settings.ensemble} runs that are averaged."
         if self.epsilon is not None:
             yield (
-                "Which items people rated, and single noisy updates: epsilon covers them, and no "
-                "attack was tried."
+                "Servers that choose their broadcasts to find somebody: the planted user was "
+                "looked for with those of one honest run. Epsilon covers them."
             )
-            yield "Noisy sums of the solver vb: those of sgd with the same epsilon were attacked."
-        if has_vb_sums(self.settings) and self.settings.objective == "rating":
+        elif has_vb_sums(self.settings) and self.settings.objective == "rating":
             yield "Ratings from rounds after the first 8, membership rounds apart."
         n_drawn = len(self.found.exposed)
         if n_drawn < self.n_users:

@@ -26,8 +26,8 @@ from fedmmf.audit.rounds import (
     FEWER,
     POWER,
     AttackedRounds,
+    counts_raters,
     fewer_targets,
-    has_vb_sums,
     power_targets,
     reads_sums,
     round_targets,
@@ -83,7 +83,7 @@ def n_steps(settings: Settings, *, has_others: bool) -> int:
     battery = n_on("uploads", "masked ratings", "cohort")
     recorded = 2 * (2 + ROUNDS)  # parties made, sums prepared, rounds
     plain = n_on("uploads", "cohort") + 1
-    on_first = n_on("cohort") if has_vb_sums(settings) else 0
+    on_first = n_on("cohort") if counts_raters(settings) else 0
     on_first += battery + n_on("sums") if reads_sums(settings) else 0
     on_rounds = round_targets(settings, has_others=has_others)
     followed = (*on_rounds, *fewer_targets(settings), *power_targets(settings))
@@ -176,7 +176,7 @@ class AttackedCohort:
     def attack_sums(self) -> Results:
         """Run every attack on the sums of the first rounds between real parties."""
         found: list[AttackResult] = []
-        if has_vb_sums(self.run.settings):
+        if counts_raters(self.run.settings):
             found += self._on(STRICT[1], "cohort", self._counted)
         if reads_sums(self.run.settings):
             found += self._read_as_updates(STRICT[1], recording.sums_as_updates, self._counted)

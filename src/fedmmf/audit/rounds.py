@@ -2,6 +2,7 @@
 
 A test that finds nothing says something only if it finds what is there. So the same attacks are
 tried on the sums of a few people of the same data, without noise, where there is much to find.
+Attacks on noisy sums are tried with a hundredth of the noise instead.
 """
 
 from dataclasses import dataclass, replace
@@ -13,13 +14,17 @@ from fedmmf.arrays import Array
 from fedmmf.attacks import Attack, AttackResult, Target, attacks_on
 from fedmmf.audit.cohorts import FirstRound, without_budget
 from fedmmf.audit.following import planned_presence, planned_rounds
+from fedmmf.audit.noisy_rounds import NoisyRounds
 from fedmmf.audit.sgd_rounds import SgdCohort
 from fedmmf.audit.trials import Trials
 from fedmmf.audit.vb_rounds import VbCohort
 from fedmmf.settings import Settings
 from fedmmf.simulation import Prepared
 
-POWER, FEWER = "sums over few people, a control of power", "sums of a quarter of the rounds"
+POWER = "sums over few people, or with hardly any noise: a control of power"
+FEWER = "sums of a quarter of the rounds"
+NOISY: tuple[Target, ...] = ("noisy sums", "noisy lists")
+HARDLY_ANY = 0.01  # of the noise, in the control of power of attacks on noisy sums
 FEW = 50  # people of the control of power, where there are twice as many
 Results = tuple[AttackResult, ...]
 
@@ -30,16 +35,9 @@ def has_vb_sums(settings: Settings) -> bool:
     return bool(settings.chosen_solver.sums_as == target)
 
 
-def attackable(settings: Settings) -> Settings:
-    """Return the settings whose sums are attacked: under noise, those of `sgd` with its budget.
-
-    No attack reads noisy sums of posteriors.
-    """
-    if not (settings.scheme.has_budget and has_vb_sums(settings)):
-        return settings
-    own = {"solver", "factors", "rounds"}
-    kept = {name: value for name, value in settings.named().items() if name not in own}
-    return type(settings)(**kept, solver="sgd")
+def counts_raters(settings: Settings) -> bool:
+    """Whether sums of posteriors come with how many rated each item; under noise nobody knows."""
+    return has_vb_sums(settings) and not settings.scheme.has_budget
 
 
 def fewer_rounds(settings: Settings) -> int:
@@ -59,8 +57,8 @@ def round_targets(settings: Settings, *, has_others: bool) -> tuple[Target, ...]
         settings: of the run.
         has_others: whether some users are not in the cohort, so that lists can be compared.
     """
-    if settings.scheme.has_budget:
-        return ("rounds",)  # nobody counts raters, which the other attack begins with
+    if settings.scheme.has_budget:  # nobody counts raters, which other attacks begin with
+        return NOISY if has_vb_sums(settings) else ("rounds", *NOISY)
     if not has_vb_sums(settings):
         return "rounds", "unnamed rounds"
     if settings.objective == "ranking":
@@ -72,6 +70,10 @@ def power_targets(settings: Settings) -> tuple[Target, ...]:
     """Return the kinds of views of the control of power."""
     first: tuple[Target, ...] = () if has_vb_sums(settings) else ("sums",)
     return (*first, *round_targets(settings, has_others=False))
+
+
+def _without_noise(targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    return tuple(target for target in targets if target not in NOISY)
 
 
 def fewer_targets(settings: Settings) -> tuple[Target, ...]:
@@ -86,6 +88,7 @@ class AttackedRounds:
     run: Prepared  # of everybody
     users: Array  # codes of the cohort, increasing. (n_users,)
     trials: Trials
+    noise_share: float = 1.0  # of the noise of noisy sums
 
     def attack(self, where: str) -> Results:
         """Run every attack on the sums of all planned rounds."""
@@ -109,8 +112,14 @@ class AttackedRounds:
             **without_budget(settings),
         )
         few = replace(self, run=replace(self.run, settings=shared), users=self._few)
-        n = planned_rounds(shared)
-        return few._on(POWER, power_targets(settings), n)
+        n, targets = planned_rounds(shared), power_targets(settings)
+        return (*few._on(POWER, _without_noise(targets), n), *self._with_hardly_any_noise(targets))
+
+    def _with_hardly_any_noise(self, targets: tuple[Target, ...]) -> Results:
+        """Run the attacks on noisy sums with a hundredth of the noise."""
+        control = replace(self, noise_share=HARDLY_ANY)
+        targets = tuple(target for target in targets if target in NOISY)
+        return control._on(POWER, targets, planned_rounds(self.run.settings))
 
     @property
     def _few(self) -> Array:
@@ -127,6 +136,8 @@ class AttackedRounds:
         )
 
     def _attacked(self, attack: Attack, n_rounds: int) -> AttackResult:
+        if attack.target in NOISY:
+            return self._noisy.attacked_by(attack)
         if attack.target == "sums":
             return attack.run(*self._first.summed(self.users))
         if has_vb_sums(self.run.settings):
@@ -136,6 +147,10 @@ class AttackedRounds:
     @cached_property
     def _first(self) -> FirstRound:
         return FirstRound.of(self.run)
+
+    @cached_property
+    def _noisy(self) -> NoisyRounds:
+        return NoisyRounds(self.run, self.users, self.noise_share)
 
     @cached_property
     def _sgd(self) -> SgdCohort:

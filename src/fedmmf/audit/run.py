@@ -13,7 +13,7 @@ from fedmmf.attacks.self_audit import AttackAudit
 from fedmmf.audit import messages
 from fedmmf.audit.deciding import Decision, NoiseCost, offered_epsilon, with_noise
 from fedmmf.audit.exposure import drawn_users, expose
-from fedmmf.audit.rounds import attackable
+from fedmmf.audit.lower_bound import bounds_of
 from fedmmf.audit.trials import KeptResults, Trials
 from fedmmf.audit.verdicts import RECOVERED, AuditFindings, on_ratings, outcome
 from fedmmf.data import Ratings
@@ -70,9 +70,8 @@ def audit(
     """
     settings = resolve_mask(settings, has_features=ratings.has_features)
     attacked, note = coarser(ratings)
-    tried = attackable(settings)
-    kept = None if checkpoint is None else KeptResults(checkpoint, ratings, tried, sample)
-    found, run = investigate(attacked, tried, progress, sample=sample, kept=kept)
+    kept = None if checkpoint is None else KeptResults(checkpoint, ratings, settings, sample)
+    found, run = investigate(attacked, settings, progress, sample=sample, kept=kept)
     decision = Decision(found, ratings.n_users, _price_of_noise(ratings, settings))
     if kept is not None:
         kept.finish()
@@ -85,6 +84,7 @@ def audit(
         version=__version__,
         versions=versions(),
         verdict=decision.verdict(),
+        epsilon=found.bounds,
         attacked_users=len(found.exposed),
         recovered_share=RECOVERED,
         audit_limit=settings.audit_limit,
@@ -166,7 +166,7 @@ def investigate(
     attacks = attacks_on("masked ratings", settings.mask)
     sample = sample or ratings.n_users
     has_others = ratings.n_users > min(sample, messages.COHORT)
-    n_steps = messages.n_steps(settings, has_others=has_others)
+    n_steps = messages.n_steps(settings, has_others=has_others) + settings.scheme.has_budget
     trials = Trials(1 + len(attacks) + 1 + n_steps, progress, kept)
     trials.tell("masks")
     run = prepare(ratings, settings)
@@ -184,7 +184,11 @@ def investigate(
     passes = _passes_audit(run, exposed, drawn)
     sent = messages.attack_messages(run, everybody, trials, sample)
     j = run.masks.j_train[drawn]
-    return AuditFindings(settings, j, exposed, passes, results, sent), run
+    found_bounds = None
+    if settings.scheme.has_budget:
+        trials.tell("a planted user is looked for")
+        found_bounds = bounds_of(run)
+    return AuditFindings(settings, j, exposed, passes, results, sent, found_bounds), run
 
 
 def _passes_audit(run: Prepared, exposed: Array, drawn: Array) -> Array:

@@ -15,6 +15,7 @@ from fedmmf.attacks import AttackResult, rating_attacks
 from fedmmf.audit.following import planned_rounds
 from fedmmf.audit.messages import STRICT
 from fedmmf.reports.results import CLEAR, SUMMED, TradeoffPoint
+from fedmmf.reports.spending import EpsilonBounds
 from fedmmf.reports.verdict import AttackOutcome, GroupingCounts
 from fedmmf.settings import Settings
 
@@ -37,6 +38,7 @@ class AuditFindings:
     results: Sequence[AttackResult]  # of the attacks on masked ratings, for all attacked users
     # of the attacks on messages of some real parties, by what they attack
     messages: Mapping[str, Sequence[AttackResult]]
+    bounds: EpsilonBounds | None = None  # of epsilon, from both sides; None: there is no budget
 
     @property
     def in_clear(self) -> Array:

@@ -106,6 +106,9 @@ def _show(found: AuditResult) -> None:
     results.print(f"[bold]{plain(found.run_kind)}[/]", highlight=False)
     if found.verdict is not None:
         _show_verdict(found.verdict)
+    if found.epsilon is not None:
+        said = plain(found.epsilon.sentence)
+        results.print(f"[bold]Epsilon, from both sides.[/] {said}", highlight=False)
     results.print(f"[bold]Figures.[/] {plain(found.finding)}", highlight=False)
     if found.in_clear is not None:
         results.print(f"{found.in_clear}.", markup=False, highlight=False)

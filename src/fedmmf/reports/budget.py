@@ -2,6 +2,7 @@
 
 from fedmmf.reports import words
 from fedmmf.reports.charts import Bar, Chart, PageTable, Section, Series, ValueAxis, bars, line
+from fedmmf.reports.reading import Run
 from fedmmf.reports.results import TrainResult
 from fedmmf.reports.spending import PrivacyCost
 from fedmmf.reports.svg import percent, plain
@@ -76,3 +77,19 @@ def _cost_curve(
     marked = xs.index(cost.epsilon) if cost.epsilon in xs else None
     curve = Series(measure, values, plain, level, "without privacy")
     return line(name, f"{measure} against epsilon", xs, curve, "epsilon", marked)
+
+
+def both_bounds(run: Run) -> Section | None:
+    """Make the section of an audit on epsilon from both sides: found, and proven."""
+    known = None if run.audit is None else run.audit.epsilon
+    if known is None:
+        return None
+    rows = [
+        Bar("proven: at most", known.proven, "other"),
+        Bar("found, by means: at least", known.lower),
+        Bar("found, by counting: at least", known.lower_by_counting),
+    ]
+    title = "Epsilon: what is proven, and what an attack found"
+    chart = bars("epsilon-bounds", title, rows, ValueAxis("epsilon"))
+    said = (known.sentence, *words.of_bounds(known))
+    return Section("epsilon", "Epsilon, from both sides", said, charts=(chart,))

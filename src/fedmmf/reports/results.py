@@ -11,7 +11,7 @@ from pydantic import Field, FiniteFloat, computed_field, field_validator, model_
 
 from fedmmf.masks.settings import is_masked
 from fedmmf.reports.list_scores import RankingScores, RecommendedList
-from fedmmf.reports.spending import PrivacyCost, PrivacySpent
+from fedmmf.reports.spending import EpsilonBounds, PrivacyCost, PrivacySpent
 from fedmmf.reports.typed import Count, Share, Typed
 from fedmmf.reports.verdict import AttackOutcome, GroupingCounts, Verdict
 from fedmmf.settings.groups import sharers
@@ -287,6 +287,7 @@ class AuditResult(RunResult):
         groups: attacks on masked ratings, by how their users would share.
         messages: attacks on messages of real parties, by what is attacked.
         verdict: for people who decide; None: a file of an older version has none.
+        epsilon: its bounds from both sides; None: the run has no privacy budget.
         attacked_users: who were attacked, drawn from all; None: everybody.
         sentences: what each attack found, the worst first.
         verdicts: what it comes to, by how users would share.
@@ -300,6 +301,7 @@ class AuditResult(RunResult):
     leading = ("verdict",)
 
     verdict: Verdict | None = None
+    epsilon: EpsilonBounds | None = None
     attacked_users: Count | None = None
     recovered_share: Share
     audit_limit: Share

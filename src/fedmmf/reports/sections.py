@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from fedmmf import __version__
 from fedmmf.reports import words
 from fedmmf.reports.applied import applied
-from fedmmf.reports.budget import differential_privacy
+from fedmmf.reports.budget import both_bounds, differential_privacy
 from fedmmf.reports.charts import (
     Bar,
     Chart,
@@ -37,6 +37,7 @@ def all_sections(run: Run) -> list[Section]:
     """The sections that a run has data for, in the order of the page."""
     makers: tuple[Callable[[Run], Section | None], ...] = (
         _comparison,
+        both_bounds,
         attacks,
         _of_best(differential_privacy),
         _of_best(lists),

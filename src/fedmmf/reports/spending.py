@@ -93,3 +93,47 @@ class PrivacyCost(Typed):
             if ours is not None and theirs is not None
         ]
         return f"What epsilon {self.epsilon:g} costs here: {'; '.join(said)} ({self.without})."
+
+
+class EpsilonBounds(Typed):
+    """Epsilon from both sides: what was proven, and what an attack on a planted user shows.
+
+    Attributes:
+        proven: the upper bound of the accountant, for all planned rounds.
+        delta: that both hold at.
+        lower: one-sided lower limit by the means of scores, taken for Gaussian.
+        lower_by_counting: one-sided lower limit by counting errors, which assumes nothing.
+        estimate: epsilon at the distance that was found, without its limit.
+        runs: with the planted user, and as many without.
+        releases: that were attacked together.
+        level: of the limits.
+    """
+
+    proven: FiniteFloat
+    delta: FiniteFloat
+    lower: FiniteFloat
+    lower_by_counting: FiniteFloat
+    estimate: FiniteFloat
+    runs: Count
+    releases: Count
+    level: FiniteFloat
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether an attack found more than was proven: then something is broken."""
+        return max(self.lower, self.lower_by_counting) > self.proven
+
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
+    @property
+    def sentence(self) -> str:
+        """Say both bounds, and from how many runs the lower one is."""
+        found = (
+            f"Epsilon is at most {self.proven:.4g}, as proven, and at least {self.lower:.3g}, as "
+            f"found: in {self.runs:,} runs with a planted user and {self.runs:,} without, over all "
+            f"{self.releases} releases (one-sided, {100 * self.level:g} %; by counting alone at "
+            f"least {self.lower_by_counting:.3g})."
+        )
+        if not self.is_contradicted:
+            return found
+        return f"{found} The attack found more than can be: something is broken. Report it."

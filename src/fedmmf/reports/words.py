@@ -9,7 +9,7 @@ from fedmmf.reports.results import (
     TradeoffPoint,
     TrainResult,
 )
-from fedmmf.reports.spending import PrivacyCost, PrivacySpent
+from fedmmf.reports.spending import EpsilonBounds, PrivacyCost, PrivacySpent
 from fedmmf.reports.svg import percent, plain
 from fedmmf.settings.groups import sharers
 
@@ -142,6 +142,18 @@ def of_cost(cost: PrivacyCost | None) -> tuple[str, ...]:
     if cost is None:
         return ("What privacy costs here was not measured (--dp-cost does).",)
     return (cost.sentence, cost.outside)
+
+
+def of_bounds(known: EpsilonBounds) -> tuple[str, ...]:
+    """Explain how the lower bound was found, and what it is not."""
+    return (
+        "A planted user's updates are as large as the clip lets them be. The attacker knows "
+        "everybody else's updates, and weighs what is left of each sum by the likelihood ratio. "
+        f"Limits hold with {100 * known.level:g} % each. By means: scores are taken for Gaussian. "
+        "By counting: nothing is assumed, and few runs cannot prove a large epsilon.",
+        "A lower bound proves nothing about safety. It would show a mistake: noise that is too "
+        "small, or a clip that does not hold.",
+    )
 
 
 def of_spending(spent: PrivacySpent) -> tuple[str, ...]:

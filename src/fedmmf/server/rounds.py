@@ -172,9 +172,10 @@ class Coordinator:
         then does without.
         """
         lose = getattr(self._half, "lose", None)
-        for _ in range(self.round, number if lose else 0):
-            lose()
-            self._broadcast = self._half.broadcast()
+        for _ in range(self.round, number):
+            if lose is not None:
+                lose()
+                self._broadcast = self._half.broadcast()
         self._count_to(number)
 
     def _count_to(self, number: int) -> None:

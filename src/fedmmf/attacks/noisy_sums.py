@@ -1,0 +1,144 @@
+"""Attacks on noisy sums: ratings, and which items somebody rated, by the optimal linear attacker.
+
+The attacker is the one that differential privacy is about: it knows what everybody else added, so
+that one person's part and the noise are left of each sum. What is left of an item's rows, over all
+releases, is white noise with a small signal in it, whose mean and covariance it has learned from
+people whom it knows. By the lemma of Neyman and Pearson no test does better than the likelihood
+ratio, which is linear or quadratic in what is left where signals are Gaussian. It says how much
+more probable each rating is, or that the item was rated at all. Beside it goes what is public.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmmf.arrays import Array
+from fedmmf.attacks.contract import Attack
+from fedmmf.attacks.membership import area_under_curve
+from fedmmf.attacks.view import View, levels_of
+
+MIN_SHARE = 1e-4  # of a public frequency: nothing is impossible
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """What rated items add, in deviations of the noise, as learned from people who are known.
+
+    Attributes:
+        directions: that signals are in, orthonormal. (d, q)
+        mean: of signals. (q,)
+        covariance: of signals. (q, q)
+        slope: change of a signal with the rating less what the public expects. (q,)
+        spread: covariance of signals around that. (q, q)
+    """
+
+    directions: Array
+    mean: Array
+    covariance: Array
+    slope: Array
+    spread: Array
+
+    @classmethod
+    def learned(cls, signals: Array, offsets: Array, most: int) -> "Signals":
+        """Learn from signals without noise.
+
+        Args:
+            signals: of known people's rated items, in deviations of the noise. (m, d)
+            offsets: their ratings less what the public expects. (m,)
+            most: directions that are kept, those with the largest signals.
+        """
+        off = offsets - offsets.mean()
+        slope = off @ signals / max(float(off @ off), 1e-12)  # (d,)
+        second = signals.T @ signals / len(signals)  # (d, d)
+        _, vectors = np.linalg.eigh(second)
+        main = np.column_stack((signals.mean(axis=0), slope, vectors[:, ::-1][:, :most]))
+        directions, _ = np.linalg.qr(main)
+        seen = signals @ directions[:, :most]
+        mean, along = seen.mean(axis=0), slope @ directions[:, :most]
+        left = seen - mean - np.outer(off, along)
+        return cls(directions[:, :most], mean, _covariance(seen - mean), along, _covariance(left))
+
+
+def _covariance(values: Array) -> Array:
+    return np.asarray(values.T @ values / max(len(values), 1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyView(View):
+    """What all noisy sums leave of some people's rows, once everybody else's are taken off."""
+
+    seen: Array  # along the directions of `signals`, noise included. (n_users, n_items, q)
+    signals: Signals
+    popularity: Array  # share of all other users who rated each item. (n_users, n_items)
+
+    @property
+    def of_rated(self) -> Array:
+        """What is left of the items that they rated. (n, q)."""
+        return np.asarray(self.seen[self.lists.users, self.lists.items])
+
+
+def level_ratios(view: NoisyView) -> Array:
+    """Log likelihood of each level of each rated item, up to a constant. (n, n_levels)."""
+    known, levels = view.signals, levels_of(view.scale)
+    precision = np.linalg.inv(np.eye(len(known.mean)) + known.spread)
+    expected = view.prior @ levels  # (n,)
+    off = levels - expected[:, np.newaxis]  # (n, n_levels)
+    tilt = (view.of_rated - known.mean) @ precision @ known.slope  # (n,)
+    return np.asarray(tilt[:, np.newaxis] * off - 0.5 * _square(known, precision) * off**2)
+
+
+def _square(known: Signals, precision: Array) -> float:
+    return float(known.slope @ precision @ known.slope)
+
+
+def guess_ratings(view: NoisyView) -> Array:
+    """Guess the most probable level of each rated item. (n,)."""
+    if not len(view.lists.items):
+        return np.zeros(0)
+    found = np.log(np.maximum(view.prior, 1e-12)) + level_ratios(view)
+    return np.asarray(levels_of(view.scale)[found.argmax(axis=1)])
+
+
+def item_ratios(view: NoisyView) -> Array:
+    """Log likelihood that an item was rated, less that it was not. (n_users, n_items)."""
+    known = view.signals
+    whole = np.eye(len(known.mean)) + known.covariance
+    precision, left = np.linalg.inv(whole), view.seen - known.mean
+    rated = np.einsum("uiq,qr,uir->ui", left, precision, left) + np.linalg.slogdet(whole)[1]
+    return np.asarray(0.5 * (np.square(view.seen).sum(axis=2) - rated))
+
+
+def rank_items(view: NoisyView) -> Array:
+    """Order all items by the odds that each was rated. (n_users, n_items)."""
+    share = np.clip(view.popularity, MIN_SHARE, 1 - MIN_SHARE)
+    return np.asarray(np.log(share / (1 - share)) + item_ratios(view))
+
+
+def area_of_popularity(view: NoisyView, rated: Array) -> Array:
+    """Success of ranking by popularity alone. (n_users,)."""
+    return area_under_curve(view, view.popularity, rated)
+
+
+KNOWS = (
+    "The noisy sums of all releases, the size of their noise, what everybody else added to them, "
+    "and the updates and ratings of other people."
+)
+NOISY_RATINGS = Attack(
+    name="noisy sums, ratings",
+    knows=f"{KNOWS} Also which items the person rated.",
+    outputs="A rating for each item that the person rated: the most probable one.",
+    measure="Share of a user's ratings that are exact after rounding to the scale's step.",
+    guess=guess_ratings,
+    target="noisy sums",
+)
+NOISY_ITEMS = Attack(
+    name="noisy sums, items",
+    knows=f"{KNOWS} Also how many other people rated each item.",
+    outputs="An order of all items for each user, the rated ones first.",
+    measure="Area under the ROC curve: how often a rated item outranks an unrated one.",
+    guess=rank_items,
+    score=area_under_curve,
+    baseline=area_of_popularity,
+    target="noisy lists",
+    finds="items",
+)
