@@ -79,8 +79,8 @@ ALLOWED = {
     | {"aggregation", "data", "engines", "federation.local", "masks", "party", "simulation"}
     | {"solvers", "wire"},
     "audit": BASE
-    | {"aggregation", "attacks", "data", "federation.local", "masks", "model", "party"}
-    | {"secagg", "server", "simulation", "solvers", "transports", "wire"},
+    | {"aggregation", "attacks", "data", "engines", "federation.local", "masks", "model"}
+    | {"party", "secagg", "server", "simulation", "solvers", "transports", "wire"},
     "interop": BASE | {"masks", "model"},
     "cli": BASE
     | {"audit", "data", "engines", "federation", "federation.site", "identity", "interop"}

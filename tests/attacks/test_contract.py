@@ -59,6 +59,9 @@ every_attack = pytest.mark.parametrize(
 )
 
 
+MADE = {"sums": "summed_sparse", "rounds": "named_rounds", "unnamed rounds": "unnamed_rounds"}
+
+
 @pytest.fixture
 def case(attack, request, small):
     """(view, truth, control): where the attack works, and where it must not."""
@@ -66,12 +69,8 @@ def case(attack, request, small):
         uploads, masked, _ = request.getfixturevalue("plain_small")
         seen, _, known = request.getfixturevalue("strict_small")
         return uploads, masked, recording.vectors_as_updates(seen, known)
-    if attack.target == "sums":
-        return request.getfixturevalue("summed_sparse")
-    if attack.target == "rounds":
-        return request.getfixturevalue("named_rounds")
-    if attack.target == "unnamed rounds":
-        return request.getfixturevalue("unnamed_rounds")
+    if attack.target in MADE:
+        return request.getfixturevalue(MADE[attack.target])
     if attack.target == "vb sums":
         made, control = request.getfixturevalue("vb_sparse")
         return made.summed(8), made.truth, control.summed(8)
@@ -136,10 +135,9 @@ def few(target, lengths, same=None):
         return SummedView(**known, **made, **few_masks(users, plan, features)), values
     if target in ("rounds", "unnamed rounds"):
         rated = item_matrix(lists, N_ITEMS)
-        sums = few_sums(rated)
-        if target == "unnamed rounds":
-            return UnnamedRounds(users, sums), rated
-        return RoundsView(**known, sums=sums, **few_masks(users, plan, features)), values
+        named = RoundsView(**known, sums=few_sums(rated), **few_masks(users, plan, features))
+        unnamed = UnnamedRounds(users, few_sums(rated))
+        return (named, values) if target == "rounds" else (unnamed, rated)
     if target == "vb sums":
         made = {"summed": np.arange(N_ITEMS), "rounds": few_rounds()}
         return VbSummedView(**known, **made, **few_masks(users, plan, features)), values

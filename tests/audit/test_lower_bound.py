@@ -68,7 +68,7 @@ def test_counting_proves_no_more_than_is_true(mu):
 
 
 def test_counting_needs_no_gaussian():
-    """Randomized response tells the truth with 3/4: epsilon is log 3, and a little less is found."""
+    """Randomized response tells the truth with 3/4: epsilon is log 3, and a bit less is found."""
     draws = np.random.default_rng(1)
     present, absent = (draws.random(20_000) < share for share in (0.75, 0.25))
     found = Scores(present + 0.0, absent + 0.0).by_counting(1e-9)

@@ -49,9 +49,7 @@ class Planted:
     def added(self, first: int = 0, step: int = 1) -> list[Release]:
         """What the user adds to each release, who rated every `step`-th item from `first` on."""
         rounds = [replace(one, round=self.told(one.round)) for one in self.seen.rounds]
-        seen = replace(self.seen)
-        vars(seen).update(group=self.seen.group, rounds=tuple(rounds))
-        return [found[0] for found in seen.updates(self._user(first, step))]
+        return [found[0] for found in self.seen.updates(self._user(first, step), rounds)]
 
     def _user(self, first: int, step: int) -> TrainingInput:
         """Training data of one user, whose ratings are the ends of the scale in turn."""

@@ -61,15 +61,21 @@ class NoisyRounds:
         present = planned_presence(self.run.settings, self.run.training.n_users)
         return tuple(follow(self.run, present))
 
-    def updates(self, given: TrainingInput) -> Iterator[list[tuple[Array, Array]]]:
+    def updates(
+        self, given: TrainingInput, rounds: Sequence[SeenRound] | None = None
+    ) -> Iterator[list[tuple[Array, Array]]]:
         """Yield, round by round, the rows and totals of each user of a group, without noise.
 
         In units of the update: (n_items, width) and (n_totals,).
+
+        Args:
+            given: of these users.
+            rounds: the releases; None: those of the run.
         """
         n, cohort = given.lists.n_users, self.group.cohort
         cohorts = [replace(cohort, members=np.arange(n) == user) for user in range(n)]
         halves = NUMPY.halves(replace(given, cohorts=cohorts))
-        for one in self.rounds:
+        for one in self.rounds if rounds is None else rounds:
             found = halves.update(one.round.broadcast, one.round.round)
             yield [
                 (rows / cohort.scale, totals / (cohort.total_scale or 1.0))
