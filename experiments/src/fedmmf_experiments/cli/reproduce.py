@@ -15,6 +15,7 @@ from fedmmf.data import Ratings, load
 from fedmmf.errors import SettingsError
 from fedmmf_experiments.cli import reproduce_dp as dp
 from fedmmf_experiments.cli import reproduce_newcomers as newcomers
+from fedmmf_experiments.cli import reproduce_noise as noise
 from fedmmf_experiments.cli import reproduce_privacy as privacy
 from fedmmf_experiments.cli import reproduce_tables as tables
 from fedmmf_experiments.paper.hyperparameters import load_tuned, save_tuned
@@ -178,3 +179,4 @@ app.add_typer(newcomers.app)
 app.add_typer(tables.app)
 app.add_typer(privacy.app)
 app.add_typer(dp.app)
+app.add_typer(noise.app)
