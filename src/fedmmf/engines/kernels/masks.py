@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
-from threadpoolctl import threadpool_limits
 
 from fedmmf.arrays import Array
 from fedmmf.engines.kernels import threads
@@ -66,7 +65,6 @@ class CompiledRunner:
 
     def _share(self, run: Callable[[int, int], None], indptr: Array) -> None:
         parts = threads.ranges(indptr, CHUNKS_PER_THREAD * threads.n_threads())
-        # One BLAS thread each: its own threads would compete with ours, and could change the sums.
-        with threadpool_limits(limits=1, user_api="blas"):
+        with threads.one_blas_thread():
             for n_users in threads.for_each(run, parts):
                 self._progress(n_users)

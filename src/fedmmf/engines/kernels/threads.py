@@ -3,11 +3,13 @@
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError
@@ -58,6 +60,20 @@ def run(function: Callable[[int, int], Any], parts: list[tuple[int, int]]) -> No
     """Call function(begin, end) for every part on the threads, and wait for all."""
     for _ in for_each(function, parts):
         pass
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Give BLAS one thread: its own would compete with ours, and could change the sums."""
+    limited: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    return limited
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Libraries with threads of their own; to look for them takes as long as a small round."""
+    with suppress(ImportError):
+        import scipy.linalg.cython_blas  # noqa: F401 - kernels multiply matrices with it
+    return ThreadpoolController()
 
 
 def frozen(array: Array, dtype: Any) -> Array:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CohortSums, TrainingInput, limit_in_float32
@@ -106,7 +105,7 @@ class VbHalves:
         def run(begin: int, end: int) -> None:
             overflowed.append(kernel(begin, end, *arguments, sums.of(begin)))
 
-        with threadpool_limits(limits=1, user_api="blas"):
+        with threads.one_blas_thread():
             threads.run(run, sums.parts)
         return sum(overflowed)
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort, CohortSums, TrainingInput
@@ -338,7 +337,7 @@ class PrivateHalves:
             own = (sums[places[begin]], totals[places[begin]])
             overflowed.append(kernel((begin, end), *arguments, own))
 
-        with np.errstate(all="ignore"), threadpool_limits(limits=1, user_api="blas"):
+        with np.errstate(all="ignore"), threads.one_blas_thread():
             threads.run(run, parts)
         rows = sums.sum(axis=0)
         if cohort.left_out is not None:
