@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fedmmf.aggregation.contract import round_sizes
 from fedmmf.aggregation.dp import guarantee as dp_guarantee
+from fedmmf.aggregation.dp import releases
 from fedmmf.aggregation.vector import codec_of
 from fedmmf.data.rated_items import RatedItems
 from fedmmf.data.synthetic import synthetic
@@ -31,7 +32,7 @@ from fedmmf.wire import Adopt, Adopted, Joined, Round, name_of, parcel, read
 pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
 
 N_USERS, N_ITEMS, USER = 5, 12, 2
-CLIP = 0.7
+CLIP, ROUNDS = 0.7, 6
 KINDS = {
     "vb": {"mask": "none"},
     "vb lr": {"mask": "lr"},
@@ -45,7 +46,7 @@ SIZES = (0.0, 1e-42, 1e-30, 1e-6, 0.1, 1.0, 30.0, 1e6, 1e15, 1e30, 3.4e38)
 def runs():
     """A run of each kind, on a tiny set with features."""
     ratings = synthetic(N_USERS, N_ITEMS, 40, min_per_user=3, seed=5)
-    base = {"aggregation": "dp", "factors": 3, "dp_clip": CLIP}
+    base = {"aggregation": "dp", "factors": 3, "dp_clip": CLIP, "rounds": ROUNDS}
     return {
         name: prepare(ratings, Settings(**{**base, **changes})) for name, changes in KINDS.items()
     }
@@ -225,6 +226,13 @@ class NoNoise:
         return np.zeros(n, np.int64)
 
 
+def _name_release(shape, broadcast, stage):
+    """Ask for what is due, and with the clip of the charter: else a party refuses."""
+    if isinstance(shape, PrivateShape):
+        told = shape.blocks["parameters"].split(broadcast.parameters)
+        told["stage"][...], told["clip"][...] = plan.STAGES.index(stage), CLIP
+
+
 def site_of(run, ratings, engine):
     """A site of all users, with these ratings of one of them, in the run's layout."""
     held = Holdings(ratings, run.settings)
@@ -272,8 +280,9 @@ def test_a_sites_answer_moves_by_the_clip_at_most(runs, monkeypatch, kind, engin
         ]
         for site in sites:
             site.run.policy = replace(site.policy, noise=guarantee)
-        for t in range(1, 7):
+        for t in range(1, ROUNDS + 1):
             broadcast = hostile(draws, shape, run.coordinator().half.broadcast())
+            _name_release(shape, broadcast, releases.due(guarantee.order, t))
             work = Round.of(broadcast, t, 0, False)
             try:
                 SOLVERS[run.settings.solver].check(shape, broadcast)
