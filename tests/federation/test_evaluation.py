@@ -255,7 +255,9 @@ def test_a_party_predicts_all_its_test_ratings_at_once(finished, monkeypatch, pa
     for one in known:
         scores = one.users.scores
         monkeypatch.setattr(
-            one.users, "scores", lambda *args, scores=scores: asked.append(1) or scores(*args)
+            one.users,
+            "scores",
+            lambda *args, scores=scores, **named: asked.append(1) or scores(*args, **named),
         )
     np.testing.assert_array_equal(site.predicted(), np.concatenate(each))
     assert len(asked) == len(known)

@@ -24,7 +24,7 @@ from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.sgd import AllUsers
 from fedmmf.storage import checkpoints
 
-from .conftest import base_of
+from .conftest import base_of, effects_on_strangers
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +140,18 @@ def test_without_masks_strangers_give_what_users_give(small, settings):
     of_users = np.bincount(small.user_codes, small.values) / np.diff(small.by_user)
     assert learned.line == pytest.approx(of_users.mean(), abs=0.05)  # some are held out
     solver = SOLVERS[learned.solver]
+    effects = effects_on_strangers(learned)
     for number, member in enumerate(learned.members):
         default_user = learned.user_factors[-1, number * k : (number + 1) * k]
-        given = member.broadcast.item_factors[small.item_codes] @ default_user
-        assert given.mean() == pytest.approx(learned.line[0], rel=1e-5)
+        given = member.broadcast.item_factors @ default_user + effects
+        assert given[small.item_codes].mean() == pytest.approx(learned.line[0], rel=1e-5)
         mean = solver.default_user(learned.update_shape, member.broadcast)
         larger = default_user[0] / mean[0]
         assert abs(larger - 1) > 1e-4
         np.testing.assert_allclose(default_user, larger * mean, rtol=1e-5, atol=1e-6)
     found = model.predict(["nobody"] * small.n_items, small.item_ids)
-    expected = np.clip(learned.item_factors[:-1] @ learned.user_factors[-1], 1, 5)
+    scores = learned.item_factors[:-1] @ learned.user_factors[-1]
+    expected = np.clip(scores + effects, 1, 5)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 

@@ -16,7 +16,7 @@ from fedmmf.reports.results import TrainResult
 from fedmmf.solvers.vb import VB
 from fedmmf.solvers.vb.ordinal import expected_rating
 
-from .conftest import base_of
+from .conftest import base_of, effects_on_strangers
 
 QUICK = {"factors": 4, "rounds": 12}
 
@@ -276,7 +276,8 @@ def test_a_stranger_is_the_mean_of_all_users(peopled, settings):
         np.testing.assert_allclose(told, default_user, rtol=1e-5, atol=1e-6)
         factors = np.append(member.broadcast.item_factors[item], np.ones(len(default_user) - k))
         scores.append(factors @ default_user)
-    expected = learned.shown(np.array([base_of(learned)[item] + np.mean(scores)]))
+    score = base_of(learned)[item] + np.mean(scores) + effects_on_strangers(learned)[item]
+    expected = learned.shown(np.array([score]))
     found = model.predict(["nobody"], [peopled.item_ids[item]])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 

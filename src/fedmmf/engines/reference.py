@@ -76,7 +76,7 @@ class ReferenceHalves:
         effects = np.zeros(len(lists.items))
         with np.errstate(all="ignore"):
             reading = self._reading(broadcast)
-            for user in np.flatnonzero(lists.lengths):
+            for user in np.flatnonzero(lists.lengths).tolist():
                 mine = lists.of(user)
                 with suppress(OverflowError):
                     about = (self._own[user], reading, lists.items[mine])

@@ -179,7 +179,8 @@ class Learned:
             return mean
         weights = self.raters / max(self.raters.sum(), 1)
         level = float(weights @ (broadcast.item_factors @ mean))
-        ratio = float(self.line[0]) / level if level else 0.0
+        wanted = float(self.line[0] - weights @ self._default_effects[:-1])
+        ratio = wanted / level if level else 0.0
         # Around a rating of 0 there is no such scale.
         return np.asarray(mean * (ratio if 0.5 < ratio < 2.0 else 1.0), np.float32)
 
