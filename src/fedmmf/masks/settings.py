@@ -50,7 +50,7 @@ class MaskSettings(SettingsGroup):
         MaskFit,
         Field(
             description="alone: before the factors; joint: with them, shrunken towards what all "
-            "users have in common; auto: joint where vb predicts ratings",
+            "users have in common; auto: joint where vb predicts ratings, or has a budget",
         ),
     ] = "auto"
     item_statistics: Annotated[
@@ -65,8 +65,8 @@ class MaskSettings(SettingsGroup):
         if settings.mask_fit == "joint" and not can_be_joint(settings):
             yield (
                 f"mask_fit 'joint' needs solver {either(solvers_that('joins_masks'))}, objective "
-                "'rating', sharing 'strict', a mask, and no mask_strength, cross_fit or "
-                "item_statistics"
+                "'rating' or aggregation 'dp', sharing 'strict', a mask, and no mask_strength, "
+                "cross_fit or item_statistics"
             )
 
     @classmethod
@@ -86,5 +86,7 @@ def is_masked(chosen: Chosen) -> bool:
 def can_be_joint(settings: Any) -> bool:
     """Whether masks can be estimated together with the factors."""
     is_alone = settings.mask_strength is not None or settings.cross_fit or settings.item_statistics
-    is_able = settings.mask in _JOINED and settings.objective == "rating" and not is_alone
+    # Lists count unrated items too: a budget's solver has masks of these alone.
+    is_meant = settings.objective == "rating" or settings.scheme.has_budget
+    is_able = settings.mask in _JOINED and is_meant and not is_alone
     return is_able and settings.is_strict and bool(settings.chosen_solver.joins_masks)

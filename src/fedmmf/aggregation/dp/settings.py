@@ -50,11 +50,11 @@ class DpSettings(SettingsGroup):
                 "'sum' or 'adam': it bounds and hides gradients, and does not give away how many "
                 "users rated an item"
             )
-        if settings.objective != "rating" or settings.likelihood != "gaussian":
+        if settings.likelihood != "gaussian":
             yield (
-                f"objective {settings.objective!r} with likelihood {settings.likelihood!r} under "
-                "aggregation 'dp' is not there yet: its sums would need bounds of their own. Use "
-                "objective 'rating' and likelihood 'gaussian', or aggregation 'secure'"
+                f"likelihood {settings.likelihood!r} under aggregation 'dp' is not there yet: its "
+                "sums would need bounds of their own. Use likelihood 'gaussian', or aggregation "
+                "'secure'"
             )
         if settings.held_out_share > 0:
             yield (

@@ -14,7 +14,6 @@ from fedmmf.solvers.vb.private.party import MEANS_GAINS, ROWS_GAIN, starting_use
 from fedmmf.storage.kernel_cache import cached_jit
 
 FLOAT_PARTS = 8  # tables of floating-point sums
-_BOUNDS = tuple(plan.BOUNDS[name] for name in ("moments", "covariance", "cross", "level"))
 _COUNTS, _MEANS, _MAX_USER = plan.COUNTS, plan.MEANS, plan.MAX_USER
 _WEIGHTS_GAIN, _ERRORS_GAIN = MEANS_GAINS
 _SOLVE_ONLY = -1  # a stage in which p alone moves
@@ -36,9 +35,17 @@ class Public(NamedTuple):
     unit: float
     clip: float
     middle: float
+    unrated_weight: float
+    unrated_value: float
+    usual_weight: float
+    all_precision: Array  # what all items would say, were they unrated (a + j, a + j)
+    all_first: Array  # (a + j,)
+    row_unit: float  # of errors, per length of a row
     gain: float  # length of each block of totals
+    bounds: Array  # of these blocks (4,)
     stage: int
     rank: int
+    ranks: bool
 
 
 class Sending(NamedTuple):
@@ -111,26 +118,38 @@ def _posterior(mine: Array, ratings: Array, public: Public, covariance: Array, m
     """Fill covariance and mean of p_u and mask weights; return the errors, none if it fails."""
     n, a, j = len(mine), public.mean.shape[1] - 1, public.design.shape[1]
     columns, scaled = np.empty((n, a + j)), np.empty((n, a + j))
-    rest, right = np.empty(n), public.precision * public.prior
-    spread = np.zeros((a, a))
+    rest, right = np.empty(n), public.precision * public.prior + public.all_first
+    spread, part = np.zeros((a, a)), 1.0 - public.unrated_weight
+    unrated = public.unrated_weight * public.unrated_value
     for row in range(n):
         i = mine[row]
         weight = 1.0 / (public.tau + public.covariance[i, 0])
-        rest[row] = ratings[row] - public.mean[i, 0]
+        rest[row] = ratings[row] - unrated - part * public.mean[i, 0]
         columns[row, :a] = public.mean[i, 1:]
         columns[row, a:] = public.design[i]
         for f in range(a + j):
             scaled[row, f] = weight * columns[row, f]
             right[f] += scaled[row, f] * rest[row]
-        _add_spread(i, weight, public, right, spread)
-    covariance[:] = np.dot(scaled.T, columns)
+        _add_spread(i, part * weight, public, right, spread)
+    covariance[:] = public.all_precision + part * np.dot(scaled.T, columns)
     covariance[:a, :a] += spread
     for f in range(a + j):
         covariance[f, f] += public.precision[f]
     if not _inverse(covariance):
         return rest[:0]
     mean[:] = np.dot(covariance, right)
-    return rest - np.dot(columns, mean)
+    return rest - part * np.dot(columns, mean)
+
+
+@_jit
+def _fill_counts(mine: Array, ratings: Array, public: Public, rows: Array) -> None:
+    """The same number for each rated item; in lists, in proportion to its value."""
+    if public.ranks:
+        values = ratings - public.unrated_value
+        length = max(np.sqrt(np.sum(values * values)), 1e-300)
+        rows[:, 0] = public.clip * values / length
+    else:
+        rows[:, 0] = public.clip / np.sqrt(len(mine))
 
 
 @_jit
@@ -151,7 +170,7 @@ def _fill_means(mine: Array, ratings: Array, public: Public, rows: Array) -> Non
 def _fill_gradients(mine: Array, errors: Array, p: Array, public: Public, rows: Array) -> None:
     """Weighted errors times (1, p_u), clipped as one vector."""
     weights = public.weight[mine]
-    errors = weights / np.sqrt(np.sum(weights * weights)) * errors / public.unit
+    errors = weights / np.sqrt(np.sum(weights * weights)) * errors / public.row_unit
     length = np.sqrt(np.sum(errors * errors) * (1.0 + np.sum(p * p)))
     shrunk = ROWS_GAIN * (public.clip / length if length > public.clip else 1.0)
     for row in range(len(mine)):
@@ -161,27 +180,52 @@ def _fill_gradients(mine: Array, errors: Array, p: Array, public: Public, rows: 
 
 
 @_jit
-def _fill_totals(p: Array, covariance: Array, mean: Array, public: Public, totals: Array) -> None:
+def _fill_cross(p: Array, covariance: Array, mean: Array, public: Public, cross: Array) -> None:
+    """Cov[p, mask weights]; in lists, products of (1, p) and the mean of mask weights."""
+    a, j = len(p), public.design.shape[1]
+    for g in range(j):
+        if public.ranks:
+            cross[g] = mean[a + g] / public.unit
+        for f in range(a):
+            if public.ranks:
+                cross[(1 + f) * j + g] = p[f] * mean[a + g] / public.unit
+            else:
+                cross[f * j + g] = covariance[f, a + g] / public.unit
+
+
+@_jit
+def _share(mine: Array, public: Public) -> float:
+    """Weight of the user in the totals: 1, or in lists w_u, over what is usual."""
+    if not public.ranks:
+        return 1.0
+    weights = public.weight[mine]
+    return float(1.0 / (np.sqrt(np.sum(weights * weights)) * public.usual_weight))
+
+
+@_jit
+def _fill_totals(
+    p: Array, covariance: Array, mean: Array, share: float, public: Public, totals: Array
+) -> None:
     """Moments of p_u and its covariances, each block clipped to its public bound."""
     k, a, j = public.rank - 1, public.mean.shape[1] - 1, public.design.shape[1]
     triangle = k * (k + 1) // 2
     begin_covariance, begin_cross = k + triangle, k + 2 * triangle
-    begin_level = begin_cross + k * j
+    begin_level = begin_cross + (k + public.ranks) * j
     for f in range(a):
         totals[f] = p[f]
         place = f * (f + 1) // 2
         for g in range(f + 1):
             totals[k + place + g] = p[f] * p[g]
             totals[begin_covariance + place + g] = covariance[f, g]
-        for g in range(j):
-            totals[begin_cross + f * j + g] = covariance[f, a + g] / public.unit
-    if j:
+    _fill_cross(p, covariance, mean, public, totals[begin_cross:begin_level])
+    if begin_level < len(totals):
         totals[begin_level] = mean[a] / public.unit
+    totals *= share
     begins = (0, begin_covariance, begin_cross, begin_level, len(totals))
     for block in range(4):
         part = totals[begins[block] : begins[block + 1]]
-        _shorten(part, _BOUNDS[block])
-        part *= public.gain / _BOUNDS[block]
+        _shorten(part, public.bounds[block])
+        part *= public.gain / public.bounds[block]
 
 
 @_jit
@@ -238,7 +282,7 @@ def _fill_factors(
         short = mean[:a].copy()
         _shorten(short, _MAX_USER)
         _fill_gradients(mine, errors, short, public, rows)
-        _fill_totals(short, covariance, mean, public, totals)
+        _fill_totals(short, covariance, mean, _share(mine, public), public, totals)
     return True
 
 
@@ -260,7 +304,7 @@ def user_pass(
         rows, totals = np.zeros((len(mine), public.rank)), np.zeros(len(all_totals))
         own, is_sound = p[user].astype(np.float64), True
         if public.stage == _COUNTS:
-            rows[:, 0] = public.clip / np.sqrt(len(mine))
+            _fill_counts(mine, ratings, public, rows)
         elif public.stage == _MEANS:
             _fill_means(mine, ratings, public, rows)
         elif len(mine) or public.stage == _SOLVE_ONLY:
@@ -359,13 +403,20 @@ def _public(reading: PrivateReading, stage: int | None) -> Public:
     parts: dict[str, Any] = {
         name: threads.frozen(getattr(reading, name), np.float64) for name in names
     }
-    parts |= {name: getattr(reading, name) for name in ("tau", "unit", "clip", "middle")}
-    shape = reading.update_shape
+    numbers = ("tau", "unit", "clip", "middle", "unrated_weight", "unrated_value", "usual_weight")
+    parts |= {name: getattr(reading, name) for name in numbers}
+    shape, unrated = reading.update_shape, reading.unrated
+    about = plan.constants(ranks=shape.ranks)
     return Public(
         **parts,
-        gain=reading.clip * totals_gain(shape.n_joint),
+        row_unit=reading.unit * about.reach,
+        all_precision=threads.frozen(unrated.precision, np.float64),
+        all_first=threads.frozen(unrated.first, np.float64),
+        gain=reading.clip * totals_gain(shape),
+        bounds=np.array([about.bounds[name] for name in plan.BLOCKS]),
         stage=reading.stage if stage is None else stage,
         rank=shape.rank,
+        ranks=shape.ranks,
     )
 
 

@@ -40,6 +40,7 @@ import numpy as np
 
 from fedmmf.arrays import Array
 from fedmmf.data.scales import RatingScale
+from fedmmf.errors import SettingsError
 from fedmmf.masks.feature_maps import MAX_JOINT
 from fedmmf.solvers.contract import Asked, Bounds, Broadcast, SolverContext, UpdateShape
 from fedmmf.solvers.vb.ordinal import expected_rating
@@ -69,14 +70,16 @@ class Vb:
     default_rounds, default_held_out = 22, 0.0
     may_be_clear = False  # one update holds masked ratings
     may_be_noisy = knows_noise = True
-    noisy_defaults: Mapping[str, Any] = {
-        "factors": plan.DEFAULT_FACTORS,
-        "rounds": plan.DEFAULT_ROUNDS,
-    }
     releases = staticmethod(plan.releases)
     ranks = joins_masks = True
     spans = (1e-3, 1e4)
     sums_as = "vb sums"
+
+    def noisy_defaults(self, objective: str) -> Mapping[str, Any]:
+        """Return values of settings that nobody named, under a budget."""
+        about = plan.constants(ranks=objective == "ranking")
+        unused = {"implicit_prior": "none", "profile_prior": False}  # a budget has no sums for them
+        return {"factors": about.factors, "rounds": about.rounds, **unused}
 
     def rank(self, settings: Any) -> int:
         """Return the number of factors plus one, for the item's bias."""
@@ -86,7 +89,14 @@ class Vb:
         """Return one line that names the parts of the model that these settings use."""
         joint = n_columns if settings.has_joint_mask and n_columns <= MAX_JOINT else 0
         if settings.scheme.has_budget:
-            return write_private_variant(joint)
+            ranks = settings.objective == "ranking"
+            if ranks and settings.mask != "none" and not joint:
+                raise SettingsError(
+                    f"lists under a budget need a mask of {MAX_JOINT} columns at most; the mask "
+                    f"{settings.mask!r} has {n_columns:,} here. Use the mask 'mean' or 'lr', or "
+                    "fewer columns of features"
+                )
+            return write_private_variant(joint, ranks=ranks)
         return write_variant(
             settings.implicit_prior,
             profile=n_profile if settings.profile_prior else 0,
@@ -157,6 +167,8 @@ class Vb:
         self, update_shape: UpdateShape, broadcast: Broadcast, scores: Array, scale: RatingScale
     ) -> Array:
         """Clip scores, or return the mean of ordered levels; ranking scores stay. (n,)."""
+        if isinstance(update_shape, PrivateShape):
+            return scores if update_shape.ranks else np.asarray(scale.clip(scores))
         if update_shape.n_design:
             return scores
         if not update_shape.n_levels:

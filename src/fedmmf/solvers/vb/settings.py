@@ -1,6 +1,7 @@
 """Settings of the solver `vb`."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -9,10 +10,32 @@ from fedmmf.settings.groups import SettingsGroup
 ImplicitPrior = Literal["none", "items", "users", "both"]
 
 
+def misfits_of_budget(settings: Any) -> Iterator[str]:
+    """Yield an error for what sums with noise are not made for."""
+    if settings.profile_prior or settings.implicit_prior != "none":
+        yield (
+            "aggregation 'dp' needs profile_prior False and implicit_prior 'none': their sums are "
+            f"not in the budget. Got profile_prior {settings.profile_prior} and implicit_prior "
+            f"{settings.implicit_prior!r}; leave both out"
+        )
+    if settings.objective == "ranking" and settings.mask != "none" and not settings.has_joint_mask:
+        yield (
+            "objective 'ranking' under aggregation 'dp' fits masks to all items, with the factors: "
+            "it needs mask_fit 'auto' or 'joint', and no mask_strength or cross_fit. Leave these "
+            "out, or use mask 'none'"
+        )
+
+
 class VbSettings(SettingsGroup):
     """Priors of the factors."""
 
     kind, member = "solver", "vb"
+
+    @classmethod
+    def misfits(cls, settings: Any) -> Iterator[str]:
+        """Yield an error for what a budget has no sums for."""
+        if settings.solver == cls.member and settings.scheme.has_budget:
+            yield from misfits_of_budget(settings)
 
     item_prior: Annotated[
         bool, Field(description="vb: item features as the prior of item factors")

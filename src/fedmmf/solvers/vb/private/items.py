@@ -71,7 +71,7 @@ def posterior(precision: Array, first: Array, prior: Prior) -> tuple[Array, Arra
 
 
 def information(
-    curvature: Array, observed: Array, rating: float, noise: float
+    curvature: Array, observed: Array, rating: float, noise: Array | float
 ) -> tuple[Array, Array]:
     """What o_i ~ N(H_i q_i, rating H_i + noise^2 I) says about q_i: H V^-1 H and H V^-1 o.
 
@@ -79,9 +79,10 @@ def information(
         curvature: H_i. (n_items, k, k)
         observed: o_i. (n_items, k)
         rating: variance of a rating times the mean weight of one.
-        noise: standard deviation of the noise in each entry.
+        noise: standard deviation of the noise in each entry. () or (n_items,)
     """
-    variance = rating * curvature + noise**2 * np.eye(curvature.shape[1])
+    added = np.square(np.asarray(noise, np.float64))[..., np.newaxis, np.newaxis]
+    variance = rating * curvature + added * np.eye(curvature.shape[1])
     gain = curvature @ np.linalg.inv(variance)
     return gain @ curvature, np.einsum("nij,nj->ni", gain, observed)
 

@@ -11,15 +11,16 @@ from fedmmf.solvers.contract import MAX_NUMBER, MAX_TOTAL, UserData, require_sma
 from fedmmf.solvers.vb.private import plan
 from fedmmf.solvers.vb.private.reading import PrivateReading
 from fedmmf.solvers.vb.private.shapes import PrivateShape
-from fedmmf.solvers.vb.shapes import pack, unpack
+from fedmmf.solvers.vb.shapes import pack
 
 ROWS_GAIN = math.sqrt(1.0 - plan.TOTALS_PART)
 MEANS_GAINS = (math.sqrt(plan.COUNTS_PART), math.sqrt(1.0 - plan.COUNTS_PART))
 
 
-def totals_gain(n_joint: int) -> float:
+def totals_gain(update_shape: PrivateShape) -> float:
     """Length of each block of totals over the clip: blocks share their part evenly."""
-    return math.sqrt(plan.TOTALS_PART / (4 if n_joint else 2))
+    n_of_masks = 0 if not update_shape.n_joint else 1 if update_shape.ranks else 2
+    return math.sqrt(plan.TOTALS_PART / (2 + n_of_masks))
 
 
 def starting_user(update_shape: PrivateShape) -> Array:
@@ -35,7 +36,7 @@ class Posterior:
 
     mean: Array  # (a + j,)
     covariance: Array  # (a + j, a + j)
-    error: Array  # of each rating (n,)
+    error: Array  # of each rating; in lists, less what counts as unrated anyway (n,)
 
 
 class PrivateParty:
@@ -51,13 +52,13 @@ class PrivateParty:
         rows, totals = np.zeros((len(own.items), shape.width)), np.zeros(shape.n_totals)
         moved = self.user_factors
         if len(own.items) and reading.stage == plan.COUNTS:
-            rows[:, 0] = reading.clip / np.sqrt(len(own.items))
+            rows[:, 0] = _counts(own, reading)
         elif len(own.items) and reading.stage == plan.MEANS:
             rows[:, :2] = _means(own, reading)
         elif len(own.items):
             found = _posterior(own, reading)
             rows[:, : 1 + reading.n_active] = _gradients(own, reading, found)
-            totals = self._totals(reading, found)
+            totals = _totals(reading, found, _share(own, reading))
             moved = self._own(reading, found)
         require_small([rows, moved], MAX_NUMBER)
         require_small([totals], MAX_TOTAL)
@@ -77,26 +78,6 @@ class PrivateParty:
         moved[self._update_shape.rank :] = found.mean[a:]
         return moved
 
-    def _totals(self, reading: PrivateReading, found: Posterior) -> Array:
-        """Moments of p_u and its covariances, each block clipped to its public bound."""
-        shape, a, j = self._update_shape, reading.n_active, self._update_shape.n_joint
-        p, k = np.zeros(shape.rank - 1), shape.rank - 1
-        p[:a] = _shortened(found.mean[:a], plan.MAX_USER)
-        covariance, cross = np.zeros((k, k)), np.zeros((k, j))
-        covariance[:a, :a] = found.covariance[:a, :a]
-        cross[:a] = found.covariance[:a, a:] / reading.unit
-        moments = _shortened(np.concatenate((p, pack(np.outer(p, p)))), plan.BOUNDS["moments"])
-        level = found.mean[a : a + (j > 0)] / reading.unit
-        blocks = {
-            "moments": moments,
-            "covariance": _shortened(pack(covariance), plan.BOUNDS["covariance"]),
-            "cross": _shortened(cross.ravel(), plan.BOUNDS["cross"]),
-            "level": _shortened(level, plan.BOUNDS["level"]),
-        }
-        gain = reading.clip * totals_gain(j)
-        scaled = [gain / plan.BOUNDS[name] * block for name, block in blocks.items()]
-        return np.concatenate(scaled)
-
     def state(self) -> dict[str, Array]:
         """Return a copy of the user's vector."""
         return {"value": self.user_factors.copy()}
@@ -112,10 +93,26 @@ def _shortened(vector: Array, length: float) -> Array:
     return np.asarray(vector * (length / found)) if found > length else vector
 
 
+def _counts(own: UserData, reading: PrivateReading) -> Array:
+    """The same number for each rated item; in lists, in proportion to its value. (n,)."""
+    if not reading.update_shape.ranks:
+        return np.full(len(own.items), reading.clip / np.sqrt(len(own.items)))
+    values = (own.masked_ratings - reading.unrated_value).astype(np.float64)
+    return np.asarray(reading.clip * values / max(np.sqrt(np.sum(values * values)), 1e-300))
+
+
 def _weights(own: UserData, reading: PrivateReading) -> Array:
     """Weights w_ui of the rated items, of length 1 together. (n,)."""
     weights = reading.weight[own.items]
     return np.asarray(weights / np.sqrt(np.sum(weights * weights)))
+
+
+def _share(own: UserData, reading: PrivateReading) -> float:
+    """Weight of the user in the totals: 1, or in lists w_u, over what is usual."""
+    if not reading.update_shape.ranks:
+        return 1.0
+    weights = reading.weight[own.items]
+    return float(1.0 / (np.sqrt(np.sum(weights * weights)) * reading.usual_weight))
 
 
 def _means(own: UserData, reading: PrivateReading) -> Array:
@@ -131,31 +128,54 @@ def _means(own: UserData, reading: PrivateReading) -> Array:
 def _posterior(own: UserData, reading: PrivateReading) -> Posterior:
     """Posterior of p_u and mask weights together; items with uncertain biases weigh less.
 
+    In lists every item counts as unrated, and the rated ones by their additional weight.
+
     Raises:
         OverflowError: the user's linear system has no solution.
     """
-    a, items = reading.n_active, own.items
-    mean, known = reading.mean[items], reading.design[items]
-    spread = unpack(reading.covariance[items], 1 + a)  # (n, 1 + a, 1 + a)
-    columns = np.hstack((mean[:, 1:], known))  # (n, a + j)
-    weight = 1.0 / (reading.tau + spread[:, 0, 0])
-    rest = own.masked_ratings - mean[:, 0]
-    precision = (weight[:, np.newaxis] * columns).T @ columns + np.diag(reading.precision)
-    precision[:a, :a] += np.einsum("n,nij->ij", weight, spread[:, 1:, 1:])
-    right = (weight * rest) @ columns + reading.precision * reading.prior
-    right[:a] -= weight @ spread[:, 0, 1:]
+    part = 1.0 - reading.unrated_weight
+    ratings = own.masked_ratings - reading.unrated_weight * reading.unrated_value
+    rated, unrated = reading.evidence(own.items, ratings, part), reading.unrated
+    precision = rated.precision + unrated.precision + np.diag(reading.precision)
     try:
         half = np.linalg.inv(np.linalg.cholesky(precision))
     except np.linalg.LinAlgError as error:
         raise OverflowError("a user's linear system has no solution") from error
     covariance = half.T @ half
-    found = covariance @ right
-    return Posterior(found, covariance, rest - columns @ found)
+    found = covariance @ (rated.first + unrated.first + reading.precision * reading.prior)
+    scores = reading.mean[own.items, 0] + reading.columns(own.items) @ found
+    return Posterior(found, covariance, ratings - part * scores)
 
 
 def _gradients(own: UserData, reading: PrivateReading, found: Posterior) -> Array:
     """Weighted errors times (1, p_u), clipped as one vector. (n, 1 + a)."""
     p = _shortened(found.mean[: reading.n_active], plan.MAX_USER)
-    errors = _weights(own, reading) * found.error / reading.unit
+    reach = plan.constants(ranks=reading.update_shape.ranks).reach
+    errors = _weights(own, reading) * found.error / (reading.unit * reach)
     rows = np.outer(errors, np.concatenate(([1.0], p)))
     return np.asarray(ROWS_GAIN * _shortened(rows, reading.clip))
+
+
+def _totals(reading: PrivateReading, found: Posterior, share: float) -> Array:
+    """Moments of p_u and its covariances, each block clipped to its public bound. (n_totals,)."""
+    shape, a = reading.update_shape, reading.n_active
+    k, j, bounds = shape.rank - 1, shape.n_joint, plan.constants(ranks=shape.ranks).bounds
+    p, covariance = np.zeros(k), np.zeros((k, k))
+    p[:a] = _shortened(found.mean[:a], plan.MAX_USER)
+    covariance[:a, :a] = found.covariance[:a, :a]
+    if shape.ranks:
+        cross, level = np.outer(np.concatenate(([1.0], p)), found.mean[a:]), np.zeros(0)
+    else:
+        cross, level = np.zeros((k, j)), found.mean[a : a + (j > 0)]
+        cross[:a] = found.covariance[:a, a:]
+    blocks = {
+        "moments": np.concatenate((p, pack(np.outer(p, p)))),
+        "covariance": pack(covariance),
+        "cross": cross.ravel() / reading.unit,
+        "level": level / reading.unit,
+    }
+    gain = reading.clip * totals_gain(shape)
+    scaled = [
+        gain / bounds[name] * _shortened(share * blocks[name], bounds[name]) for name in blocks
+    ]
+    return np.concatenate(scaled)

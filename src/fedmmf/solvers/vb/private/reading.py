@@ -1,6 +1,7 @@
 """A broadcast of `vb` under noise as a party reads it, computed once for all its users."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -9,6 +10,15 @@ from fedmmf.solvers.contract import Asked, Broadcast, require_valid_broadcast
 from fedmmf.solvers.vb.private.plan import STAGES
 from fedmmf.solvers.vb.private.shapes import PrivateShape
 from fedmmf.solvers.vb.reading import MAX_PRECISION, MIN_PRECISION
+from fedmmf.solvers.vb.shapes import unpack
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What items say about p_u and mask weights: a precision, and that times the mean."""
+
+    precision: Array  # (a + j, a + j)
+    first: Array  # (a + j,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +29,12 @@ class PrivateReading:
     stage: int  # index into `plan.STAGES`
     n_active: int
     tau: float
-    unit: float  # a quarter of the scale's span
+    unit: float  # a quarter of the scale's span; in lists, the highest rating less the unrated one
     clip: float  # largest length of an update
     middle: float  # the masked rating that is expected of nobody in particular
+    unrated_weight: float  # of an unrated item beside a rated one; 0: only ratings count
+    unrated_value: float  # the masked rating that it counts as
+    usual_weight: float  # of a user, by which the totals of lists are weighted
     mean: Array  # bias and factors of each item (n_items, 1 + a)
     covariance: Array  # of these, packed (n_items, (a + 1) (a + 2) / 2)
     weight: Array  # n_i^-gamma (n_items,)
@@ -37,7 +50,9 @@ class PrivateReading:
         numbers = update_shape.blocks["parameters"].split(broadcast.parameters)
         columns = update_shape.blocks["item_row"].split(broadcast.item_rows.astype(np.float64))
         a, j = int(numbers["n_active"][0]), update_shape.n_joint
-        one = {name: float(numbers[name][0]) for name in ("tau", "unit", "clip", "middle")}
+        names = ("middle", "unrated_weight", "unrated_value", "usual_weight")
+        one = {name: float(numbers[name][0]) for name in ("tau", "unit", "clip")}
+        one |= {name: float(numbers.get(name, np.zeros(1))[0]) for name in names}
         return cls(
             update_shape=update_shape,
             stage=int(numbers["stage"][0]),
@@ -51,6 +66,38 @@ class PrivateReading:
             precision=np.concatenate((np.ones(a), numbers["joint_precision"])),
         )
 
+    @cached_property
+    def unrated(self) -> Evidence:
+        """What the whole catalogue would say, were all of it unrated; 0 where that is no news."""
+        size = self.n_active + self.update_shape.n_joint
+        if not self.unrated_weight:
+            return Evidence(np.zeros((size, size)), np.zeros(size))
+        told = np.full(len(self.mean), self.unrated_value)
+        whole = self.evidence(slice(None), told)
+        weight = self.unrated_weight
+        return Evidence(weight * whole.precision, weight * whole.first)
+
+    def columns(self, items: Array | slice) -> Array:
+        """Factors in use, and public features. (n, a + j)."""
+        return np.hstack((self.mean[items, 1:], self.design[items]))
+
+    def evidence(self, items: Array | slice, ratings: Array, part: float = 1.0) -> Evidence:
+        """What some items say; items with uncertain biases weigh less.
+
+        Args:
+            items: codes. (n,)
+            ratings: of these, masked; all together less, where `part` is less than 1. (n,)
+            part: of everything but the ratings.
+        """
+        a, mean, columns = self.n_active, self.mean[items], self.columns(items)
+        spread = unpack(self.covariance[items], 1 + a)  # (n, 1 + a, 1 + a)
+        weight = 1.0 / (self.tau + spread[:, 0, 0])
+        precision = part * ((weight[:, np.newaxis] * columns).T @ columns)
+        precision[:a, :a] += part * np.einsum("n,nij->ij", weight, spread[:, 1:, 1:])
+        first = (weight * (ratings - part * mean[:, 0])) @ columns
+        first[:a] -= part * (weight @ spread[:, 0, 1:])
+        return Evidence(precision, first)
+
 
 def asked(update_shape: PrivateShape, broadcast: Broadcast) -> Asked:
     """Return the release that a checked broadcast asks for."""
@@ -63,22 +110,24 @@ def check_broadcast(update_shape: PrivateShape, broadcast: Broadcast) -> None:
     parts = update_shape.blocks["parameters"].split(broadcast.parameters)
     columns = update_shape.blocks["item_row"].split(broadcast.item_rows)
     stage, n_active = float(parts["stage"][0]), float(parts["n_active"][0])
+    known = [n for n, name in enumerate(STAGES) if name != "means" or not update_shape.ranks]
     require_valid_broadcast(
-        stage in range(len(STAGES)),
-        f"a release is one of {', '.join(STAGES)}; got number {stage:g}",
+        stage in known,
+        f"a release is one of {', '.join(STAGES[n] for n in known)}; got number {stage:g}",
     )
     require_valid_broadcast(
         n_active in range(update_shape.rank),
         f"0 to {update_shape.rank - 1} factors are in use; got {n_active:g}",
     )
-    names = ("tau", "unit", "clip", "joint_precision")
+    names = ("tau", "unit", "clip", "joint_precision", *["usual_weight"] * update_shape.ranks)
     positive = np.concatenate([*(parts[name] for name in names), columns["weight"][:, 0]])
     is_usual = bool(((positive > MIN_PRECISION) & (positive < MAX_PRECISION)).all())
-    require_valid_broadcast(
-        is_usual, "tau, unit, clip, precisions and weights are in (1e-30, 1e30)"
-    )
+    require_valid_broadcast(is_usual, f"{', '.join(names)} and weights are in (1e-30, 1e30)")
     variances = columns["covariance"][:, _diagonal(update_shape.rank)]
     require_valid_broadcast(bool((variances >= 0).all()), "variances are not negative")
+    if update_shape.ranks:
+        weight = float(parts["unrated_weight"][0])
+        require_valid_broadcast(0 < weight < 1, "an unrated item weighs less than a rated one")
 
 
 def _diagonal(rank: int) -> Array:

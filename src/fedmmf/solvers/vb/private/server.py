@@ -1,11 +1,8 @@
-"""The server's half of `vb` under noise: posteriors of all items, from sums of known noise.
-
-Numbers of this half are in quarters of the scale's span; broadcasts are on the rating scale.
-"""
+"""The server's half of `vb` under noise: posteriors of all items, from sums of known noise."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,115 +11,78 @@ from fedmmf.arrays import Array
 from fedmmf.errors import WireError
 from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.vb.private import plan
-from fedmmf.solvers.vb.private.items import (
-    Prior,
-    information,
-    learned,
-    positive_definite,
-    true_weights,
-)
-from fedmmf.solvers.vb.private.party import MEANS_GAINS, ROWS_GAIN, starting_user, totals_gain
+from fedmmf.solvers.vb.private.learning import Learning, Release, State
+from fedmmf.solvers.vb.private.lists import OfLists
+from fedmmf.solvers.vb.private.party import starting_user
+from fedmmf.solvers.vb.private.ratings import OfRatings
 from fedmmf.solvers.vb.private.reading import check_broadcast
 from fedmmf.solvers.vb.private.shapes import PrivateShape
-from fedmmf.solvers.vb.shapes import pack, unpack
-
-MAX_MEAN = 32.0  # largest entry of E[q_i], in quarters of the scale
-MAX_LEVEL = 2.0  # likewise of the masks' mean intercept
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Arrays that change from round to round; k1 = 1 + k, with the item's bias first."""
-
-    n_done: Array  # rounds ()
-    noise: Array  # of one release that had the whole budget, per user ()
-    n_users: Array  # who were summed in the stage of means ()
-    weight: Array  # n_i^-gamma (n_items,)
-    n_weighted: Array  # N_i, sums of weights over raters (n_items,)
-    mean: Array  # (n_items, k1)
-    covariance: Array  # packed (n_items, k1 (k1 + 1) / 2)
-    precision: Array  # information of all sums so far, packed likewise
-    first: Array  # the same times what was observed (n_items, k1)
-    item_precision: Array  # c (k1,)
-    item_weights: Array  # W^T (1 + d, k1)
-    level: Array  # mean intercept of masks ()
-    rows: Array  # sums since the last step (n_items, k1)
-    totals: Array  # likewise (n_totals,)
-    variance: Array  # of the noise in these ()
-    n_summed: Array  # users in these, over rounds ()
-    n_pending: Array  # rounds in these ()
+from fedmmf.solvers.vb.shapes import pack
 
 
 class PrivateServer:
     """The server's half of `vb` under noise.
 
     Args:
-        settings: of the run: its rounds, factors and clip.
+        settings: of the run: its rounds, factors and clip, and what an unrated item counts as.
         update_shape: of the run.
         context: what it starts from; its regressors give the prior mean of the item factors.
     """
 
     def __init__(self, settings: Any, update_shape: PrivateShape, context: SolverContext) -> None:
-        self.update_shape, self.context = update_shape, context
-        self._rounds, self._clip = int(settings.max_rounds), float(settings.dp_clip)
-        self._unit = context.span / 4
-        self._x = np.column_stack((np.ones(context.n_items), context.regressors))
-        k1, n = update_shape.rank, context.n_items
-        self._start = plan.START * context.stream.standard_normal((n, k1 - 1))
-        self._design = np.asarray(context.design, np.float64)  # (n_items, j)
-        zero = np.asarray(0.0)
-        self._now = State(
-            n_done=np.asarray(0),
-            noise=zero,
-            n_users=zero,
-            weight=np.ones(n),
-            n_weighted=np.zeros(n),
-            mean=np.zeros((n, k1)),
-            covariance=np.zeros((n, len(pack(np.eye(k1))))),
-            precision=np.zeros((n, len(pack(np.eye(k1))))),
-            first=np.zeros((n, k1)),
-            item_precision=np.full(k1, 4.0),
-            item_weights=np.zeros((self._x.shape[1], k1)),
-            level=zero,
-            rows=np.zeros((n, k1)),
-            totals=np.zeros(update_shape.n_totals),
-            variance=zero,
-            n_summed=zero,
-            n_pending=np.asarray(0),
-        )
+        self.update_shape, self._rounds = update_shape, int(settings.max_rounds)
+        self._clip, self._level = float(settings.dp_clip), float(context.level)
+        self._unit, self._unrated = context.span / 4, None
+        if update_shape.ranks:
+            about = (context.lowest, context.span, context.level)
+            self._unrated = plan.Unrated.of(settings, *about)
+            self._unit, self._level = self._unrated.unit, self._unrated.value
+        self._learning = _learning(self._unrated, update_shape, context, self._clip)
+        self._now = _beginning(self._learning)
 
     @property
     def _schedule(self) -> plan.Schedule:
-        return plan.schedule(self._rounds, self.update_shape.rank - 1, float(self._now.noise))
+        shape = self.update_shape
+        about = (self._rounds, shape.rank - 1, float(self._now.noise))
+        return plan.schedule(*about, ranks=shape.ranks)
 
     def broadcast(self) -> Broadcast:
         """Return means, covariances and weights of all items, and the stage."""
         now, blocks, unit = self._now, self.update_shape.blocks, self._unit
         mean = unit * now.mean
-        mean[:, 0] += self.context.level
+        mean[:, 0] += self._level
         columns = {
             "mean": mean,
             "covariance": unit**2 * now.covariance,
             "weight": now.weight[:, np.newaxis],
         }
         rows = blocks["item_row"].join((len(mean),), **columns).astype(np.float32)
-        stage = self._schedule.stage(int(now.n_done))
-        j = self.update_shape.n_joint
-        variances = np.full(j, plan.COLUMN_VARIANCE)
-        variances[:1] = plan.LEVEL_VARIANCE
-        level = np.zeros(j)
-        level[:1] = unit * now.level
-        parameters = blocks["parameters"].join(
-            stage=np.asarray(stage),
-            n_active=np.asarray(self._schedule.n_active if stage == plan.FACTORS else 0),
-            tau=np.asarray(plan.TAU * unit**2),
-            unit=np.asarray(unit),
-            clip=np.asarray(self._clip),
-            middle=np.asarray(self.context.level),
-            joint_mean=level,
-            joint_precision=1.0 / (variances * unit**2),
-        )
+        parameters = blocks["parameters"].join((), **self._parameters())
         return Broadcast(self.update_shape.rank, parameters, rows)
+
+    def _parameters(self) -> dict[str, Array]:
+        """Public numbers of the coming round, by name."""
+        about, unit, j = self._learning.about, self._unit, self.update_shape.n_joint
+        stage = self._schedule.stage(int(self._now.n_done))
+        variances = np.full(j, about.column_variance)
+        variances[:1] = about.level_variance
+        level = np.zeros(j)
+        level[:1] = unit * self._now.level
+        numbers = {
+            "stage": stage,
+            "n_active": self._schedule.n_active if stage == plan.FACTORS else 0,
+            "tau": about.tau * unit**2,
+            "unit": unit,
+            "clip": self._clip,
+        }
+        if self._unrated is None:
+            numbers["middle"] = self._level
+        else:
+            numbers["unrated_weight"] = self._unrated.weight
+            numbers["unrated_value"] = self._unrated.value
+            numbers["usual_weight"] = float(self._now.usual_weight)
+        arrays = {name: np.asarray(value) for name, value in numbers.items()}
+        return arrays | {"joint_mean": level, "joint_precision": 1.0 / (variances * unit**2)}
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """Take a release, and step where those of one kind are complete."""
@@ -144,148 +104,38 @@ class PrivateServer:
         """Do without the release of a round that gave no sum: parties make each but once.
 
         Raises:
-            WireError: all rounds of means are lost, and nothing can be learned without them.
+            WireError: all rounds are lost of a stage that nothing can be learned without.
         """
-        now, last_of_means = self._now, min(self._schedule.n_means, self._rounds - 1)
-        if int(now.n_done) == last_of_means > 0 and not int(now.n_pending):
+        now, schedule = self._now, self._schedule
+        needed = plan.COUNTS if self.update_shape.ranks else plan.MEANS
+        n_needed = schedule.numbers[needed]
+        is_over = int(now.n_done) + 1 == schedule.end(needed) and n_needed > 0
+        if is_over and not int(now.n_pending):
             raise WireError(
-                f"all {last_of_means} releases of means gave no sum, and parties make each but "
-                "once. Find out why so many fail, and train anew"
+                f"all {n_needed} releases of {plan.STAGES[needed]} gave no sum, and parties make "
+                "each but once. Find out why so many fail, and train anew"
             )
         self._end_round()
 
     def _end_round(self) -> None:
         """Step where the releases of one kind are complete."""
         n_done, n_pending = int(self._now.n_done), int(self._now.n_pending)
-        stage, is_last = self._schedule.stage(n_done), n_done + 1 >= self._rounds
-        is_step = n_pending == self._schedule.repeats or is_last
-        if n_pending and stage == plan.COUNTS:
-            self._weigh()
-        elif n_pending and stage == plan.MEANS and (n_done == self._schedule.n_means or is_last):
-            self._learn_means()
-        elif n_pending and stage == plan.FACTORS and is_step:
-            self._learn_factors()
+        schedule = self._schedule
+        stage = schedule.stage(n_done)
+        is_step = stage == plan.FACTORS and n_pending == schedule.repeats
+        if n_pending and (is_step or n_done + 1 == schedule.end(stage)):
+            self._step(stage)
         self._now = replace(self._now, n_done=self._now.n_done + 1)
 
-    def _pending(self) -> tuple[Array, Array, float, float]:
-        """Mean of the releases since the last step, the noise of that, and users; start anew."""
+    def _step(self, stage: int) -> None:
+        """Learn from the mean of the releases since the last step."""
         now, n = self._now, int(self._now.n_pending)
-        self._now = replace(
-            now,
-            rows=np.zeros_like(now.rows),
-            totals=np.zeros_like(now.totals),
-            variance=np.asarray(0.0),
-            n_summed=np.asarray(0.0),
-            n_pending=np.asarray(0),
-        )
         noise = math.sqrt(float(now.variance)) / n
-        return now.rows / n, now.totals / n, noise, float(now.n_summed) / n
-
-    def _weigh(self) -> None:
-        """Weights of all items from their counts; counts that are mostly noise count alike."""
-        rows, _, noise, _ = self._pending()
-        counts = np.maximum(rows[:, 0], max(2.0 * noise, self._clip)) / self._clip
-        self._now = replace(self._now, weight=counts**-plan.GAMMA)
-
-    def _learn_means(self) -> None:
-        """N_i and b_i: S_i = N_i b_i, with the noise of ratings, of the sum, and of N_i."""
-        rows, _, noise, n_users = self._pending()
-        weights, of_weights = (
-            rows[:, 0] / (MEANS_GAINS[0] * self._clip),
-            noise / (MEANS_GAINS[0] * self._clip),
-        )
-        sums, of_sums = rows[:, 1] / MEANS_GAINS[1], noise / MEANS_GAINS[1]
-        n_weighted = true_weights(weights, of_weights)
-        now = replace(self._now, n_weighted=n_weighted, n_users=np.asarray(n_users))
-        rating = plan.TAU * _mean_weight(weights, n_users) * n_weighted
-        prior, bias = self._prior(now), np.zeros_like(sums)
-        precision, first = np.zeros((len(sums), 1, 1)), np.zeros((len(sums), 1))
-        for _ in range(3):  # the noise of N_i b_i depends on b_i
-            variance = rating + of_sums**2 + (of_weights * bias) ** 2
-            precision[:, 0, 0] = n_weighted**2 / variance
-            first[:, 0] = n_weighted * sums / variance
-            mean, covariance, prior = learned(precision, first, prior.column(0))
-            bias = mean[:, 0]
-        a = self._schedule.n_active
-        self._now = replace(
-            now,
-            mean=self._started(bias, a),
-            covariance=pack(self._spread(covariance[:, 0, 0], a)),
-            precision=pack(_beside(precision, now.mean.shape[1])),
-            first=np.hstack((first, np.zeros_like(now.mean[:, 1:]))),
-            item_precision=np.concatenate((prior.precision, np.full(len(now.mean[0]) - 1, 11.0))),
-            item_weights=np.hstack((prior.weights, np.zeros_like(now.item_weights[:, 1:]))),
-        )
-
-    def _started(self, bias: Array, a: int) -> Array:
-        """Means before the first round of factors: random directions. (n_items, k1)."""
-        mean = np.zeros_like(self._now.mean)
-        mean[:, 0], mean[:, 1 : 1 + a] = bias, self._start[:, :a]
-        return mean
-
-    def _spread(self, variance: Array, a: int) -> Array:
-        """Covariances that parties are told then. (n_items, k1, k1)."""
-        k1 = self.update_shape.rank
-        spread = np.zeros((len(variance), k1, k1))
-        spread[:, 0, 0] = variance
-        spread[:, range(1, 1 + a), range(1, 1 + a)] = plan.START_VARIANCE
-        return spread
-
-    def _prior(self, now: State) -> Prior:
-        return Prior(self._x, now.item_weights, now.item_precision)
-
-    def _learn_factors(self) -> None:
-        """Add the information of a step's sums to that of all before, and find posteriors."""
-        rows, totals, noise, n_users = self._pending()
-        now, used = self._now, 1 + self._schedule.n_active  # other columns carry noise alone
-        share = float(now.n_users) / n_users  # raters who stayed away are taken for the others
-        moments = self._moments(totals, noise, n_users)
-        n = now.n_weighted[:, np.newaxis]  # (n_items, 1)
-        mean = now.mean[:, :used]
-        observed = share * rows[:, :used] / ROWS_GAIN + n * (mean @ moments.second)
-        observed[:, 1:] -= n * (self._design @ moments.cross.T)
-        curvature = moments.second + moments.covariance
-        rating = plan.TAU * _mean_weight(now.n_weighted, float(now.n_users))
-        precision, first = information(
-            n[:, :, np.newaxis] * curvature, observed, rating, share * noise / ROWS_GAIN
-        )
-        k1 = self.update_shape.rank
-        precision = unpack(now.precision, k1)[:, :used, :used] + precision
-        first = now.first[:, :used] + first
-        found, covariance, prior = learned(precision, first, self._prior(now).first(used))
-        self._now = replace(
-            now,
-            mean=_wide(np.clip(found, -MAX_MEAN, MAX_MEAN), now.mean),
-            covariance=pack(_beside(covariance, k1)),
-            precision=pack(_beside(precision, k1)),
-            first=_wide(first, now.first),
-            item_precision=_wide(prior.precision, now.item_precision),
-            item_weights=_wide(prior.weights, now.item_weights),
-            level=np.asarray(moments.level),
-        )
-
-    def _moments(self, totals: Array, noise: float, n_users: float) -> "Moments":
-        """Means over users, shrunken towards what is usual by their known noise."""
-        parts = self.update_shape.blocks["totals"].split(totals)
-        k, j, a = self.update_shape.rank - 1, self.update_shape.n_joint, self._schedule.n_active
-        gain = self._clip * totals_gain(j) * n_users
-
-        def of(name: str, bound: str, usual: Array, spread: float) -> Array:
-            std = noise * plan.BOUNDS[bound] / gain
-            told = parts[name] * (plan.BOUNDS[bound] / gain)
-            return np.asarray(usual + (told - usual) * spread**2 / (spread**2 + std**2))
-
-        half = pack(plan.USUAL_MOMENT * np.eye(k))
-        middle = of("user_sum", "moments", np.zeros(k), plan.MEAN_SPREAD)[:a]
-        square = unpack(of("moment", "moments", half, plan.MOMENT_SPREAD), k)[:a, :a]
-        spread = unpack(of("covariance", "covariance", half, plan.MOMENT_SPREAD), k)[:a, :a]
-        cross = of("cross", "cross", np.zeros(k * j), plan.CROSS_SPREAD).reshape(k, j)[:a]
-        level = of("level", "level", np.zeros(int(j > 0)), 1.0).sum()
-        second, covariance = np.eye(1 + a), np.zeros((1 + a, 1 + a))
-        second[0, 1:] = second[1:, 0] = middle
-        second[1:, 1:], covariance[1:, 1:] = square, positive_definite(spread)
-        level = float(np.clip(level, -MAX_LEVEL, MAX_LEVEL))
-        return Moments(positive_definite(second), covariance, cross, level)
+        told = Release(now.rows / n, now.totals / n, noise, float(now.n_summed) / n)
+        nothing = {name: np.zeros_like(getattr(now, name)) for name in _PENDING}
+        now, learning = replace(now, **nothing), self._learning
+        steps = (learning.learn_counts, learning.learn_means, learning.learn_factors)
+        self._now = steps[stage](now, told, self._schedule)
 
     def check(self, broadcast: Broadcast) -> None:
         """Raise `WireError` unless parties can compute with the broadcast."""
@@ -293,9 +143,10 @@ class PrivateServer:
 
     def unknown(self, regressors: Array) -> Array:
         """Return the prior of items without ratings. (n, broadcast_width)."""
-        x = np.column_stack((np.ones(len(regressors)), regressors))[:, : self._x.shape[1]]
+        n_columns = self._learning.x.shape[1]
+        x = np.column_stack((np.ones(len(regressors)), regressors))[:, :n_columns]
         mean = self._unit * (x @ self._now.item_weights)
-        mean[:, 0] += self.context.level
+        mean[:, 0] += self._level
         blocks = self.update_shape.blocks["item_row"]
         spread = self._unit**2 * pack(np.diag(1.0 / self._now.item_precision))
         columns = {"mean": mean, "covariance": spread, "weight": np.ones((len(x), 1))}
@@ -311,14 +162,44 @@ class PrivateServer:
         self._now = State(**found)
 
 
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Means over users, of a factors and an intercept."""
+_PENDING = ("rows", "totals", "variance", "n_summed", "n_pending")
 
-    second: Array  # of (1, p)(1, p)^T (1 + a, 1 + a)
-    covariance: Array  # of the posterior of p, with zeros for 1 (1 + a, 1 + a)
-    cross: Array  # of p and mask weights (a, j)
-    level: float  # of the masks' intercepts
+
+def _learning(
+    unrated: plan.Unrated | None, update_shape: PrivateShape, context: SolverContext, clip: float
+) -> Learning:
+    """Return the steps of the run, with what is public and stays."""
+    random = context.stream.standard_normal((context.n_items, update_shape.rank - 1))
+    x = np.column_stack((np.ones(context.n_items), context.regressors))
+    start = plan.constants(ranks=update_shape.ranks).start * random
+    public = (update_shape, x, np.asarray(context.design, np.float64), start, clip)
+    return OfRatings(*public) if unrated is None else OfLists(*public, unrated.weight)
+
+
+def _beginning(learning: Learning) -> State:
+    """State before the first round."""
+    k1, n = learning.update_shape.rank, len(learning.x)
+    zero, packed = np.asarray(0.0), len(pack(np.eye(k1)))
+    return State(
+        n_done=np.asarray(0),
+        noise=zero,
+        n_users=zero,
+        weight=np.ones(n),
+        n_weighted=np.zeros(n),
+        mean=np.zeros((n, k1)),
+        covariance=np.zeros((n, packed)),
+        precision=np.zeros((n, packed)),
+        first=np.zeros((n, k1)),
+        item_precision=np.full(k1, 4.0),
+        item_weights=np.zeros((learning.x.shape[1], k1)),
+        level=zero,
+        usual_weight=np.asarray(1.0),
+        rows=np.zeros((n, k1)),
+        totals=np.zeros(learning.update_shape.n_totals),
+        variance=zero,
+        n_summed=zero,
+        n_pending=np.asarray(0),
+    )
 
 
 def default_user(update_shape: PrivateShape, broadcast: Broadcast) -> Array:
@@ -327,22 +208,3 @@ def default_user(update_shape: PrivateShape, broadcast: Broadcast) -> Array:
     user = starting_user(update_shape)
     user[update_shape.rank :] = numbers["joint_mean"]
     return user
-
-
-def _mean_weight(n_weighted: Array, n_users: float) -> float:
-    """Mean weight of a rating: squares of weights add up to 1 for every user."""
-    return n_users / max(float(n_weighted.sum()), 1.0)
-
-
-def _beside(matrices: Array, k: int) -> Array:
-    """The same matrices with zeros beside and below. (n, k, k)."""
-    wide = np.zeros((len(matrices), k, k))
-    wide[:, : matrices.shape[1], : matrices.shape[2]] = matrices
-    return wide
-
-
-def _wide(part: Array, like: Array) -> Array:
-    """Put columns into a copy of an array that has more of them."""
-    wide = like.copy()
-    wide[..., : part.shape[-1]] = part
-    return wide
