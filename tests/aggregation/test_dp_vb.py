@@ -43,7 +43,9 @@ def test_real_sums_are_the_simulated_ones_with_that_much_noise(small, variant, o
     federation.prepare_sums()
     coordinator, run = federation.server.coordinator, prepare(small, settings)
     halves, (cohort,) = ENGINES["numpy"].halves(run.training_input), run.training_input.cohorts
-    stages = [name for name, n in plan.releases(settings.max_rounds, settings.objective) for _ in range(n)]
+    stages = [
+        name for name, n in plan.releases(settings.max_rounds, settings.objective) for _ in range(n)
+    ]
     for t, stage in enumerate(stages[: stages.index("factors") + 1], start=1):
         round_ = coordinator.next_round()
         sums, exact = federation.server.side.sums(round_), halves.update(round_.broadcast, t)

@@ -267,9 +267,9 @@ class Solver(Protocol):
     A solver for privacy budgets may also declare `knows_noise` (its server uses the variance of the
     noise: it is taken where nobody names one), `noisy_defaults(objective)` (values
     of settings that nobody named, under a budget), `releases(rounds, objective)` (names of what is
-    released, in order, each with its number of rounds) and `asked(update_shape, broadcast)` (the `Asked` that a
-    broadcast stands for; parties refuse what is not due). Its server's half then has `lose()`: a
-    round gave no sum, and what it would have released is not asked for again.
+    released, in order, each with its number of rounds) and `asked(update_shape, broadcast)` (the
+    `Asked` that a broadcast stands for; parties refuse what is not due). Its server's half then has
+    `lose()`: a round gave no sum, and what it would have released is not asked for again.
     """
 
     name: str

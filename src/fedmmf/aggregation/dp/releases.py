@@ -40,7 +40,9 @@ def in_order(settings: Any) -> tuple[tuple[str, int], ...]:
     """Names of the releases of one run and their rounds, in order, as the solver declares them."""
     rounds = int(settings.max_rounds)
     of_solver = getattr(settings.chosen_solver, "releases", None)
-    return ((UPDATES, rounds),) if of_solver is None else tuple(of_solver(rounds, settings.objective))
+    return (
+        ((UPDATES, rounds),) if of_solver is None else tuple(of_solver(rounds, settings.objective))
+    )
 
 
 def due(order: tuple[tuple[str, int], ...], number: int) -> str | None:
