@@ -79,6 +79,11 @@ class UpdateShape:
         return False
 
     @property
+    def divisor(self) -> int | None:
+        """Column of the broadcast's rows that known columns of joint masks are divided by, if any."""
+        return None
+
+    @property
     def n_columns(self) -> int:
         """Number of columns of the design that are used."""
         return max(self.n_design, self.n_joint)
@@ -383,4 +388,6 @@ def whole_factors(update_shape: UpdateShape, broadcast: Broadcast, design: Array
     if not update_shape.n_joint:
         return broadcast.item_factors
     known = design[:, : update_shape.n_joint].astype(np.float32)
+    if update_shape.divisor is not None:
+        known /= broadcast.item_rows[:, update_shape.divisor, np.newaxis]
     return np.hstack((broadcast.item_factors, known))

@@ -75,7 +75,8 @@ class OfLists(Learning):
         moments, mean = self.moments(told, schedule.n_active), now.mean[:, :used]
         scale = share * self.about.reach / (ROWS_GAIN * now.weight[:, np.newaxis])  # (n_items, 1)
         everybody = self.unrated_weight * float(now.usual_weight) * float(now.n_users)
-        scores = mean @ moments.second + self.design @ moments.cross.T  # (n_items, 1 + a)
+        design = self.design / now.weight[:, np.newaxis]  # (n_items, j)
+        scores = mean @ moments.second + design @ moments.cross.T  # (n_items, 1 + a)
         h = self._weights_of(now)[:, np.newaxis]  # (n_items, 1)
         observed = scale * told.rows[:, :used] - everybody * scores + h * (mean @ moments.second)
         curvature = h[:, :, np.newaxis] * (moments.second + moments.covariance)

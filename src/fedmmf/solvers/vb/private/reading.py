@@ -38,7 +38,7 @@ class PrivateReading:
     mean: Array  # bias and factors of each item (n_items, 1 + a)
     covariance: Array  # of these, packed (n_items, (a + 1) (a + 2) / 2)
     weight: Array  # n_i^-gamma (n_items,)
-    design: Array  # (n_items, j)
+    design: Array  # in lists, divided by the weights (n_items, j)
     prior: Array  # mean of (p_u, mask weights) (a + j,)
     precision: Array  # (a + j,)
 
@@ -50,6 +50,9 @@ class PrivateReading:
         numbers = update_shape.blocks["parameters"].split(broadcast.parameters)
         columns = update_shape.blocks["item_row"].split(broadcast.item_rows.astype(np.float64))
         a, j = int(numbers["n_active"][0]), update_shape.n_joint
+        known = design[:, :j].astype(np.float64)
+        if update_shape.ranks:
+            known /= columns["weight"]
         names = ("middle", "unrated_weight", "unrated_value", "usual_weight")
         one = {name: float(numbers[name][0]) for name in ("tau", "unit", "clip")}
         one |= {name: float(numbers.get(name, np.zeros(1))[0]) for name in names}
@@ -61,7 +64,7 @@ class PrivateReading:
             mean=columns["mean"][:, : 1 + a],
             covariance=columns["covariance"][:, : (a + 1) * (a + 2) // 2],
             weight=columns["weight"][:, 0],
-            design=design[:, :j].astype(np.float64),
+            design=known,
             prior=np.concatenate((np.zeros(a), numbers["joint_mean"])),
             precision=np.concatenate((np.ones(a), numbers["joint_precision"])),
         )

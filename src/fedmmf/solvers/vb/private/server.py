@@ -66,6 +66,8 @@ class PrivateServer:
         stage = self._schedule.stage(int(self._now.n_done))
         variances = np.full(j, about.column_variance)
         variances[:1] = about.level_variance
+        if self.update_shape.ranks:  # of columns that are divided by the weights
+            variances /= np.mean(self._now.weight**-2.0)
         level = np.zeros(j)
         level[:1] = unit * self._now.level
         numbers = {

@@ -52,6 +52,11 @@ class PrivateShape(UpdateShape):
         return self.n_totals
 
     @property
+    def divisor(self) -> int | None:
+        """In lists, the weights of items: masks know more of frequent ones."""
+        return self.blocks["item_row"].place("weight").start if self.ranks else None
+
+    @property
     def solves_last(self) -> bool:
         """Parties compute p_u anew from the final item factors: that costs no privacy."""
         return True
