@@ -214,7 +214,7 @@ def of_dp() -> object:
     """Rows of ours and of a peer at one epsilon, on one split, and what is printed without any."""
     rows = rows_called(["vb-features", "vb", "sgd-mean", "item-means", "local-lr", "vb-no-noise"])
     plan = DpPlan([8.0], rows, splits=1, delta=1e-3)
-    return [row.rmse_mean for row in curve.run(small(), plan, ResultCache(), quiet).rows]
+    return [row.mean for row in curve.run(small(), plan, ResultCache(), quiet).rows]
 
 
 def of_epsilon() -> object:

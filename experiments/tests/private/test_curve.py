@@ -40,8 +40,8 @@ def test_each_row_has_a_point_per_epsilon_and_gains_from_a_larger_one(report):
     ]
     for row in NAMES[:5]:
         tight, loose = report.of(row)
-        assert loose.rmse_mean < tight.rmse_mean
-    assert report.of("vb-no-noise")[0].rmse_mean < report.of("vb")[0].rmse_mean
+        assert loose.mean < tight.mean
+    assert report.of("vb-no-noise")[0].mean < report.of("vb")[0].mean
 
 
 def test_rows_say_how_many_settings_they_chose_from(report):
@@ -54,7 +54,7 @@ def test_a_second_run_computes_nothing_again(report, small, plan, folder):
     def refuse(trial, values):
         raise AssertionError("computed again")
 
-    plan = replace(plan, rows=[replace(row, rmse=refuse) for row in plan.rows])
+    plan = replace(plan, rows=[replace(row, score=refuse) for row in plan.rows])
     again = curve.run(small, plan, ResultCache(folder), lambda done, of: None)
     assert again == report
 
@@ -63,7 +63,7 @@ def test_it_is_written_as_data_table_and_pictures(report, tmp_path):
     curve.write(report, tmp_path)
     written = json.loads((tmp_path / "dp.json").read_text())
     assert written == asdict(report)
-    assert list(written) == ["data", "delta", "splits", "test", "rows"]
+    assert list(written) == ["data", "metric", "delta", "splits", "test", "rows"]
     lines = (tmp_path / "dp.md").read_text().splitlines()
     assert lines[0] == "| model | epsilon 0.5 | epsilon 100 | no epsilon |"
     assert len(lines) == 2 + len(NAMES)

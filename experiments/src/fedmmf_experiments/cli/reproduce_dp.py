@@ -1,6 +1,6 @@
-"""`fedmmf reproduce dp|dp-users`: recommenders under user-level differential privacy."""
+"""`fedmmf reproduce dp|dp-lists|dp-users`: recommenders under user-level differential privacy."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,8 @@ from fedmmf.data import load
 from fedmmf.settings import Settings
 from fedmmf_experiments.private import curve
 from fedmmf_experiments.private import users as by_users
-from fedmmf_experiments.private.rows import rows_called
+from fedmmf_experiments.private.lists import LIST_ROWS
+from fedmmf_experiments.private.rows import ROWS, DpRow, rows_called
 from fedmmf_experiments.result_cache import ResultCache
 
 app = typer.Typer()
@@ -57,11 +58,11 @@ class DpChoice:
     splits: Annotated[int, typer.Option(min=1, help="Random splits, from --seed on.")] = 10
     test: Annotated[float, typer.Option(help="Share of ratings to test on.")] = 0.2
 
-    def plan(self, settings: Settings) -> curve.DpPlan:
-        """Make the plan of the experiment from the options."""
+    def plan(self, settings: Settings, known: tuple[DpRow, ...]) -> curve.DpPlan:
+        """Make the plan of the experiment from the options and the rows there are."""
         return curve.DpPlan(
             epsilons=list(self.epsilon),
-            rows=rows_called(self.rows),
+            rows=rows_called(self.rows, known),
             splits=self.splits,
             test=self.test,
             delta=settings.dp_delta,
@@ -79,15 +80,33 @@ def dp(
     json: JsonOption = False,
 ) -> None:
     """RMSE against epsilon: vb and sgd with and without masks, DPALS, means, and no noise."""
-    plan = chosen.plan(settings)
-    with progress_bar(chosen.data) as progress:
+    _compare(chosen.plan(settings, ROWS), chosen.data, out, json)
+
+
+@app.command("dp-lists", epilog="Example: fedmmf reproduce dp-lists --data ml-1m --splits 3")
+@expanded
+def dp_lists(
+    chosen: DpChoice,
+    settings: Annotated[Settings, Only("dp_delta", "dp_clip", "dp_noise", "seed")] = _NOISY,
+    out: GoingOnOption = Path("dp-lists"),
+    json: JsonOption = False,
+) -> None:
+    """Lists (nDCG@10) against epsilon: vb, the mask alone, popularity, and no noise."""
+    plan = replace(chosen.plan(settings, LIST_ROWS), metric=curve.NDCG)
+    _compare(plan, chosen.data, out, json)
+
+
+def _compare(plan: curve.DpPlan, data: str, out: Path, json: bool) -> None:
+    """Compute, write and print a table."""
+    with progress_bar(data) as progress:
         report = curve.run(
-            load(chosen.data),
+            load(data),
             plan,
             ResultCache(out),
             lambda done, of: progress("rows and epsilons", done, of),
         )
-    curve.write(report, out)
+    name = "dp" if plan.metric is curve.RMSE else "dp-lists"
+    curve.write(report, out, name)
     if json:
         print_json(asdict(report))
         return
@@ -95,14 +114,14 @@ def dp(
         [
             point.model,
             point.free or f"{point.epsilon:g}",
-            f"{point.rmse_mean:.4f}±{point.rmse_std:.4f}",
+            f"{point.mean:.4f}±{point.std:.4f}",
             f"{point.n_tried}",
         ]
         for point in report.rows
     ]
     title = f"{report.data}, delta {report.delta:g}, {report.splits} splits, whole users"
-    results.print(table(title, ["model", "epsilon", "RMSE", "settings tried"], rows))
-    confirm_folder(out, "dp.json, .md, .png, .svg, runs/")
+    results.print(table(title, ["model", "epsilon", report.metric, "settings tried"], rows))
+    confirm_folder(out, f"{name}.json, .md, .png, .svg, runs/")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

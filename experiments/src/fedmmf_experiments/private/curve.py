@@ -1,4 +1,4 @@
-"""RMSE against epsilon, row by row: masks under noise beside their peers.
+"""RMSE or nDCG@10 against epsilon, row by row: masks under noise beside their peers.
 
 Every user's messages of the whole training are covered by epsilon. Hyperparameters of `vb` are
 those of the library, which follow from public numbers. Those of all other rows are chosen per row
@@ -28,6 +28,21 @@ Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
+class Metric:
+    """What rows are compared by."""
+
+    name: str
+    sign: float  # -1 where more is better
+
+    def loss(self, row: DpRow, trial: Trial, values: Values) -> float:
+        """Return what is less the better the row does."""
+        return self.sign * row.score(trial, values)
+
+
+RMSE, NDCG = Metric("RMSE", 1.0), Metric("nDCG@10", -1.0)
+
+
+@dataclass(frozen=True)
 class DpPlan:
     """What is compared, and on which splits."""
 
@@ -38,6 +53,7 @@ class DpPlan:
     delta: float = 1e-5
     base: Values = field(default_factory=dict)  # of our own rows: clip, and who adds noise
     seed: int = 0  # of the first split
+    metric: Metric = RMSE
 
     @property
     def cells(self) -> list[tuple[DpRow, Privacy]]:
@@ -51,23 +67,24 @@ class DpPlan:
 
 @dataclass(frozen=True)
 class DpPoint:
-    """One row at one epsilon: test RMSE over the splits, and the settings that were chosen."""
+    """One row at one epsilon: its metric over the splits, and the settings that were chosen."""
 
     row: str
     model: str
     epsilon: float | None  # None: see `free`
     free: str  # why it has no epsilon
-    rmse_mean: float
-    rmse_std: float
+    mean: float
+    std: float
     n_tried: int  # settings among which was chosen; 1: nothing was
     settings: Values
 
 
 @dataclass(frozen=True)
 class DpCurve:
-    """All rows at all epsilons."""
+    """All rows at all epsilons, by one metric."""
 
     data: str
+    metric: str
     delta: float
     splits: int
     test: float
@@ -85,7 +102,7 @@ def run(ratings: Ratings, plan: DpPlan, cache: ResultCache, told: Told) -> DpCur
         told(done, len(cells))
         points.append(_point(ratings, plan, row, privacy, cache))
     told(len(cells), len(cells))
-    return DpCurve(ratings.name, plan.delta, plan.splits, plan.test, points)
+    return DpCurve(ratings.name, plan.metric.name, plan.delta, plan.splits, plan.test, points)
 
 
 def _point(
@@ -101,45 +118,46 @@ def _point(
     }
     name = [ratings.name, row.name, f"epsilon {epsilon:g}" if epsilon else "free"]
     chosen = cache.once([*name, "choice"], facts, lambda: choose(ratings, plan, row, privacy))
-    values, errors = chosen["settings"], []
+    values, scores = chosen["settings"], []
     for seed in range(plan.seed, plan.seed + plan.splits):
         about = facts | {"settings": values, "seed": seed}
         trial = Trial(*ratings.split(plan.test, seed=seed), privacy, seed, plan.base)
         found = cache.once([*name, f"split {seed}"], about, partial(_tested, row, trial, values))
-        errors.append(found["rmse"])
+        scores.append(found["score"])
     return DpPoint(
         row=row.name,
         model=row.model,
         epsilon=epsilon,
         free=row.free,
-        rmse_mean=float(np.mean(errors)),
-        rmse_std=float(np.std(errors)),
+        mean=float(np.mean(scores)),
+        std=float(np.std(scores)),
         n_tried=chosen["n_tried"],
         settings=values,
     )
 
 
 def _tested(row: DpRow, trial: Trial, values: Values) -> dict[str, float]:
-    return {"rmse": row.rmse(trial, values)}
+    return {"score": row.score(trial, values)}
 
 
 def choose(ratings: Ratings, plan: DpPlan, row: DpRow, privacy: Privacy) -> dict[str, Any]:
-    """Settings with the lowest error on a validation part, and how many were tried."""
+    """Settings that do best on a validation part, and how many were tried."""
     train, _ = ratings.split(plan.test, seed=TUNING_SEED)
     part, validation = train.split(VALIDATION, seed=TUNING_SEED)
     trial = Trial(part, validation, privacy, TUNING_SEED, plan.base)
+    loss = partial(plan.metric.loss, row, trial)
     if row.grid is not None:
         grid = row.grid(part)
-        return {"settings": min(grid, key=lambda v: row.rmse(trial, v)), "n_tried": len(grid)}
+        return {"settings": min(grid, key=loss), "n_tried": len(grid)}
     if not row.space:
         return {"settings": {}, "n_tried": 1}
-    values, n_tried = search(row.space, lambda v: row.rmse(trial, v), TUNING_SEED)
+    values, n_tried = search(row.space, loss, TUNING_SEED)
     return {"settings": values, "n_tried": n_tried}
 
 
-def write(report: DpCurve, out: Path) -> None:
+def write(report: DpCurve, out: Path, name: str = "dp") -> None:
     """The figures as JSON and Markdown, and drawn."""
-    write_results(out, "dp", report, to_markdown(report), {"dp": draw(report)})
+    write_results(out, name, report, to_markdown(report), {name: draw(report)})
 
 
 def row_names(report: DpCurve) -> list[str]:
@@ -163,26 +181,28 @@ def to_markdown(report: DpCurve) -> str:
 def _cell(point: DpPoint | None) -> str:
     if point is None:
         return ""
-    shown = f"{point.rmse_mean:.4f} ± {point.rmse_std:.4f}"
+    shown = f"{point.mean:.4f} ± {point.std:.4f}"
     return f"{shown} ({point.free})" if point.free else shown
 
 
 def draw(report: DpCurve) -> Any:
-    """RMSE against epsilon, one line per row; dashed where there is no epsilon."""
+    """The metric against epsilon, one line per row; dashed where there is no epsilon."""
     figure, panel = new_figure()
     figure.set_size_inches(7.5, 5.5)
     for number, name in enumerate(row_names(report)):
         points = report.of(name)
-        means = [point.rmse_mean for point in points]
+        means = [point.mean for point in points]
         label, colour = points[0].model, f"C{number % 10}"
         if points[0].epsilon is None:
             label = f"{label}, {points[0].free}"
             panel.axhline(means[0], linestyle="--", linewidth=1, color=colour, label=label)
             continue
-        spread = [point.rmse_std for point in points]
+        spread = [point.std for point in points]
         places, style = [point.epsilon for point in points], "os^Dv*"[number % 6]
         panel.errorbar(places, means, spread, marker=style, capsize=3, color=colour, label=label)
-    panel.set(xscale="log", xlabel="epsilon, per user, whole training", ylabel="test RMSE")
+    panel.set(
+        xscale="log", xlabel="epsilon, per user, whole training", ylabel=f"test {report.metric}"
+    )
     epsilons = sorted({point.epsilon for point in report.rows if point.epsilon})
     panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons], minor=False)
     panel.minorticks_off()

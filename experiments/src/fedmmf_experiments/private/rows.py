@@ -46,7 +46,7 @@ class DpRow:
     Attributes:
         name: by which the command knows it.
         model: what the table calls it.
-        rmse: error of one trial with some values of hyperparameters.
+        score: error of one trial with some values of hyperparameters, or quality of its lists.
         space: what a random search draws; or `grid`, which is tried whole. Neither: nothing is
             chosen.
         spends: whether it has an epsilon; else it is trained once for all of them.
@@ -55,16 +55,16 @@ class DpRow:
 
     name: str
     model: str
-    rmse: Callable[[Trial, Values], float]
+    score: Callable[[Trial, Values], float]
     space: search.Space = field(default_factory=dict)
     grid: Callable[[Ratings], tuple[Values, ...]] | None = None
     spends: bool = True
     free: str = ""
 
 
-def library(fixed: Values, trial: Trial, values: Values) -> float:
-    """Error of one of our own models; without noise if epsilon is infinite."""
-    noise = {}
+def trained(fixed: Values, trial: Trial, values: Values) -> FedMMF:
+    """Train one of our own models; without noise if epsilon is infinite."""
+    noise: Values = {}
     if not math.isinf(trial.privacy.epsilon):
         noise = {
             "aggregation": "dp",
@@ -72,8 +72,12 @@ def library(fixed: Values, trial: Trial, values: Values) -> float:
             "dp_delta": trial.privacy.delta,
             **trial.base,
         }
-    model = FedMMF(**(fixed | noise | values), seed=trial.seed)
-    return model.fit(trial.train).evaluate(trial.test)["rmse"]
+    return FedMMF(**(fixed | noise | values), seed=trial.seed).fit(trial.train)
+
+
+def library(fixed: Values, trial: Trial, values: Values) -> float:
+    """Error of one of our own models."""
+    return trained(fixed, trial, values).evaluate(trial.test)["rmse"]
 
 
 def dpals(fixed: Values, trial: Trial, values: Values) -> float:
@@ -141,17 +145,17 @@ ROWS = (
         free="no noise",
     ),
 )
-BY_NAME = {row.name: row for row in ROWS}
 
 
-def rows_called(names: list[str] | None) -> list[DpRow]:
+def rows_called(names: list[str] | None, known: tuple[DpRow, ...] = ROWS) -> list[DpRow]:
     """Return the rows of these names, or all.
 
     Raises:
         UnknownNameError: there is no such row.
     """
-    if unknown := set(names or ()) - set(BY_NAME):
+    by_name = {row.name: row for row in known}
+    if unknown := set(names or ()) - set(by_name):
         raise UnknownNameError(
-            f"there is no row {sorted(unknown)[0]!r}; the rows are {', '.join(BY_NAME)}"
+            f"there is no row {sorted(unknown)[0]!r}; the rows are {', '.join(by_name)}"
         )
-    return [BY_NAME[name] for name in names] if names else list(ROWS)
+    return [by_name[name] for name in names] if names else list(known)
