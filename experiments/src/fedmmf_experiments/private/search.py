@@ -13,8 +13,8 @@ from fedmmf import rng
 
 Values = dict[str, Any]
 Score = Callable[[Values], float]
-N_DRAWS = 40  # at random
-N_CHANGES = 30  # of the best so far
+N_DRAWS = 50  # at random
+N_CHANGES = 50  # of the best so far
 _CHANGED = 0.35  # share of hyperparameters that a change draws anew or moves
 _STEP = 0.5  # standard deviation of the logarithm by which a strength is moved
 
@@ -24,14 +24,14 @@ DPALS: Space = {
     "factors": (1, 2, 3, 4, 6),
     "rounds": (1, 2, 3, 5, 8),
     "gamma": (0.0, 0.25, 0.4, 0.55),
-    "user_strength": [1.0, 60.0],
+    "user_strength": [1.0, 200.0],
     "item_strength": [0.5, 200.0],
-    "max_user": (0.3, 0.5, 1.0, 2.0),
+    "max_user": (0.15, 0.3, 0.5, 1.0, 2.0),
     "max_error": (0.5, 0.8, 1.2),
     "counts_share": (0.02, 0.08),
     "curvature_share": (0.05, 0.1, 0.25, 0.5),
 }
-DPALS_MEANS = DPALS | {"mean_strength": (1.0, 4.0), "bias": (True, True, False)}
+DPALS_MEANS = DPALS | {"mean_strength": (1.0, 4.0, 8.0), "bias": (True, True, False)}
 DPALS_FEATURES = DPALS_MEANS | {"prior_ridge": [0.5, 300.0]}
 ITEM_MEANS: Space = {
     "gamma": (0.0, 0.25, 0.4, 0.55),
