@@ -87,12 +87,22 @@ def _of_audit(audit: AuditResult) -> list[Tile]:
     limit = percent(audit.audit_limit)
     is_strict = audit.settings.get("sharing") == "strict"
     return [
+        *_of_bounds(audit),
         *(_had_they_shared(audit) if is_strict else _of_shared(audit)),
         Tile(f"J <= {plain(privacy.threshold_j)}", f"{grouping.by_indicator:,}", by_j),
         Tile(
             "pass an audit", f"{grouping.by_audit:,}", f"{of_all}: attacks find less than {limit}"
         ),
     ]
+
+
+def _of_bounds(audit: AuditResult) -> list[Tile]:
+    """Make the tile on epsilon, where the audited run has a budget."""
+    known = audit.epsilon
+    if known is None:
+        return []
+    note = f"proven at most; an attack found at least {known.lower:.3g}"
+    return [Tile("epsilon, a whole user", f"{known.proven:.4g}", note)]
 
 
 def _of_shared(audit: AuditResult) -> list[Tile]:
