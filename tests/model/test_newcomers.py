@@ -4,12 +4,14 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import polars as pl
 import pytest
 
-from fedmmf import FedMMF, load, rng
+from fedmmf import FedMMF, Ratings, load, rng
 from fedmmf.data.synthetic import synthetic
 from fedmmf.errors import CheckpointError
 from fedmmf.model import Newcomer
+from fedmmf.model.evaluation import ndcg
 from fedmmf.storage import checkpoints
 
 QUICK = {"solver": "vb", "factors": 4, "rounds": 12}
@@ -63,6 +65,44 @@ def test_one_rating_does_not_hurt(likelihood):
     assert found[10] < found[3] < found[1] < found[0]
     old = errors(with_prior_of_rounds(model), unseen, (1, 3, 10), 10)
     assert all(found[n] < old[n] for n in old)
+
+
+def list_quality(model, unseen, known, first):
+    """Mean nDCG@10 of what comes after each newcomer's first items, by known ones."""
+    draw, quality = rng.stream(0, "order"), {n: [] for n in known}
+    nobody = model.learned.scorer(np.arange(model.learned.n_items))(model.learned.n_users)
+    for user in np.unique(unseen.user_codes):
+        mine = draw.permutation(np.arange(*unseen.by_user[user : user + 2]))
+        items, values = unseen.item_codes[mine], unseen.values[mine]
+        wanted = items[first:][values[first:] >= 4]
+        for n in known if len(wanted) else ():
+            own = dict(zip(unseen.item_ids[items[:n]].tolist(), values[:n].tolist(), strict=True))
+            scores = np.array(model.join(own).scores(unseen.item_ids) if n else nobody)
+            scores[items[:first]] = -np.inf
+            quality[n].append(ndcg(np.isin(np.argsort(-scores)[:10], wanted), len(wanted), 10))
+    return {n: float(np.mean(some)) for n, some in quality.items()}
+
+
+def tastes(n_users=320, n_items=120, n_rated=25):
+    """Ratings of people of four tastes: they choose, and like, mostly one group of items."""
+    draw, rows = np.random.default_rng(6), []
+    for user in range(n_users):
+        likes = np.arange(n_items) % 4 == user % 4
+        weight = np.where(likes, 5.0, 1.0) / (5 + np.arange(n_items))  # the first are popular
+        items = draw.choice(n_items, n_rated, replace=False, p=weight / weight.sum())
+        values = np.clip(draw.integers(1, 5, n_rated) + 2 * likes[items], 1, 5)
+        rows += zip([user] * n_rated, items.tolist(), values.tolist(), strict=True)
+    return Ratings.from_frame(pl.DataFrame(rows, ["user_id", "item_id", "rating"], orient="row"))
+
+
+def test_one_known_item_does_not_hurt_a_list():
+    train, unseen = unseen_part(tastes())
+    model = FedMMF(mask="mean", objective="ranking", factors=4, rounds=12).fit(train)
+    found = list_quality(model, unseen, (0, 1, 3, 10), 10)
+    assert found[0] <= found[1] < found[10]
+    assert found[0] < found[3] < found[10]
+    old = list_quality(with_prior_of_rounds(model), unseen, (1,), 10)
+    assert old[1] < found[1]
 
 
 @pytest.mark.parametrize("mask", ["mean", "lr"])

@@ -98,8 +98,9 @@ TABLES = (
         "newcomers-folds",
         ACCURACY,
         (
-            f"{_FOLDS} --mask mean --mask lr",
-            f"{_FOLDS} --data ml-1m --folds 1 --mask mean",
+            f"{_FOLDS} --draws 10 --mask mean --mask lr",
+            f"{_FOLDS} --draws 3 --mask mean --likelihood ordinal",
+            f"{_FOLDS} --draws 3 --data ml-1m --folds 1 --mask mean",
         ),
         ("ml-100k", "ml-1m"),
         partial(probes.of_newcomers, "folds"),
@@ -110,7 +111,7 @@ TABLES = (
         ACCURACY,
         (
             "fedmmf reproduce newcomer-lists",
-            "fedmmf reproduce newcomer-lists --data lastfm --implicit --folds 1",
+            "fedmmf reproduce newcomer-lists --data lastfm --implicit",
         ),
         ("ml-100k", "lastfm"),
         probes.of_newcomer_lists,
