@@ -409,7 +409,7 @@ def test_who_comes_after_the_end_is_a_newcomer(folder_of):
     made = inside(folder_of)
     made.away = {"d"}
     (first, laid_out, told), last = split_parcel(made.run(), 3)
-    sums, factors = Newcomers.decode(told).totals, []
+    sums, factors, effects = Newcomers.decode(told).totals, [], []
     late = made.processes["d"].site.parties["d"].n_users
     assert 0 < sums[0] <= RATINGS.n_users - late
     for more in (told, b""):
@@ -418,8 +418,12 @@ def test_who_comes_after_the_end_is_a_newcomer(folder_of):
         made.start_site("d")
         site = made.processes["d"].site
         site.take_model(first + laid_out + more + last)
-        factors.append(site.parties["d"].user_factors.copy())
+        party, items = site.parties["d"], np.arange(RATINGS.n_items, dtype=np.int32)
+        factors.append(party.user_factors.copy())
+        effects.append(party.predict(items) - RATINGS.scale.clip(party.scores(items)))
     assert np.abs(factors[0] - factors[1]).max() > 1e-3
+    assert np.abs(effects[0]).max() > 1e-3  # that somebody rates an item says something too
+    assert not effects[1].any()
 
 
 def test_who_comes_after_the_end_takes_no_model_of_what_it_does_not_have(folder_of):
