@@ -44,7 +44,11 @@ class Newcomer:
     def recommend(
         self, n: int = 10, *, candidates: Ids | None = None, exclude: Ids = (), seen: bool = False
     ) -> pl.DataFrame:
-        """The n items with the highest scores; the arguments are those of `FedMMF.recommend`."""
+        """The n items with the highest scores; the arguments are those of `FedMMF.recommend`.
+
+        Its `prediction` is made from the score, so that lists are in its order. It may differ from
+        `predict`, which is about items that the newcomer rates: lists ranked by that are worse.
+        """
         wanted = ListRequest.checked(self._learned, n, candidates, exclude, seen)
         scores = self._mean_of(self.party.scores, wanted.items)
         return frame_of(self._learned, wanted.best_of(scores, self._rated))
