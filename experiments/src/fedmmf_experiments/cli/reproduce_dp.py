@@ -149,7 +149,7 @@ class UsersChoice:
     per_user: Annotated[
         int, typer.Option(min=by_users.MIN_PER_USER, help="Ratings per user, on average.")
     ] = 25
-    delta: Annotated[float, typer.Option(help="Of whole trainings.")] = 1e-6
+    delta: Annotated[float, typer.Option(help="Of whole trainings.")] = 1e-7
     splits: Annotated[int, typer.Option(min=1, help="Sets and splits, from --seed on.")] = 1
 
     def plan(self, seed: int) -> by_users.UsersPlan:
