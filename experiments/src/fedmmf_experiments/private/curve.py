@@ -19,7 +19,7 @@ from fedmmf.data import Ratings
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 from fedmmf_experiments.private.noise import Privacy
 from fedmmf_experiments.private.rows import DpRow, Trial, Values
-from fedmmf_experiments.private.search import search
+from fedmmf_experiments.private.search import MANY_RATINGS, search
 from fedmmf_experiments.result_cache import ResultCache
 
 TUNING_SEED = 101  # of the split on which hyperparameters are chosen: no reported one has it
@@ -151,7 +151,8 @@ def choose(ratings: Ratings, plan: DpPlan, row: DpRow, privacy: Privacy) -> dict
         return {"settings": min(grid, key=loss), "n_tried": len(grid)}
     if not row.space:
         return {"settings": {}, "n_tried": 1}
-    values, n_tried = search(row.space, loss, TUNING_SEED)
+    share = 0.4 if len(part) > MANY_RATINGS else 1.0
+    values, n_tried = search(row.space, loss, TUNING_SEED, share)
     return {"settings": values, "n_tried": n_tried}
 
 

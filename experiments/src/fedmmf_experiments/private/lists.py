@@ -37,8 +37,7 @@ def ndcg(scores: Scores, trial: Trial) -> float:
 
 def library(fixed: Values, trial: Trial, values: Values) -> float:
     """Quality of the lists of one of our own models."""
-    found = trained(fixed, trial, values).evaluate(trial.test, top=10)
-    return found["ranking"]["ndcg_at_10"]
+    return trained(fixed, trial, values).evaluate(trial.test, top=10)["ranking"].ndcg_at_10
 
 
 def noisy_popularity(trial: Trial) -> Array:

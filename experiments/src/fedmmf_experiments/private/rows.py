@@ -25,7 +25,6 @@ SHORT_GRID = tuple(
     {"rounds": rounds, "factors": 4, "learning_rate": rate}
     for rounds, rate in product((30, 60), (0.02, 0.05))
 )
-MANY_RATINGS = 500_000  # from which on the solver `sgd` tries the short grid alone
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def local(mask: str, trial: Trial, values: Values) -> float:
 
 def sgd_grid(ratings: Ratings) -> tuple[Values, ...]:
     """Rounds, factors and learning rates to try: fewer on many ratings, which take longer."""
-    return SHORT_GRID if len(ratings) > MANY_RATINGS else GRID
+    return SHORT_GRID if len(ratings) > search.MANY_RATINGS else GRID
 
 
 _SGD = {"none": "DP-FedMF", "mean": "User-mean DP-FedMMF", "lr": "One-order DP-FedMMF"}

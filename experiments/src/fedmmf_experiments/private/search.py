@@ -15,6 +15,7 @@ Values = dict[str, Any]
 Score = Callable[[Values], float]
 N_DRAWS = 50  # at random
 N_CHANGES = 50  # of the best so far
+MANY_RATINGS = 500_000  # from which on a search has two fifths of that
 _CHANGED = 0.35  # share of hyperparameters that a change draws anew or moves
 _STEP = 0.5  # standard deviation of the logarithm by which a strength is moved
 
@@ -43,14 +44,21 @@ ITEM_MEANS: Space = {
 USER_ITEM_MEANS = ITEM_MEANS | {"mean_strength": (1.0, 2.0, 4.0, 8.0)}
 
 
-def search(space: Space, score: Score, seed: int) -> tuple[Values, int]:
-    """Return the best values, and how many were tried."""
+def search(space: Space, score: Score, seed: int, share: float = 1.0) -> tuple[Values, int]:
+    """Return the best values, and how many were tried.
+
+    Args:
+        space: what may be drawn.
+        score: error with some values.
+        seed: of the draws.
+        share: of the usual number of trials.
+    """
     stream = rng.stream(seed, "search")
     tried: list[tuple[float, Values]] = []
-    for _ in range(N_DRAWS):
+    for _ in range(round(share * N_DRAWS)):
         values = {name: _draw(of, stream) for name, of in space.items()}
         tried.append((score(values), values))
-    for _ in range(N_CHANGES):
+    for _ in range(round(share * N_CHANGES)):
         values = change(best_of(tried), space, stream)
         tried.append((score(values), values))
     return best_of(tried), len(tried)
