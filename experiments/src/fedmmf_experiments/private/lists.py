@@ -37,7 +37,8 @@ def ndcg(scores: Scores, trial: Trial) -> float:
 
 def library(fixed: Values, trial: Trial, values: Values) -> float:
     """Quality of the lists of one of our own models."""
-    return trained(fixed, trial, values).evaluate(trial.test, top=10)["ranking"].ndcg_at_10
+    found = trained(fixed, trial, values).evaluate(trial.test, top=10)["ranking"]
+    return float(found.ndcg_at_10 or 0.0)  # None where nobody has anything to find
 
 
 def noisy_popularity(trial: Trial) -> Array:
