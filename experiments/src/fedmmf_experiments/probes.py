@@ -38,8 +38,9 @@ from fedmmf_experiments.paper import (
     vb_rounds,
 )
 from fedmmf_experiments.paper.splitting import Splitting
-from fedmmf_experiments.private import curve
+from fedmmf_experiments.private import curve, users
 from fedmmf_experiments.private.curve import DpPlan
+from fedmmf_experiments.private.lists import LIST_ROWS
 from fedmmf_experiments.private.rows import rows_called
 from fedmmf_experiments.result_cache import ResultCache
 
@@ -215,6 +216,18 @@ def of_dp() -> object:
     rows = rows_called(["vb-features", "vb", "sgd-mean", "item-means", "local-lr", "vb-no-noise"])
     plan = DpPlan([8.0], rows, splits=1, delta=1e-3)
     return [row.mean for row in curve.run(small(), plan, ResultCache(), quiet).rows]
+
+
+def of_dp_lists() -> object:
+    """Rows of lists at one epsilon, on one split."""
+    rows = rows_called(["vb-features", "vb", "mask", "popularity"], LIST_ROWS)
+    plan = DpPlan([8.0], rows, splits=1, delta=1e-3, metric=curve.NDCG)
+    return [row.mean for row in curve.run(small(), plan, ResultCache(), quiet).rows]
+
+
+def of_dp_users() -> object:
+    """One number of users."""
+    return users.run(users.UsersPlan([300], [1.0], items=60), ResultCache(), quiet).rows
 
 
 def of_epsilon() -> object:
