@@ -25,7 +25,7 @@ _FEATURES: Values = {"objective": "ranking", "solver": "vb", "mask": "lr"}
 _PLAIN: Values = {"objective": "ranking", "solver": "vb", "mask": "none", "item_prior": False}
 MASK_GRID = tuple(
     {"unrated_weight": weight, "strength": strength}
-    for weight, strength in product((0.05, 0.1, 0.2, 0.4), (1.0, 3.0, 10.0, 30.0, 100.0))
+    for weight, strength in product((0.05, 0.1, 0.2), (3.0, 10.0, 30.0))
 )
 
 
