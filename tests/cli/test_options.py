@@ -281,3 +281,26 @@ def test_an_audit_is_of_what_train_would_run_with_the_same_flags(flags, monkeypa
         CliRunner().invoke(app, [command, "--data", "synthetic", *flags.split()])
     assert seen["train"] == seen["audit"]
     assert ("adaptive" in flags) == (not seen["audit"].is_strict)
+
+
+@pytest.mark.parametrize(
+    ("flags", "rounds"),
+    [
+        ("--implicit", 40),
+        ("--implicit --rounds 9", 9),
+        ("--implicit --objective rating", "auto"),
+        ("--implicit --objective rating --solver sgd", "auto"),
+        ("--top 10", "auto"),
+    ],
+)
+def test_data_without_ratings_have_more_rounds(flags, rounds, monkeypatch):
+    seen = []
+
+    def fit(model, *_, **__):
+        seen.append(model.settings)
+        raise SettingsError("that is all")
+
+    monkeypatch.setattr("fedmmf.model.FedMMF.fit", fit)
+    CliRunner().invoke(app, ["train", "--data", "synthetic", *flags.split()])
+    (settings,) = seen
+    assert settings.rounds == rounds

@@ -803,6 +803,23 @@ def test_two_rounds_of_a_run_look_at_who_rated_what(variant):
     assert {int(half.state()["looks"]) for half in world.halves} == {len(looks)}
 
 
+@pytest.mark.parametrize(
+    ("rounds", "expected"), [("auto", (5, 13)), (10, (5, 13)), (22, (5, 13)), (40, (9, 23))]
+)
+@pytest.mark.parametrize("variant", ["both", "all of it"])
+def test_lists_learned_in_more_rounds_look_later(rounds, expected, variant):
+    world = World(variant, rounds=0)
+    settings = world.settings.changed(rounds=rounds)
+    server = VB.server(settings, world.update_shape, world.context())
+    usual = (5, 13)
+    assert server.membership_rounds == (expected if world.update_shape.ranks else usual)
+    place = world.update_shape.blocks["parameters"].place("membership")
+    for n_done in (5, 9, 13, 23):
+        server.restore({**server.state(), "n_done": np.asarray(n_done)})
+        looks = bool(server.broadcast().parameters[place].any())
+        assert looks == (n_done in server.membership_rounds)
+
+
 @pytest.mark.parametrize("variant", LOOKING)
 def test_rows_of_a_look_are_p_u_and_totals_are_as_ever(variant):
     world = World(variant, rounds=MEMBERSHIP_ROUNDS[0])

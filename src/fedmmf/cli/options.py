@@ -30,7 +30,7 @@ from fedmmf.errors import SettingsError
 from fedmmf.settings import Settings
 from fedmmf.settings.groups import REGISTERED, Unset, all_groups, choices_for, registry_of
 from fedmmf.settings.run import RunSettings
-from fedmmf.solvers.settings import factors_for_lists
+from fedmmf.solvers.settings import ROUNDS_OF_CHOICES, factors_for_lists
 
 if TYPE_CHECKING:  # help is shown without them
     from fedmmf.data import Ratings
@@ -116,10 +116,17 @@ def was_given(name: str) -> bool:
 def for_implicit(settings: Settings) -> Settings:
     """Where data have no ratings, rank items unless the user's options say otherwise.
 
-    There is nothing to mask, and what somebody chose says all about them already.
+    There is nothing to mask, and what somebody chose says all about them already. Such data are
+    sparse, so that there are more rounds than usual.
     """
     meant = {"objective": "ranking", "mask": "none", "implicit_prior": "items"}
-    return settings.changed(**{name: value for name, value in meant.items() if not was_given(name)})
+    settings = settings.changed(
+        **{name: value for name, value in meant.items() if not was_given(name)}
+    )
+    is_usual = settings.rounds == "auto" and not settings.scheme.has_budget
+    if settings.objective != "ranking" or not is_usual:
+        return settings
+    return settings.changed(rounds=ROUNDS_OF_CHOICES)
 
 
 def for_lists(settings: Settings, ratings: "Ratings", tell: Callable[[str], None]) -> Settings:

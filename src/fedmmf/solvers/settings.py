@@ -17,6 +17,7 @@ from fedmmf.settings.groups import (
 
 Objective = Literal["rating", "ranking"]
 Likelihood = Literal["gaussian", "ordinal"]
+ROUNDS_OF_CHOICES = 40  # where every rating is 1: docs/lists.md says on which data it was found
 _LIST_FACTORS = 64  # chosen on ML-100K and LastFM, whole and with 50 to 400 of their users
 
 
@@ -36,8 +37,8 @@ class SolverSettings(SettingsGroup):
     rounds: Annotated[
         Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"],
         Field(
-            description="federated rounds at most (T); auto: 200 for sgd, 22 for vb; under dp 30 "
-            "and 12"
+            description="federated rounds at most (T); auto: 200 for sgd, 22 for vb, on the "
+            "command line 40 where data have no ratings; under dp 30 and 12"
         ),
     ] = "auto"
     ensemble: Annotated[

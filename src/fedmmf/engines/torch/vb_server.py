@@ -34,6 +34,7 @@ class VbServerInPlace(VbServer):
 
     def __init__(self, half: VbServer, placed: Callable[[Array], Any], linalg: Any) -> None:
         super().__init__(half.update_shape, half.context, tuple(half.unrated), placed, linalg)
+        self.membership_rounds = half.membership_rounds
         self.restore(half.state())
 
     def advance(self, sums: ItemSums, t: int) -> None:

@@ -58,7 +58,7 @@ from fedmmf.solvers.vb.private import check_broadcast as check_private_broadcast
 from fedmmf.solvers.vb.private import write_variant as write_private_variant
 from fedmmf.solvers.vb.private.server import default_user as default_private_user
 from fedmmf.solvers.vb.reading import VbReading, check_broadcast
-from fedmmf.solvers.vb.server import VbServer
+from fedmmf.solvers.vb.server import USUAL_ROUNDS, VbServer, membership_rounds
 from fedmmf.solvers.vb.shapes import VbShape, total_bound, write_variant
 from fedmmf.solvers.vb.start import value_of_unrated, weight_of_unrated
 
@@ -67,7 +67,7 @@ class Vb:
     """The solver `vb`: both halves and their declarations."""
 
     name, ring = "vb", "2^32"
-    default_rounds, default_held_out = 22, 0.0
+    default_rounds, default_held_out = USUAL_ROUNDS, 0.0
     may_be_clear = False  # one update holds masked ratings
     may_be_noisy = knows_noise = True
     releases = staticmethod(plan.releases)
@@ -153,7 +153,10 @@ class Vb:
         unrated: tuple[float, ...] = ()
         if _vb(update_shape).ranks:
             unrated = (weight_of_unrated(settings, context), value_of_unrated(settings, context))
-        return VbServer(_vb(update_shape), context, unrated)
+        half = VbServer(_vb(update_shape), context, unrated)
+        if unrated:
+            half.membership_rounds = membership_rounds(settings.max_rounds)
+        return half
 
     def default_user(self, update_shape: UpdateShape, broadcast: Broadcast) -> Array:
         """Factors of the default user: the mean of all p_u, and of their masks. (n_own,)."""

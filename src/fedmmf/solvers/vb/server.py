@@ -17,7 +17,8 @@ from fedmmf.solvers.vb.start import Items, start, start_share
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 USER_RIDGE = 10.0  # shrinkage of the weights in users' prior towards zero, in users
 MEMBERSHIP_RIDGE = 10.0  # the same for the weights of raters in an item's prior, in items
-MEMBERSHIP_ROUNDS = (5, 13)  # a membership round follows after so many rounds
+MEMBERSHIP_ROUNDS = (5, 13)  # a membership round follows after so many rounds of a usual run
+USUAL_ROUNDS = 22
 MAX_SPANS = 8.0  # largest distance of an entry of E[q_i] from its start, in spans of the scale
 STEP = 0.85  # share of the step that the shared curvature gives for a mean
 MAX_IMBALANCE = 2.0**8  # of user and item precisions, each in units of its start
@@ -32,6 +33,9 @@ class VbServer:
         unrated: weight and value of unrated items; empty where they do not count.
         placed: puts an array where the server computes; numpy, unless an engine has a device.
         linalg: `inv`, `solve`, `cholesky` and `eigh` for what is there.
+
+    Attributes:
+        membership_rounds: a membership round follows after so many rounds.
     """
 
     _now: Items
@@ -47,6 +51,7 @@ class VbServer:
     ) -> None:
         self.update_shape, self.context, self.unrated = update_shape, context, np.array(unrated)
         self._placed, self._linalg = placed, linalg
+        self.membership_rounds = membership_rounds(USUAL_ROUNDS)
         self._most = MAX_SPANS * max(context.span, 1.0)
         ones = np.ones(context.n_items)
         self._regressors = placed(np.column_stack((ones, context.regressors)))  # (n_items, 1 + d)
@@ -97,9 +102,8 @@ class VbServer:
     @property
     def is_membership_round(self) -> bool:
         """Whether the coming round is a membership round."""
-        return (
-            self.update_shape.has_membership_rounds and int(self._now.n_done) in MEMBERSHIP_ROUNDS
-        )
+        looks = self.membership_rounds
+        return self.update_shape.has_membership_rounds and int(self._now.n_done) in looks
 
     def advance(self, sums: ItemSums, t: int) -> None:
         """Update every q_i from the parties' sums, then the hyperparameters."""
@@ -286,6 +290,14 @@ class VbServer:
             placed[part.name] = self._placed(state[part.name])
         self._now = Items(**placed | {"n_done": state["n_done"]})  # n_done stays on the host
         self._spread = Spread.of(self._now.curvature, self._now.base, self._linalg)
+
+
+def membership_rounds(rounds: int) -> tuple[int, ...]:
+    """Return after how many rounds membership rounds follow, in a run of so many.
+
+    In longer runs they come later in proportion: raters' factors say more when they have settled.
+    """
+    return tuple(after * max(rounds, USUAL_ROUNDS) // USUAL_ROUNDS for after in MEMBERSHIP_ROUNDS)
 
 
 def _standardised(rows: Array, n_raters: Array) -> Array:
