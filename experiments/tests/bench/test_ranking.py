@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from fedmmf import FedMMF
 from fedmmf.aggregation.rare_items import raters_needed
 from fedmmf.cli.app import app
+from fedmmf.data import Ratings
 from fedmmf.errors import UnknownNameError
 from fedmmf.settings import Settings
 from fedmmf_experiments.bench import list_speed, ranking
@@ -399,6 +400,20 @@ def test_the_command_takes_the_bookshop(monkeypatch):
     small = core(few)
     assert f"(synthetic): {small.n_users:,} users, {small.n_items:,} items" in done.stdout
     assert "lists of the items that strict mode sums" in done.stdout
+
+
+def test_the_command_tries_settings_on_a_part_of_the_training_ratings(small, tmp_path):
+    path = tmp_path / "ratings.csv"
+    small.to_frame().write_csv(path)
+    options = ["bench", "ranking", "--data", str(path), "--seed", "10", "--validation", "--json"]
+    options += ["--ranker", "popularity", "--factors", "2", "--rounds", "1"]
+    found = json.loads(CliRunner().invoke(app, options, catch_exceptions=False).stdout)
+    assert found["validation"] is True
+    train, test = Ratings.from_frame(small.to_frame()).split(0.2, seed=10)
+    part, kept = train.split(0.1, seed=1)
+    popular = found["rows"][0]["metrics"]
+    assert popular == judged(popularity(part, LEAST), part, kept, LEAST)
+    assert popular != judged(popularity(train, LEAST), train, test, LEAST)
 
 
 def test_the_command_for_speed(small, tmp_path):

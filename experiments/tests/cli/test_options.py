@@ -51,9 +51,10 @@ FLAGS = {
         --out=strengths""",
     "bench training": "--data=ml-1m --test=0.1 --repeats=3",
     "bench ranking": f"""
-        --data=ml-100k {READING} --test=0.2 --splits=1 --only-summed=False --ranker= --out=None
+        --data=ml-100k {READING} --test=0.2 --splits=1 --only-summed=False
+        --validation=False --ranker= --out=None
         --mask=mean --factors=64
-        --rounds=auto --implicit-prior=both --ensemble=1 --help-all=False""",
+        --rounds=auto --implicit-prior=both --unrated-weight=auto --ensemble=1 --help-all=False""",
     "bench list-speed": """
         --data=ml-1m --test=0.2 --repeats=3 --mask=mean --factors=64 --rounds=auto""",
     "bench first-answer": """

@@ -48,6 +48,10 @@ class ListsTried:
             "--only-summed", help="For all rankers, only the items that strict mode sums."
         ),
     ] = False
+    validation: Annotated[
+        bool,
+        typer.Option("--validation", help="Test on a tenth of the training ratings instead."),
+    ] = False
     ranker: Annotated[
         list[str],
         typer.Option("--ranker", help="Other rankers to show; may be given repeatedly; all."),
@@ -58,13 +62,21 @@ class ListsTried:
         """Load the ratings; `bookshop` makes them up in the shape of Book-Crossing."""
         return core(bookshop()) if self.data.data == BOOKSHOP else self.data.load()
 
+    def parts(self, ratings: Ratings, seed: int) -> list[tuple[Ratings, Ratings]]:
+        """Training and test ratings of each split; for choices, no test ratings but a part."""
+        splits = [ratings.split(self.test, seed=seed + number) for number in range(self.splits)]
+        if not self.validation:
+            return splits
+        return [train.split(bench.VALIDATION, seed=1) for train, _ in splits]
+
 
 @app.command("ranking", epilog="Example: fedmmf bench ranking --data ml-100k --splits 3")
 @expanded
 def ranking(
     tried: ListsTried,
     settings: Annotated[
-        Settings, Only("mask", "factors", "rounds", "implicit_prior", "ensemble", "seed")
+        Settings,
+        Only("mask", "factors", "rounds", "implicit_prior", "unrated_weight", "ensemble", "seed"),
     ] = _LISTS,
     json: JsonOption = False,
 ) -> None:
@@ -75,7 +87,7 @@ def ranking(
     ratings = tried.load()
     if ratings.is_implicit:
         settings = for_implicit(settings)
-    parts = [ratings.split(tried.test, seed=settings.seed + n) for n in range(tried.splits)]
+    parts = tried.parts(ratings, settings.seed)
     for package in missing_rankers():
         errors.print(f"without the rankers of {package}: it is not installed (see `make bench`)")
     cache = ResultCache(tried.out)
@@ -85,6 +97,7 @@ def ranking(
     if json:
         about = {"data": ratings.name, "synthetic": ratings.synthetic, "test": tried.test}
         about |= {"splits": tried.splits, "only_summed": tried.only_summed}
+        about["validation"] = tried.validation
         differences = {name: asdict(found) for name, found in behind.items()}
         rows_there = [row.to_json_dict() for row in rows]
         print_json({**about, "rows": rows_there, "behind": differences})
@@ -127,10 +140,11 @@ def _kilobytes(row: bench.RankingRow) -> str:
 def _about(tried: ListsTried, ratings: Ratings) -> str:
     made_up = " (synthetic)" if ratings.synthetic else ""
     items = "the items that strict mode sums" if tried.only_summed else "all items"
+    tested = "a tenth of the training ratings" if tried.validation else "the test ratings"
     return (
         f"{ratings.name}{made_up}: {ratings.n_users:,} users, {ratings.n_items:,} items, "
         f"{len(ratings):,} ratings; test share {tried.test:g}, {tried.splits} split(s), lists of "
-        f"{items} that a user has not rated."
+        f"{items} that a user has not rated, judged by {tested}."
     )
 
 
