@@ -262,6 +262,10 @@ def test_rankers_are_chosen_by_name(parts):
     settings = Settings(mask="mean", solver="vb", objective="ranking", **QUICK)
     rows = RankingRun([parts], settings, chosen=["popularity"]).rows()
     assert [row.name for row in rows] == ["popularity", *OURS]
+    some = RankingRun([parts], settings, chosen=["fedmmf, in the clear", "popularity"]).rows()
+    assert [row.name for row in some] == ["popularity", "fedmmf, strict", "fedmmf, in the clear"]
+    only = RankingRun([parts], settings, chosen=["fedmmf, strict"]).rows()
+    assert [row.name for row in only] == ["fedmmf, strict"]
     with pytest.raises(UnknownNameError, match=r"popularity.*got 'EAZE'"):
         list(RankingRun([parts], settings, chosen=["EAZE"]).rows())
 

@@ -104,7 +104,7 @@ class RankingRun:
     cache: ResultCache = NO_CACHE
     tell: Tell = lambda name: None
     only_summed: bool = False  # the others are not there at all, for any ranker
-    chosen: Sequence[str] = ()  # names of the rankers that are shown; none: all
+    chosen: Sequence[str] = ()  # names of the rows that are shown; none: all
 
     @property
     def least(self) -> float:
@@ -117,16 +117,23 @@ class RankingRun:
             tuning = partial(self._tuned, ranker)
             chosen = self._once((ranker.name, "tuned"), dict(ranker.grid), tuning)
             yield self._row(ranker.name, chosen, partial(self._ranked, ranker, chosen))
-        for name, ours in _variants(self.settings).items():
+        for name, ours in self._ours_shown().items():
             about = ours.model_dump(exclude_defaults=True)
             yield self._row(name, about, partial(self._ours, ours))
 
     def _rankers(self) -> list[Ranker]:
         known = {ranker.name: ranker for ranker in (*RANKERS, *installed_rankers())}
+        names = (*known, *_variants(self.settings))
         for name in self.chosen:
-            if name not in known:
-                raise UnknownNameError(f"the rankers are {either(tuple(known))}; got {name!r}")
-        return [known[name] for name in self.chosen or known]
+            if name not in names:
+                raise UnknownNameError(f"the rows are {either(names)}; got {name!r}")
+        return [ranker for name, ranker in known.items() if name in (self.chosen or known)]
+
+    def _ours_shown(self) -> dict[str, Settings]:
+        """The first of our rows, and those of the others that were chosen; all, if none was."""
+        (first, *_), ours = _variants(self.settings), _variants(self.settings)
+        shown = [name for name in ours if name in (first, *self.chosen)]
+        return {name: ours[name] for name in shown} if ours.keys() & {*self.chosen} else ours
 
     def _row(
         self, name: str, about: dict[str, Any], judge: Callable[[int], dict[str, Any]]

@@ -54,7 +54,7 @@ class ListsTried:
     ] = False
     ranker: Annotated[
         list[str],
-        typer.Option("--ranker", help="Other rankers to show; may be given repeatedly; all."),
+        typer.Option("--ranker", help="Rows to show; may be given repeatedly; none: all."),
     ] = field(default_factory=list)
     out: Annotated[Path | None, GOING_ON] = None
 
