@@ -98,7 +98,7 @@ class ObjectiveSettings(SettingsGroup):
         Annotated[float, Field(gt=0, lt=1)] | Literal["auto"],
         Field(
             description="ranking: what an unrated item weighs beside a rated one; auto: all "
-            "together about eight times as much as all rated ones, within 0.27 to 0.55",
+            "together about eight times as much as all rated ones, within 0.2 to 0.55",
         ),
     ] = "auto"
     unrated_value: Annotated[

@@ -98,13 +98,13 @@ def _joint_shares(update_shape: VbShape) -> int:
 def weight_of_unrated(settings: Any, context: SolverContext) -> float:
     """Weight of an unrated item beside a rated one: all unrated ones weigh eight times as much.
 
-    Very sparse data want no less than a quarter, dense data hardly more than half. docs/lists.md
+    Very sparse data want no less than a fifth, dense data hardly more than half. docs/lists.md
     says on which data this was found.
     """
     if settings.unrated_weight != "auto":
         return float(settings.unrated_weight)
     rated = context.ratings_per_user / context.n_items
-    return float(np.clip(USUAL_UNRATED * rated / max(1.0 - rated, 1e-9), 0.27, 0.55))
+    return float(np.clip(USUAL_UNRATED * rated / max(1.0 - rated, 1e-9), 0.2, 0.55))
 
 
 def value_of_unrated(settings: Any, context: SolverContext) -> float:
