@@ -178,6 +178,21 @@ FILES = [
         warns="times are of 1 January 1970 or after 2100, such as 11",
     ),
     Foreign(
+        "short ids in capitals: `U1000` and `u1000`",
+        "capitals.csv",
+        text(USUAL, rows=[(f"{'uU'[r[1] % 2]}10{r[0]:02d}", *r[1:]) for r in ROWS]),
+        outcome="warned",
+        warns="24 user ids differ only by leading zeros, '.0' or capitals, such as 'U10",
+    ),
+    Foreign(
+        "`4 stars` in a column `review`",
+        "reviews.csv",
+        text("customer,book,review,created_at", "{},{},{} stars,{}"),
+        outcome="implicit",
+        says="every row counts as a 1",
+        warns="review looks like ratings, such as '3 stars'. If it is: --columns rating=review",
+    ),
+    Foreign(
         "row numbers first, no header",
         "numbers.csv",
         text("", "{},{},{},{}", rows=[(n, *row[:3]) for n, row in enumerate(ROWS)]),

@@ -1,5 +1,6 @@
 import datetime
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedmmf.cli.app import app
 from fedmmf.data import ItemFeatures, Ratings
-from fedmmf.data.features import principal_components, splines, tf_idf
+from fedmmf.data.features import principal_components, read_features, splines, tf_idf
 from fedmmf.errors import DataError, SettingsError
 
 ITEMS = np.array([10, 20, 30])
@@ -164,6 +165,23 @@ def test_features_file_brings_titles(tmp_path, frame):
     assert ratings.item_titles.tolist() == ["Ten", "20", "Thirty"]
     assert ratings.features.names == ("genre=love", "genre=war")
     assert ratings.split(0.4)[1].item_titles.tolist() == ["Ten", "20", "Thirty"]
+
+
+def test_text_that_is_another_one_in_every_row_is_no_feature(caplog):
+    """Titles under a name that is not known; each would be a column about one item."""
+    ids = np.arange(20)
+    frame = pl.DataFrame(
+        {"item_id": ids, "Titel": [f"Buch {i}" for i in ids], "genre": [f"g{i % 2}" for i in ids]}
+    )
+    made, titles = read_features(frame, ids)
+    assert (made.names, titles) == (("genre=g0", "genre=g1"), None)
+    (said,) = caplog.messages
+    assert re.search("not used: Titel, whose text is another one .* --feature-columns", said)
+    assert read_features(frame.drop("genre"), ids) == (None, None)
+    chosen, _ = read_features(frame, ids, ["Titel"])
+    assert len(chosen.names) == 20
+    few, _ = read_features(frame.head(19), ids[:19])
+    assert len(few.names) == 21
 
 
 def test_features_file_that_is_wrong(tmp_path, frame):

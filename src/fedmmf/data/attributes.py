@@ -131,7 +131,8 @@ class Attributes:
         key = f"{cls.kind}_id"
         if key not in frame.columns:
             raise DataError(
-                f"{cls.title} need a column {key}; arrived: {', '.join(frame.columns) or 'none'}."
+                f"{cls.title} need a column {key}; arrived: {', '.join(frame.columns) or 'none'}. "
+                f"Give the column that says which {cls.kind} a row is about that name."
             )
         # Compared as text, since a file's ids may be numbers on one side and text on the other.
         frame = frame.with_columns(pl.col(key).cast(pl.String))

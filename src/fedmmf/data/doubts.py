@@ -14,14 +14,17 @@ from fedmmf.data.checks import Rows
 from fedmmf.data.frames import Table, tell
 from fedmmf.data.names import ID_COLUMNS, QUANTITIES, plain_name
 from fedmmf.data.scales import RatingScale
+from fedmmf.data.values import WITH_UNIT
 
 _MIN_ROWS = 20
 _MAX_LEVELS, _WIDEST_SPAN = 10, 100  # of ratings that are whole numbers; ids and counts have more
 _HEAP, _SMALL_HEAP, _TOWERS = 0.3, 0.1, 3.0  # shares of zeros; how often more than the next level
 _SAME = 1e-6  # of two steps between ratings
 _FEW = 0.01  # share of rows that are slips of the pen
+_MOST = 0.9  # share of rows that say what a column is
 _MIN_LEVELS = 3  # of the ratings that a strange one is strange among
 _MIN_LETTERS = 10  # of ids that differ by capitals alone; shorter ones may by chance
+_MIN_LETTERS_OF_MANY, _CHANCE = 4, 0.1  # where more than this share of all ids do
 _NOBODY = (
     "nan",
     "none",
@@ -49,7 +52,7 @@ def tell_doubts(table: Table, rows: Rows, scale: RatingScale | None) -> tuple[st
     if not table.has_header and frame["user_id"].n_unique() == frame.height:
         found += [f"every row has another user: if column 1 counts rows, {_SAY_COLUMNS}"]
     if rows.is_implicit:
-        found += _of_sales(table)
+        found += (*_of_sales(table), *_of_rated(table))
     elif scale is None:  # who gives a scale knows what is on it
         found += _of_ratings(frame["rating"])
     if "timestamp" in frame.columns:
@@ -67,6 +70,19 @@ def _of_sales(table: Table) -> Iterator[str]:
                     f"{n_back:,} rows have a {name} of 0 or less, as returns do, and count as a 1 "
                     "too. Take them out of the file if they should not"
                 )
+
+
+def _of_rated(table: Table) -> Iterator[str]:
+    """Ratings under a name that is not known."""
+    for name in table.unused:
+        column = table.frame[name]
+        text = column.drop_nulls() if column.dtype == pl.String else pl.Series([], dtype=pl.String)
+        is_rated = text.str.strip_chars().str.to_lowercase().str.contains(WITH_UNIT)
+        if is_rated.sum() > _MOST * len(text):
+            yield (
+                f"{name} looks like ratings, such as {text[0]!r}. If it is: "
+                f"--columns rating={name} (in Python columns={{'rating': {name!r}}})"
+            )
 
 
 def _of_ids(ids: pl.Series) -> Iterator[str]:
@@ -111,11 +127,13 @@ def _of_times(times: pl.Series) -> Iterator[str]:
 
 def _alike(distinct: pl.Series, who: str) -> Iterator[str]:
     """Ids that differ, but hardly are meant to."""
-    text = pl.col("id").str.normalize("NFKC").str.strip_suffix(".0").str.strip_chars_start("0")
-    plain = (
-        pl.when(text.str.len_chars() < _MIN_LETTERS).then(text).otherwise(text.str.to_lowercase())
-    )
-    same = pl.DataFrame({"id": distinct}).group_by(plain.alias("plain")).agg(pl.col("id").sort())
+    text = distinct.str.normalize("NFKC").str.strip_suffix(".0").str.strip_chars_start("0")
+    small = text.str.to_lowercase()
+    is_habit = small.n_unique() < (1 - _CHANCE) * text.n_unique()
+    may_differ = text.str.len_chars() < (_MIN_LETTERS_OF_MANY if is_habit else _MIN_LETTERS)
+    plain = text.zip_with(may_differ, small)
+    frame = pl.DataFrame({"id": distinct, "plain": plain})
+    same = frame.group_by("plain").agg(pl.col("id").sort())
     same = same.filter(pl.col("id").list.len() > 1).sort("plain")
     if same.height:
         n_ids, (one, two) = int(same["id"].list.len().sum()), same["id"][0].to_list()[:2]

@@ -5,6 +5,7 @@ stays with its user, as the ratings do. Inside one party it is a constant, so no
 models that all users share may.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -30,6 +31,9 @@ MIN_HOLDERS = 5  # of a value of a profile
 _TAG_COMPONENTS = 20
 _YEAR_KNOTS = 4
 _YEAR_DEGREE = 2
+_MIN_ROWS = 20  # of a column of text that is another one in each; in fewer it may be by chance
+
+log = logging.getLogger("fedmmf.data")
 
 
 class ItemFeatures(Attributes):
@@ -188,9 +192,30 @@ def read_features(
         table = Table(frame, Path(source).name if isinstance(source, str | Path) else "The frame")
         chosen = [column_of(table, name) for name in columns]
         frame = frame.select("item_id", *dict.fromkeys(chosen))
+    else:
+        named = _naming_columns(frame.drop("item_id", *labels, strict=False))
+        labels, frame = [*labels, *named], frame.drop(named)
     if labels and set(frame.columns) <= {"item_id", *labels}:
         return None, titles
     return ItemFeatures.from_frame(frame, item_ids), titles
+
+
+def _naming_columns(frame: pl.DataFrame) -> list[str]:
+    """Columns of text that are another one in every row; says once that they are not used."""
+    text = [column for column in frame if column.dtype == pl.String]
+    found = [
+        column.name
+        for column in text
+        if len(column) >= _MIN_ROWS and not column.has_nulls() and column.is_unique().all()
+    ]
+    if found:
+        log.warning(
+            "Features: not used: %s, whose text is another one in every row and says nothing of "
+            "other items. If it is what items are called, name the column title; if it is a "
+            "feature: --feature-columns (feature_columns=)",
+            ", ".join(found),
+        )
+    return found
 
 
 def require_features(columns: Sequence[str] | None) -> None:

@@ -17,6 +17,8 @@ _NUMBER = r"([-+]?\d+(?:[.,]\d+)?)"
 _UNIT = r"(?: ?(?:stars?|points?|pts?\.?|%|★|⭐|\*)| ?[-=:] ?\D+| ?\(\D+\))?"  # 4 stars, 4 - good
 _SHARE = rf"^{_NUMBER} ?(?:/|out of|of) ?(\d+)(?: ?stars?)?$"
 _SIGNS = r"^[★⭐*]+[☆]*$"
+WITH_UNIT = rf"^{_NUMBER} ?stars?$|{_SHARE}|{_SIGNS}"
+"""What nobody writes who means anything but a rating, in small letters: 4 stars, 3/5, ★★★."""
 Reading = tuple[pl.Series, str]  # numbers, null where there is none, and what was assumed
 
 
