@@ -32,9 +32,11 @@ RATINGS = synthetic(80, 60, 2400, min_per_user=8, seed=3)
 SETTINGS = Settings.checked(
     solver="vb", factors=4, rounds=80, signed=True, mask="mean", implicit_prior="users"
 )
-DEADLINES = {"answer": 4.0, "heartbeat": 0.3, "gathering": 3.0, "patience": 120.0, "retries": 50}
-MAX_SECONDS = 600.0
-_IMPATIENCE = 5.0  # seconds without a round after which something else happens
+DEADLINES = {"answer": 8.0, "heartbeat": 0.3, "gathering": 3.0, "patience": 120.0, "retries": 50}
+MAX_SECONDS = 1800.0
+# Seconds without a round after which something else happens. A machine that is killed before it has
+# started never trains, and on two busy cores a start takes long.
+_IMPATIENCE = 30.0
 
 
 class Chaos:
