@@ -18,7 +18,9 @@ def executed(path: Path) -> nbformat.NotebookNode:
     """The notebook with new outputs, as text and images alone."""
     notebook = nbformat.read(path, as_version=4)
     kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # no port is opened
-    NotebookClient(notebook, km=kernel, timeout=120, record_timing=False).execute()
+    NotebookClient(
+        notebook, km=kernel, timeout=1800, startup_timeout=600, record_timing=False
+    ).execute()
     for cell in notebook["cells"]:
         cell["outputs"] = [kept(part) for part in joined(cell.get("outputs", []))]
         if cell["cell_type"] != "code":
