@@ -117,14 +117,17 @@ def for_implicit(settings: Settings) -> Settings:
     """Where data have no ratings, rank items unless the user's options say otherwise.
 
     There is nothing to mask, and what somebody chose says all about them already. Such data are
-    sparse, so that there are more rounds than usual.
+    sparse, so that there are more rounds than usual. Under a privacy budget masks stay, which cost
+    no privacy, and rounds are what the budget pays for.
     """
-    meant = {"objective": "ranking", "mask": "none", "implicit_prior": "items"}
+    has_budget = settings.scheme.has_budget
+    meant: dict[str, Any] = {"objective": "ranking"}
+    if not has_budget:
+        meant |= {"mask": "none", "implicit_prior": "items"}
     settings = settings.changed(
         **{name: value for name, value in meant.items() if not was_given(name)}
     )
-    is_usual = settings.rounds == "auto" and not settings.scheme.has_budget
-    if settings.objective != "ranking" or not is_usual:
+    if settings.objective != "ranking" or settings.rounds != "auto" or has_budget:
         return settings
     return settings.changed(rounds=ROUNDS_OF_CHOICES)
 
@@ -132,7 +135,7 @@ def for_implicit(settings: Settings) -> Settings:
 def for_lists(settings: Settings, ratings: "Ratings", tell: Callable[[str], None]) -> Settings:
     """Return settings of a model that ranks, unless the user's options ask for predicted ratings.
 
-    Where an option does not fit ranking, as differential privacy does not, ratings are predicted.
+    Where an option does not fit ranking, ratings are predicted.
 
     Args:
         settings: of the run, as the options give them.
@@ -149,7 +152,7 @@ def for_lists(settings: Settings, ratings: "Ratings", tell: Callable[[str], None
             tell(f"lists are of predicted ratings, since ranking does not fit: {misfit}")
     if settings.objective != "ranking":
         return settings
-    if not was_given("factors"):
+    if not was_given("factors") and not settings.scheme.has_budget:
         settings = settings.changed(factors=factors_for_lists(ratings.n_users))
     if not was_given("objective"):
         kind = f"mask {settings.mask}" if ratings.is_implicit else f"solver {settings.solver}"

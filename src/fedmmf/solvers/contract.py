@@ -80,7 +80,7 @@ class UpdateShape:
 
     @property
     def divisor(self) -> int | None:
-        """Column of the broadcast's rows that known columns of joint masks are divided by, if any."""
+        """Column of the broadcast's rows that columns of joint masks are divided by, if any."""
         return None
 
     @property
@@ -270,7 +270,7 @@ class Solver(Protocol):
         sums_as: what attacks its sums are given to, a `Target` of `attacks`.
 
     A solver for privacy budgets may also declare `knows_noise` (its server uses the variance of the
-    noise: it is taken where nobody names one), `noisy_defaults(objective)` (values
+    noise: it is taken where nobody names one), `noisy_defaults(chosen)` (values
     of settings that nobody named, under a budget), `releases(rounds, objective)` (names of what is
     released, in order, each with its number of rounds) and `asked(update_shape, broadcast)` (the
     `Asked` that a broadcast stands for; parties refuse what is not due). Its server's half then has

@@ -152,8 +152,8 @@ def with_solver(values: dict[str, Any]) -> dict[str, Any]:
         able = solvers_that(ability)
         values = {**values, "solver": next(_solvers_with(values, has_budget), able[0])}
     solver = member_in_use("solver", values) if has_budget else None
-    find: Any = getattr(solver, "noisy_defaults", lambda objective: {})
-    defaults = find(values.get("objective", "rating"))
+    find: Any = getattr(solver, "noisy_defaults", lambda chosen: {})
+    defaults = find(values)
     named = {name: value for name, value in values.items() if (name, value) != ("rounds", "auto")}
     return {**defaults, **(named if defaults else values)}
 

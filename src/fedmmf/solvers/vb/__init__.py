@@ -75,11 +75,12 @@ class Vb:
     spans = (1e-3, 1e4)
     sums_as = "vb sums"
 
-    def noisy_defaults(self, objective: str) -> Mapping[str, Any]:
+    def noisy_defaults(self, chosen: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return values of settings that nobody named, under a budget."""
-        about = plan.constants(ranks=objective == "ranking")
+        ranks, epsilon = chosen.get("objective") == "ranking", chosen.get("dp_epsilon")
         unused = {"implicit_prior": "none", "profile_prior": False}  # a budget has no sums for them
-        return {"factors": about.factors, "rounds": about.rounds, **unused}
+        rounds = plan.rounds_for(epsilon, ranks=ranks)
+        return {"factors": plan.constants(ranks=ranks).factors, "rounds": rounds, **unused}
 
     def rank(self, settings: Any) -> int:
         """Return the number of factors plus one, for the item's bias."""

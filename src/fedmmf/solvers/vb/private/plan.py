@@ -82,8 +82,8 @@ OF_RATINGS = Constants(
 )
 OF_LISTS = Constants(
     factors=8,
-    rounds=18,
-    counts_share=1 / 9,
+    rounds=18,  # 3 of counts, 15 of factors
+    counts_share=1 / 6,
     means_share=0.0,
     coarse=5e-4,
     gamma=0.25,
@@ -98,6 +98,7 @@ OF_LISTS = Constants(
     covariance=0.3,
     spreads={"user_sum": 0.1, "moment": 0.2, "covariance": 0.2, "cross": 0.05, "level": 1.0},
 )
+COUNTS_ALONE = 2.0  # epsilon up to which lists are of counts alone, where nobody names rounds
 UNRATED_WEIGHT = 0.1  # of an unrated item beside a rated one, in lists
 BELOW = 0.25  # an unrated item counts as so many spans below the lowest rating
 USUAL_VALUE = 0.75  # of a rated item, where an unrated one has 0 and the highest rating 1
@@ -161,6 +162,16 @@ def schedule(rounds: int, factors: int, noise: float = 1.0, *, ranks: bool = Fal
     is_coarse = noise > about.coarse
     repeats = 2 if is_coarse and n_factors > 3 else 1
     return Schedule(n_counts, n_means, n_factors, repeats, factors if n_factors else 0)
+
+
+def rounds_for(epsilon: object, *, ranks: bool) -> int:
+    """Rounds where nobody names a number; `epsilon` is as somebody named it, if at all.
+
+    Up to a small epsilon, lists are noisy popularity and what masks make of it: factors would be
+    mostly noise, and the counts that they take the budget from would be too.
+    """
+    is_small = isinstance(epsilon, int | float) and epsilon <= COUNTS_ALONE
+    return 1 if ranks and is_small else constants(ranks=ranks).rounds
 
 
 def releases(rounds: int, objective: str = "rating") -> tuple[tuple[str, int], ...]:
