@@ -14,6 +14,8 @@ COMMANDS = [
     ["reproduce", "strengths"],
     ["reproduce", "efficiency"],
     ["reproduce", "dp"],
+    ["reproduce", "dp-lists"],
+    ["reproduce", "dp-users"],
     ["reproduce", "solver"],
     ["reproduce", "newcomers"],
     ["reproduce", "newcomer-lists"],

@@ -84,3 +84,34 @@ def test_strengths_are_compared_and_kept(tmp_path):
     refused = fedmmf(*command, "--strength", "-1")
     assert refused.returncode == 2
     assert "mask_strength" in refused.stderr
+
+
+def test_models_under_noise_are_compared_and_kept(ratings_file, tmp_path):
+    options = ["--rows", "user-item-means,user-means", "--epsilon", "8,2", "--splits", "1"]
+    command = ["reproduce", "dp", "--data", ratings_file, *options, "--out", tmp_path]
+    found = report_of(*command)
+    assert json.loads((tmp_path / "dp.json").read_text()) == found
+    assert [(row["row"], row["epsilon"]) for row in found["rows"]] == [
+        ("user-item-means", 2.0),
+        ("user-item-means", 8.0),
+        ("user-means", None),
+    ]
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*.json")}
+    shown = fedmmf(*command, COLUMNS="80").stdout
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+    assert f"{found['rows'][0]['mean']:.4f}" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["dp", "--epsilon", "1,-2"], "numbers in (0, 100]"),
+        (["dp", "--rows", "vb,svd"], "no row 'svd'; the rows are vb-features"),
+        (["dp-lists", "--rows", "dpals"], "no row 'dpals'; the rows are vb-features"),
+        (["dp-users", "--users", "1,x"], "whole numbers from 2 on"),
+    ],
+)
+def test_mistakes_in_a_comparison_under_noise_are_named(options, said):
+    done = fedmmf("reproduce", *options)
+    assert done.returncode in (1, 2)
+    assert said in " ".join(done.stderr.split())
