@@ -594,14 +594,24 @@ def test_an_invalid_number_of_threads_is_a_mistake_too(quick):
     assert "FEDMMF_THREADS must be a whole number of at least 1; got 'many'" in done.stderr
 
 
+def all_of(terminal):
+    """What is written to a terminal until its end: in many parts where work takes long."""
+    parts = []
+    while True:
+        try:
+            parts.append(os.read(terminal, 65536))
+        except OSError:  # the other side is closed
+            return b"".join(parts)
+
+
 def test_progress_is_shown_on_a_terminal(quick):
     """Run under a pseudo-terminal: the bar goes to standard error, the JSON to standard output."""
     terminal, child = pty.openpty()
     command = [sys.executable, "-m", "fedmmf", "train", *map(str, quick), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=child, text=True) as process:
         os.close(child)
+        seen = all_of(terminal).decode()
         output = process.stdout.read()
-    seen = os.read(terminal, 65536).decode()
     os.close(terminal)
     assert "rounds" in seen
     assert json.loads(output)["rounds"] == 3
