@@ -10,6 +10,7 @@ from fedmmf.solvers.vb.private import plan
 
 PRIOR_RIDGE = 1.0  # of the regression of item factors on item features
 MIN_SPREAD = 1e-4  # smallest variance of item factors around their prior mean
+MAX_SMALL = 12  # rows of matrices that are inverted together
 _FAR = 5.0  # standard deviations below 0 from which a tail is replaced by its asymptote
 
 
@@ -65,9 +66,29 @@ def learned(precision: Array, first: Array, prior: Prior) -> tuple[Array, Array,
 
 def posterior(precision: Array, first: Array, prior: Prior) -> tuple[Array, Array]:
     """Posterior means and covariances under a prior. (n_items, k), (n_items, k, k)."""
-    covariance = np.linalg.inv(precision + np.diag(prior.precision))
+    covariance = inverses(precision + np.diag(prior.precision))
     mean = np.einsum("nij,nj->ni", covariance, first + prior.precision * prior.mean)
     return mean, covariance
+
+
+def inverses(matrices: Array) -> Array:
+    """Inverses of positive definite matrices, by Gauss and Jordan. (n, k, k).
+
+    LAPACK takes one matrix after the other; of small ones, all at once takes half the time.
+    """
+    k = matrices.shape[1]
+    if k > MAX_SMALL:
+        return np.linalg.inv(matrices)
+    work = np.ascontiguousarray(np.moveaxis(matrices, 0, -1))  # (k, k, n)
+    for f in range(k):
+        pivot, factors = 1.0 / work[f, f], work[:, f].copy()  # (n,), (k, n)
+        work[:, f] = 0.0
+        work[f, f] = 1.0
+        work[f] *= pivot
+        for g in range(k):
+            if g != f:
+                work[g] -= factors[g] * work[f]
+    return np.ascontiguousarray(np.moveaxis(work, -1, 0))
 
 
 def information(
@@ -83,7 +104,7 @@ def information(
     """
     added = np.square(np.asarray(noise, np.float64))[..., np.newaxis, np.newaxis]
     variance = rating * curvature + added * np.eye(curvature.shape[1])
-    gain = curvature @ np.linalg.inv(variance)
+    gain = curvature @ inverses(variance)
     return gain @ curvature, np.einsum("nij,nj->ni", gain, observed)
 
 
