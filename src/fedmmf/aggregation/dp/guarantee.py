@@ -25,7 +25,7 @@ import numpy as np
 from fedmmf.aggregation.contract import CORRUPT
 from fedmmf.aggregation.dp import accounting, releases
 from fedmmf.aggregation.dp.releases import TableEntry
-from fedmmf.aggregation.dp.sampler import MAX_SIGMA, whole_gaussian
+from fedmmf.aggregation.dp.sampler import MAX_SIGMA, rounded_up, whole_gaussian
 from fedmmf.arrays import Array
 from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
@@ -34,7 +34,6 @@ from fedmmf.secagg import RING32, FixedPoint, Ring
 from fedmmf.solvers.contract import UPDATES, Asked, Bounds
 
 ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
-_WHOLE_FROM = 1000  # steps of noise that are rounded up: that adds a thousandth at most
 _TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
 _FLOATING = 2.0**-20  # relative error of a length in 64-bit arithmetic, up to 2^32 entries
 NEIGHBOURS = {
@@ -142,13 +141,11 @@ class Guarantee:
                 f"{n_all:,} entries and noise of {sigma:.3g} steps: there are too many users "
                 "for the ring, or the update has too many entries"
             )
-        if _WHOLE_FROM <= sigma <= MAX_SIGMA:
-            sigma = float(math.ceil(sigma))  # of whole numbers, many draws are fast
         bounds = self.bounds(n_parties)
         cohort = Cohort(bound=bounds.row, scale=scale, clip=room)
         if n_totals:
             cohort = replace(cohort, total_bound=bounds.total, total_scale=scale, clips_totals=True)
-        return NoisyGrid(cohort, sigma)
+        return NoisyGrid(cohort, rounded_up(sigma))
 
     def check_sum(self, n_parties: int, minimum: int) -> None:
         """Raise `WireError` where a sum could end with less noise than is required."""
