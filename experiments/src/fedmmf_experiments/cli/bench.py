@@ -28,7 +28,13 @@ from fedmmf_experiments.bench import rounds as bench_rounds
 from fedmmf_experiments.bench import strict as bench_strict
 from fedmmf_experiments.bench import training as bench_training
 from fedmmf_experiments.bench.measuring import peak_gigabytes
-from fedmmf_experiments.cli import bench_engines, bench_first_answer, bench_ranking, bench_secagg
+from fedmmf_experiments.cli import (
+    bench_engines,
+    bench_first_answer,
+    bench_noise,
+    bench_ranking,
+    bench_secagg,
+)
 
 app = typer.Typer(help="Measure, also beside other tools.", no_args_is_help=True)
 
@@ -270,3 +276,4 @@ app.add_typer(bench_engines.app)
 app.add_typer(bench_first_answer.app)
 app.add_typer(bench_ranking.app)
 app.add_typer(bench_secagg.app)
+app.add_typer(bench_noise.app)

@@ -30,7 +30,7 @@ from fedmmf.solvers.contract import ItemSums
 
 Progress = Callable[[str, int, int], None]
 EPSILON, ROUNDS = 50.0, 6
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "vb, no mask": {"mask": "none"},
     "vb, joint lr mask": {"mask": "lr"},
     "sgd": {"solver": "sgd", "mask": "mean", "learning_rate": 0.3, "step": "sum"},

@@ -33,6 +33,7 @@ from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
 from fedmmf.simulation.prepared import Prepared
 from fedmmf.solvers.contract import Broadcast, ItemSums
+from fedmmf.solvers.vb.private import PrivateShape
 from fedmmf_experiments.paper.epsilon import analytic_gaussian
 
 Progress = Callable[[str, int, int], None]
@@ -129,8 +130,9 @@ class Planted:
         """The broadcast, with a larger clip where the clip is taken out."""
         if self.has_clip:
             return broadcast
-        parameters = broadcast.parameters.copy()
-        parameters[self.given.update_shape.blocks["parameters"].place("clip")] *= LARGER_CLIP
+        shape, parameters = self.given.update_shape, broadcast.parameters.copy()
+        if isinstance(shape, PrivateShape):
+            parameters[shape.blocks["parameters"].place("clip")] *= LARGER_CLIP
         return replace(broadcast, parameters=parameters)
 
     def _sums(self, released: Array, shape: tuple[int, int], sigma: int) -> ItemSums:

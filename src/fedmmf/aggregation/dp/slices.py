@@ -86,10 +86,10 @@ def _table() -> Array:
 def distribution(digits: int) -> Sequence[Decimal]:
     """T(0), T(1) ... until what is left is below 10^-digits; each off by 10^(3-digits) at most."""
     with localcontext(prec=digits + 10):
-        shares, y = [], 0
+        shares: list[Decimal] = []
         while not shares or shares[-1] > Decimal(10) ** -(digits + 5):
+            y = len(shares)
             shares.append((-Decimal(y * y) / (2 * SLICES * SLICES)).exp())
-            y += 1
         whole, sums, so_far = sum(shares), [], Decimal(0)
         for share in shares:
             so_far += share
@@ -109,4 +109,4 @@ def _decided(first: int) -> int:
             least = sum(one + slack <= low for one in sums)
             most = sum(one - slack < high for one in sums)
         if least == most < len(sums):
-            return least
+            return int(least)
