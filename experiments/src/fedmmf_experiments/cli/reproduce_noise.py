@@ -1,4 +1,4 @@
-"""`fedmmf reproduce agreement|epsilon|lower-bound`: evidence for what noise is worth."""
+"""`fedmmf reproduce agreement|lower-bound|epsilon-seen`: evidence for what noise is worth."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -9,6 +9,7 @@ from fedmmf.cli.choices import JsonOption, UnusedSeedOption
 from fedmmf.cli.output import Columns, print_json, print_markdown, progress_bar, results
 from fedmmf_experiments.paper import agreement as agreeing
 from fedmmf_experiments.paper import lower_bound as bounds
+from fedmmf_experiments.paper import whole_runs
 
 app = typer.Typer()
 
@@ -73,3 +74,31 @@ def lower_bound(
         print_json({"rows": [asdict(row) | {"is_below": row.is_below} for row in rows]})
         return
     print_markdown(bounds.as_columns(), rows)
+
+
+_WHOLE: Columns = {
+    "solver": lambda row: row.solver,
+    "mask": lambda row: row.mask,
+    "noise": lambda row: row.noise,
+    "delta": lambda row: f"{row.delta:g}",
+    "clip": lambda row: f"{row.clip:g}",
+    "releases": lambda row: f"{row.releases}",
+    "longest / clip": lambda row: f"{row.longest:.6f}",
+    "noise, due": lambda row: f"{row.multiplier:.4g}",
+    "noise, seen": lambda row: f"{row.measured:.4g}",
+    "epsilon claimed": lambda row: f"{row.claimed:.3f}",
+    "discrete": lambda row: f"{row.discrete:.3f}",
+    "continuous, analytic": lambda row: f"{row.analytic:.3f}",
+    "continuous, losses": lambda row: f"{row.losses:.3f}",
+}
+
+
+@app.command("epsilon-seen", epilog="Example: fedmmf reproduce epsilon-seen")
+def epsilon_seen(seed: UnusedSeedOption = 0, json: JsonOption = False) -> None:
+    """Epsilon of ten whole runs among real parties, from what they were seen to add."""
+    with progress_bar("runs") as progress:
+        rows = whole_runs.run_all(progress)
+    if json:
+        print_json({"rows": [asdict(row) for row in rows]})
+        return
+    print_markdown(_WHOLE, rows)
