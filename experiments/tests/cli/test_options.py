@@ -30,12 +30,16 @@ FLAGS = {
         --users=943,6040,30000,100000,1000000 --epsilon=1 --items=500 --per-user=25 --delta=1e-07
         --splits=1 --out=dp-users""",
     "reproduce epsilon": "",
+    "reproduce epsilon-seen": "",
+    "reproduce agreement": "--runs=200 --engine=numpy,numba --permutations=9999",
+    "reproduce lower-bound": "--epsilon=1.0,2.0 --runs=500",
     "reproduce factorial": """
         --data=ml-100k --split=random --test=0.2 --splits=10 --mask=none,mean,lr,fm,nn
         --solver=sgd,vb --factors=20 --out=factorial""",
     "reproduce all": "--quick=False --out=reproduced",
     "reproduce solver": "--problem=None --splits=None",
-    "reproduce newcomers": "--data=ml-100k --order=time --folds=5 --mask= --solver=",
+    "reproduce newcomers": """
+        --data=ml-100k --order=time --folds=5 --draws=1 --likelihood=gaussian --mask= --solver=""",
     "reproduce newcomer-lists": "--data=ml-100k --implicit=False --folds=5",
     "reproduce strict": """
         --data=ml-100k --solver=sgd --mask=lr --mask-strength=None --factors=20 --min-raters=3
@@ -70,6 +74,7 @@ FLAGS = {
         --solver=sgd,vb --sharing=plain --factors=10 --engine=numba --device=cuda""",
     "bench strict": """
         --data=ml-1m --solver=sgd,vb --factors=20 --engine=numba --device=cuda --repeats=15""",
+    "bench noise": "--data=ml-100k,ml-1m --mask=lr --factors=4 --repeats=12",
     "bench federation": """
         --data=ml-100k --solver=sgd --factors=20 --signed/--no-signed=False --rounds=3""",
     "bench costs": "--write=False",
