@@ -8,7 +8,7 @@ ratio, which is linear or quadratic in what is left where signals are Gaussian. 
 more probable each rating is, or that the item was rated at all. Beside it goes what is public.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from fedmmf.attacks.contract import Attack
 from fedmmf.attacks.membership import area_under_curve
 from fedmmf.attacks.view import View, levels_of
 
+TRUSTS = (0.0, 0.25, 0.5, 1.0)
 MIN_SHARE = 1e-4  # of a public frequency: nothing is impossible
 
 
@@ -30,6 +31,7 @@ class Signals:
         covariance: of signals. (q, q)
         slope: change of a signal with the rating less what the public expects. (q,)
         spread: covariance of signals around that. (q, q)
+        trust: weight of what sums say of ratings beside the prior, as it was best on known people.
     """
 
     directions: Array
@@ -37,6 +39,7 @@ class Signals:
     covariance: Array
     slope: Array
     spread: Array
+    trust: float = 1.0
 
     @classmethod
     def learned(cls, signals: Array, offsets: Array, most: int) -> "Signals":
@@ -77,26 +80,48 @@ class NoisyView(View):
         return np.asarray(self.seen[self.lists.users, self.lists.items])
 
 
-def level_ratios(view: NoisyView) -> Array:
-    """Log likelihood of each level of each rated item, up to a constant. (n, n_levels)."""
-    known, levels = view.signals, levels_of(view.scale)
+def level_ratios(known: Signals, seen: Array, prior: Array, levels: Array) -> Array:
+    """Log likelihood of each level of each rated item, up to a constant. (n, n_levels).
+
+    Args:
+        known: signals.
+        seen: along their directions. (n, q)
+        prior: probability of each level. (n, n_levels)
+        levels: of the scale. (n_levels,)
+    """
     precision = np.linalg.inv(np.eye(len(known.mean)) + known.spread)
-    expected = view.prior @ levels  # (n,)
-    off = levels - expected[:, np.newaxis]  # (n, n_levels)
-    tilt = (view.of_rated - known.mean) @ precision @ known.slope  # (n,)
-    return np.asarray(tilt[:, np.newaxis] * off - 0.5 * _square(known, precision) * off**2)
+    off = levels - (prior @ levels)[:, np.newaxis]  # (n, n_levels)
+    tilt = (seen - known.mean) @ precision @ known.slope  # (n,)
+    square = float(known.slope @ precision @ known.slope)
+    return np.asarray(tilt[:, np.newaxis] * off - 0.5 * square * off**2)
 
 
-def _square(known: Signals, precision: Array) -> float:
-    return float(known.slope @ precision @ known.slope)
+def most_probable(known: Signals, seen: Array, prior: Array, levels: Array) -> Array:
+    """Return the most probable level of each rated item; arguments as of `level_ratios`. (n,)."""
+    found = np.log(np.maximum(prior, 1e-12))
+    found = found + known.trust * level_ratios(known, seen, prior, levels)
+    return np.asarray(levels[found.argmax(axis=1)])
+
+
+def trusted(known: Signals, seen: Array, prior: Array, ratings: Array, levels: Array) -> Signals:
+    """Return the signals with the trust that finds most of known people's ratings; or the least.
+
+    Likelihoods take everybody's signals for equally large. Where they are not, less trust is best.
+    """
+    tried = [replace(known, trust=trust) for trust in TRUSTS]
+    step = levels[1] - levels[0] if len(levels) > 1 else 1.0
+    hits = [
+        np.sum(np.abs(most_probable(one, seen, prior, levels) - ratings) < step / 2)
+        for one in tried
+    ]
+    return tried[int(np.argmax(hits))]
 
 
 def guess_ratings(view: NoisyView) -> Array:
     """Guess the most probable level of each rated item. (n,)."""
     if not len(view.lists.items):
         return np.zeros(0)
-    found = np.log(np.maximum(view.prior, 1e-12)) + level_ratios(view)
-    return np.asarray(levels_of(view.scale)[found.argmax(axis=1)])
+    return most_probable(view.signals, view.of_rated, view.prior, levels_of(view.scale))
 
 
 def item_ratios(view: NoisyView) -> Array:

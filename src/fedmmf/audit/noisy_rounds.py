@@ -17,7 +17,7 @@ from fedmmf.aggregation.simulated import Group
 from fedmmf.arrays import Array
 from fedmmf.attacks import Attack, AttackResult
 from fedmmf.attacks.membership import item_matrix
-from fedmmf.attacks.noisy_sums import NoisyView, Signals
+from fedmmf.attacks.noisy_sums import NoisyView, Signals, trusted
 from fedmmf.attacks.view import levels_of
 from fedmmf.audit.exposure import public_prior, restrict
 from fedmmf.audit.following import SeenRound, follow, hidden_group, planned_presence
@@ -112,15 +112,20 @@ class NoisyRounds:
     def signals(self) -> Signals:
         """What the attacker has learned from those whom it knows."""
         _, known = self._parts
-        training, found, offsets = self.run.training, [], []
-        expected = self._prior @ levels_of(training.scale)
+        training, found, rated = self.run.training, [], []
         places = self.run.training_input.lists
         for place, rows in self._rows_of(known):
             mine = places.of(int(known[place]))
             found.append(rows[places.items[mine]])
-            rated = training.user_codes == known[place]
-            offsets.append((training.values - expected)[rated])
-        return Signals.learned(np.vstack(found), np.concatenate(offsets), DIRECTIONS)
+            rated.append(np.flatnonzero(training.user_codes == known[place]))
+        prior, ratings = (
+            values[np.concatenate(rated)] for values in (self._prior, training.values)
+        )
+        signals, levels = np.vstack(found), levels_of(training.scale)
+        learned = Signals.learned(signals, ratings - prior @ levels, DIRECTIONS)
+        seen = signals @ learned.directions
+        stream = rng.stream(self.run.settings.seed, "noise of known sums")
+        return trusted(learned, seen + stream.standard_normal(seen.shape), prior, ratings, levels)
 
     @cached_property
     def view(self) -> NoisyView:
