@@ -118,9 +118,8 @@ class NoisyRounds:
             mine = places.of(int(known[place]))
             found.append(rows[places.items[mine]])
             rated.append(np.flatnonzero(training.user_codes == known[place]))
-        prior, ratings = (
-            values[np.concatenate(rated)] for values in (self._prior, training.values)
-        )
+        rows = np.concatenate(rated)
+        prior, ratings = self._prior[rows], training.values[rows]
         signals, levels = np.vstack(found), levels_of(training.scale)
         learned = Signals.learned(signals, ratings - prior @ levels, DIRECTIONS)
         seen = signals @ learned.directions
