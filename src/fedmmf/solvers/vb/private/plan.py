@@ -18,6 +18,7 @@ STAGES = ("counts", "means", "factors")
 MAX_USER = 2.0  # largest length of the p_u that is sent
 COUNTS_PART = 0.25  # of a release of means: the part for sums of weights
 TOTALS_PART = 0.03  # of a release of factors: the part for all totals
+USUAL_COLUMNS = 24  # of a mask; where there are more, they share the variance of so many
 BLOCKS = ("moments", "covariance", "cross", "level")  # of totals
 EM_TURNS = 8  # of the items' prior, after each step
 

@@ -64,7 +64,8 @@ class PrivateServer:
         """Public numbers of the coming round, by name."""
         about, unit, j = self._learning.about, self._unit, self.update_shape.n_joint
         stage = self._schedule.stage(int(self._now.n_done))
-        variances = np.full(j, about.column_variance)
+        share = min(1.0, plan.USUAL_COLUMNS / max(j, 1))
+        variances = np.full(j, share * about.column_variance)
         variances[:1] = about.level_variance
         if self.update_shape.ranks:  # of columns that are divided by the weights
             variances /= np.mean(self._now.weight**-2.0)
