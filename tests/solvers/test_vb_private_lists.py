@@ -161,7 +161,7 @@ def test_a_mask_of_too_many_columns_is_refused(parts):
     numbers = np.random.default_rng(3).standard_normal((160, 140))
     columns = {f"x{n}": numbers[:, n] for n in range(140)}
     many = parts[0].with_features(pl.DataFrame({"item_id": np.arange(160), **columns}))
-    with pytest.raises(SettingsError, match="128 columns at most.*'lr' has 141"):
+    with pytest.raises(SettingsError, match=r"128 columns at most.*'lr' has 141"):
         lists_of(rounds=1).fit(many)
 
 
