@@ -66,6 +66,13 @@ def test_a_section_is_there_where_its_data_are(tmp_path):
     assert sections(samples.train(rmse=None, **EMPTY)) == ["privacy", "traffic", *always]
 
 
+def test_a_flag_in_a_verdict_stays_on_one_line(page_of):
+    """A browser breaks a line after a hyphen, and `--` alone says nothing."""
+    page = page_of(samples.audit())
+    assert '<li><span class="flag">--sharing</span> strict: nobody' in page.source
+    assert "--sharing strict: nobody" in page.text
+
+
 @pytest.mark.parametrize("missing", EMPTY)
 def test_any_optional_part_may_be_missing(page_of, missing):
     run = samples.train().to_json_dict()
