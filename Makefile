@@ -30,8 +30,11 @@ interop.tests := tests/interop
 peers.install := $(CONSTRAINED) --editable '.[test]' --editable './experiments[bench]'
 peers.tests := experiments/tests/bench/test_training.py experiments/tests/bench/test_ranking.py \
 	experiments/tests/bench/test_first_answer.py
-# Without constraints: see the extra in experiments/pyproject.toml.
-flower.install := --editable '.[test]' --editable './experiments[bench-secagg]'
+# Flower wants older ones of some packages: see the extra in experiments/pyproject.toml. All others
+# are what the other environments have, or a release of any of them could end these tests.
+FLOWERS_OWN := click|fastapi|packaging|protobuf|rich|starlette|typer|uvicorn
+flower.install := --constraint .venv-flower/constraints.txt --editable '.[test]' \
+	--editable './experiments[bench-secagg]'
 flower.tests := experiments/tests/bench/test_secagg.py
 # Its numba may be another one, and would write over the kernels that the others have compiled.
 flower.within := NUMBA_CACHE_DIR=$(CURDIR)/.venv-flower/numba
@@ -127,6 +130,7 @@ $(INSTALLED): $(PROJECTS)
 
 .venv-%/.installed: $(PROJECTS)
 	$(PYTHON) -m venv .venv-$*
+	grep -vE '^($(FLOWERS_OWN))==' constraints.txt > .venv-$*/constraints.txt
 	.venv-$*/bin/python -m pip install --quiet $($*.install)
 	touch $@
 
