@@ -41,7 +41,7 @@ OTHER_RATINGS = "control: six users' ratings turned round"
 
 
 @dataclass(frozen=True)
-class Agreement:
+class StageAgreement:
     """One stage of one kind of run, real and simulated: p-values of four tests."""
 
     kind: str
@@ -78,9 +78,9 @@ def settings_of(kind: str, noise: str, **changes: Any) -> Settings:
 
 def run(
     engines: list[str], n_runs: int, n_permutations: int, progress: Progress
-) -> list[Agreement]:
+) -> list[StageAgreement]:
     """Compare every kind and noise with the simulation of every engine, and with controls."""
-    found: list[Agreement] = []
+    found: list[StageAgreement] = []
     ratings = tiny()
     for number, (kind, noise) in enumerate((k, n) for k in KINDS for n in NOISES):
         settings = settings_of(kind, noise)
@@ -90,7 +90,7 @@ def run(
             for stage in real:
                 draws = rng.stream(0, "agreement", kind, noise, name, stage)
                 tests = compared(real[stage], simulated[stage], n_permutations, draws)
-                found.append(Agreement(kind, noise, name, stage, real[stage].shape[1], *tests))
+                found.append(StageAgreement(kind, noise, name, stage, real[stage].shape[1], *tests))
     return found
 
 
@@ -161,7 +161,7 @@ def collected(runs: Iterator[list[ItemSums]], settings: Settings) -> dict[str, A
 def compared(
     some: Array, others: Array, n_permutations: int, draws: np.random.Generator
 ) -> tuple[float, ...]:
-    """P-values in the order of `Agreement.tests`.
+    """P-values in the order of `StageAgreement.tests`.
 
     Args:
         some: vectors of one kind of runs. (n, d)
@@ -185,7 +185,7 @@ def compared(
     return tuple(float(np.mean(values >= values[0] * (1 - 1e-12))) for values in largest)
 
 
-def verdict(rows: list[Agreement]) -> tuple[float, float]:
+def verdict(rows: list[StageAgreement]) -> tuple[float, float]:
     """Smallest p-value of all true comparisons, times their number; largest of the controls.
 
     Of the controls, the smallest p-value of each kind and noise counts: some stages do not differ.

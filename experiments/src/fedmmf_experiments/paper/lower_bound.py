@@ -64,7 +64,7 @@ class LowerBound:
 
 
 @dataclass(frozen=True, eq=False)
-class Planted:
+class PlantedRuns:
     """Whole runs with a planted user, or without.
 
     Attributes:
@@ -78,7 +78,7 @@ class Planted:
     has_clip: bool = True
 
     @classmethod
-    def among(cls, settings: Settings, has_clip: bool = True) -> "Planted":
+    def among(cls, settings: Settings, has_clip: bool = True) -> "PlantedRuns":
         """Plant a user who has rated everything, in turn as high and as low as can be."""
         run = prepare(synthetic(60, 40, 1_000, min_per_user=5, seed=3), settings)
         given, n = run.training_input, run.training_input.n_items
@@ -157,7 +157,7 @@ def run(epsilons: list[float], n_runs: int, progress: Progress) -> list[LowerBou
 
 def measure(settings: Settings, n_runs: int, has_clip: bool = True) -> LowerBound:
     """Bounds from so many runs with the planted user, and as many without."""
-    planted = Planted.among(settings, has_clip)
+    planted = PlantedRuns.among(settings, has_clip)
     scores = np.array([[planted.score(is_present=b) for b in (True, False)] for _ in range(n_runs)])
     with_user, without = scores.T
     delta, paid = settings.dp_delta, spent(settings, settings.max_rounds)

@@ -273,7 +273,8 @@ class PrivateHalves:
         members = np.ones(len(self._p), bool) if cohort.members is None else cohort.members
         ratings = (self._by_user, self._items, self._masked)
         state = (self._p, threads.frozen(members, bool))
-        arguments = (ratings, state, _public(reading, stage), _sending(cohort))
+        with np.errstate(all="ignore"):
+            arguments = (ratings, state, _public(reading, stage), _sending(cohort))
         places = {begin: place for place, (begin, _) in enumerate(parts)}
         kernel: Any = user_pass
         overflowed: list[int] = []
@@ -300,9 +301,17 @@ class PrivateHalves:
 
 def _public(reading: PrivateReading, stage: int | None) -> Public:
     """Return the broadcast as a pass reads it, in a stage of its own or another."""
-    names = ("mean", "covariance", "weight", "design", "prior", "precision")
+    names = ("mean", "weight", "design", "prior", "precision")
     parts: dict[str, Any] = {
         name: threads.frozen(getattr(reading, name), np.float64) for name in names
+    }
+    weight = 1.0 / (reading.tau + reading.covariance[:, 0])  # (n_items,)
+    root, told = np.sqrt(weight), weight[:, np.newaxis] * reading.covariance[:, 1:]
+    columns = root[:, np.newaxis] * np.hstack((reading.mean[:, 1:], reading.design))
+    parts |= {
+        "root": threads.frozen(root, np.float64),
+        "columns": threads.frozen(columns, np.float32),
+        "told": threads.frozen(told, np.float64),
     }
     numbers = ("tau", "unit", "clip", "middle", "unrated_weight", "unrated_value", "usual_weight")
     parts |= {name: getattr(reading, name) for name in numbers}

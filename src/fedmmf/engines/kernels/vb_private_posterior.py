@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import MAX_TOTAL
+from fedmmf.engines.kernels.inverse import invert_positive
 from fedmmf.storage.kernel_cache import cached_jit
 
 # Not all of fastmath: kernels test whether numbers are finite.
@@ -16,7 +16,9 @@ class Public(NamedTuple):
     """A broadcast, as a pass reads it; `a` factors are in use, masks have `j` columns."""
 
     mean: Array  # (n_items, 1 + a)
-    covariance: Array  # packed (n_items, (a + 1) (a + 2) / 2)
+    root: Array  # of the weight of a rating of the item (n_items,)
+    columns: Array  # factors and design, each times the root (n_items, a + j) float32
+    told: Array  # weighted covariance, packed, less that of the bias (n_items, ...)
     weight: Array  # (n_items,)
     design: Array  # (n_items, j)
     prior: Array  # (a + j,)
@@ -39,74 +41,55 @@ class Public(NamedTuple):
 
 
 @_jit
-def _factored(matrix: Array, half: Array) -> bool:
-    """Fill L of L L^T = matrix (Cholesky); return whether the matrix is positive definite."""
-    for i in range(len(matrix)):
-        for f in range(i + 1):
-            total = matrix[i, f]
-            for g in range(f):
-                total -= half[i, g] * half[f, g]
-            if f < i:
-                half[i, f] = total / half[f, f]
-        if not 0.0 < total <= MAX_TOTAL:  # of the diagonal
-            return False
-        half[i, i] = np.sqrt(total)
-    return True
+def _add_spread(told: Array, part: float, right: Array, covariance: Array, a: int) -> None:
+    """Add what the uncertainty of items' factors takes off, and adds to the precision.
 
-
-@_jit
-def _inverse(matrix: Array) -> bool:
-    """Replace a positive definite matrix by its inverse; return whether it is one."""
-    n = len(matrix)
-    half = np.zeros((n, n))  # L, then L^-1
-    if not _factored(matrix, half):
-        return False
-    for i in range(n):
-        half[i, i] = 1.0 / half[i, i]
-        for f in range(i):
-            total = 0.0
-            for g in range(f, i):
-                total -= half[i, g] * half[g, f]
-            half[i, f] = total * half[i, i]
-    matrix[:] = np.dot(half.T, half)
-    return True
-
-
-@_jit
-def _add_spread(i: int, weight: float, public: Public, right: Array, spread: Array) -> None:
-    """Add what the uncertainty of an item's factors takes off, and adds to the precision."""
-    for f in range(len(spread)):
-        place = (f + 1) * (f + 2) // 2  # of row f + 1 in the packed matrix
-        right[f] -= weight * public.covariance[i, place]
+    Args:
+        told: weighted covariances of bias and factors, summed over the rated items, packed.
+        part: of a rating that is not an unrated item's too.
+        right: first moments of p_u and mask weights.
+        covariance: their precision, not inverted yet.
+        a: factors in use.
+    """
+    for f in range(a):
+        place = (f + 1) * (f + 2) // 2 - 1  # of row f + 1 in the packed matrix, without entry 0
+        right[f] -= part * told[place]
         for g in range(f + 1):
-            told = weight * public.covariance[i, place + 1 + g]
-            spread[f, g] += told
-            spread[g, f] += told * (g < f)
+            covariance[f, g] += part * told[place + 1 + g]
+            if g < f:
+                covariance[g, f] += part * told[place + 1 + g]
 
 
 @_jit
 def posterior(mine: Array, ratings: Array, public: Public, covariance: Array, mean: Array) -> Any:
-    """Fill covariance and mean of p_u and mask weights; return the errors, none if it fails."""
-    n, a, j = len(mine), public.mean.shape[1] - 1, public.design.shape[1]
-    columns, scaled = np.empty((n, a + j)), np.empty((n, a + j))
-    rest, right = np.empty(n), public.precision * public.prior + public.all_first
-    spread, part = np.zeros((a, a)), 1.0 - public.unrated_weight
+    """Fill covariance and mean of p_u and mask weights; return the errors, none if it fails.
+
+    Products over ratings are in float32, as those of `vb` without noise are.
+    """
+    n, part = len(mine), 1.0 - public.unrated_weight
     unrated = public.unrated_weight * public.unrated_value
+    columns = np.empty((n, public.columns.shape[1]), np.float32)
+    rest, told = np.empty(n, np.float32), np.zeros(public.told.shape[1])
     for row in range(n):
         i = mine[row]
-        weight = 1.0 / (public.tau + public.covariance[i, 0])
-        rest[row] = ratings[row] - unrated - part * public.mean[i, 0]
-        columns[row, :a] = public.mean[i, 1:]
-        columns[row, a:] = public.design[i]
-        for f in range(a + j):
-            scaled[row, f] = weight * columns[row, f]
-            right[f] += scaled[row, f] * rest[row]
-        _add_spread(i, part * weight, public, right, spread)
-    covariance[:] = public.all_precision + part * np.dot(scaled.T, columns)
-    covariance[:a, :a] += spread
-    for f in range(a + j):
+        error = ratings[row] - unrated - part * public.mean[i, 0]
+        rest[row] = np.float32(public.root[i] * error)
+        for f in range(columns.shape[1]):
+            columns[row, f] = public.columns[i, f]
+        for f in range(len(told)):
+            told[f] += public.told[i, f]
+    covariance[:] = np.dot(columns.T, columns)
+    right = public.precision * public.prior + public.all_first + np.dot(columns.T, rest)
+    for f in range(len(right)):
+        for g in range(len(right)):
+            covariance[f, g] = public.all_precision[f, g] + part * covariance[f, g]
         covariance[f, f] += public.precision[f]
-    if not _inverse(covariance):
-        return rest[:0]
+    _add_spread(told, part, right, covariance, public.mean.shape[1] - 1)
+    if not invert_positive(covariance):
+        return np.empty(0)
     mean[:] = np.dot(covariance, right)
-    return rest - part * np.dot(columns, mean)
+    expected = np.dot(columns, mean.astype(np.float32))
+    errors = np.empty(n)
+    for row in range(n):
+        errors[row] = (rest[row] - part * expected[row]) / public.root[mine[row]]
+    return errors
