@@ -165,3 +165,13 @@ def test_divergence_is_an_error_that_says_what_to_do(small):
     coordinator = run.coordinator()
     with pytest.raises(DivergenceError, match="Lower the learning rate, use step 'adam', or"):
         train(coordinator, run.parties())
+
+
+def test_a_lost_round_that_ends_a_stage_on_numbers_that_are_not_finite_ends_the_run(small):
+    """Under a budget a lost round may be the step from the sums before it; these are untrusted."""
+    coordinator = prepare(small, settings_of("dp vb", rounds=8)).coordinator()
+    state = coordinator.half.state()
+    rows = np.full_like(state["rows"], np.nan)
+    coordinator.half.restore(state | {"rows": rows, "n_pending": np.asarray(1)})
+    with pytest.raises(DivergenceError, match="round 1: numbers are no longer finite"):
+        coordinator.lose(coordinator.next_round(), DataError("nobody answered"))

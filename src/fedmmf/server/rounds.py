@@ -6,6 +6,7 @@ an aggregation scheme asks parties over a transport, and a simulation computes t
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -135,21 +136,35 @@ class Coordinator:
 
         The sums are not trusted: any party can move them by as much as its bounds allow.
         """
-        before, whole = self._half.state(), self._catalogue.filled(round_.broadcast, self._half)
+        whole = self._catalogue.filled(round_.broadcast, self._half)
         solver_sums = replace(sums, totals=sums.totals[HELD_OUT_TOTALS:])
+        self._step(partial(self._half.advance, solver_sums, round_.round), round_.round)
+        n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
+        if self._stop.observe(float(squared_error), float(n_held_out)):
+            self._best = whole
+        self.round, self._n_lost = round_.round, 0
+        self.n_done += 1
+
+    def _step(self, step: Callable[[], None], number: int) -> None:
+        """Let the half take a step, and keep its next broadcast; a failure leaves both as before.
+
+        Args:
+            step: changes the half.
+            number: of the round, for the error.
+
+        Raises:
+            DivergenceError: parties could not compute with the next broadcast.
+        """
+        before = self._half.state()
         try:
             with np.errstate(all="ignore"):
-                self._half.advance(solver_sums, round_.round)
+                step()
                 broadcast = self._half.broadcast()
             self._require_sound(broadcast)
         except (ArithmeticError, np.linalg.LinAlgError, WireError) as error:
             self._half.restore(before)
-            raise divergence(self._settings, round_.round, error) from None
-        n_held_out, squared_error = sums.totals[:HELD_OUT_TOTALS]
-        if self._stop.observe(float(squared_error), float(n_held_out)):
-            self._best = whole
-        self.round, self._broadcast, self._n_lost = round_.round, broadcast, 0
-        self.n_done += 1
+            raise divergence(self._settings, number, error) from None
+        self._broadcast = broadcast
 
     def _require_sound(self, broadcast: Broadcast) -> None:
         """Require a broadcast that parties can compute with."""
@@ -172,10 +187,9 @@ class Coordinator:
         then does without.
         """
         lose = getattr(self._half, "lose", None)
-        for _ in range(self.round, number):
+        for lost in range(self.round + 1, number + 1):
             if lose is not None:
-                lose()
-                self._broadcast = self._half.broadcast()
+                self._step(lose, lost)
         self._count_to(number)
 
     def _count_to(self, number: int) -> None:
@@ -185,15 +199,7 @@ class Coordinator:
 
     def skip_ahead(self, n_rounds: int, half: Mapping[str, Array]) -> None:
         """Take over the half's state after rounds on a device; nothing was held out in them."""
-        before = self._half.state()
-        try:
-            self._half.restore(half)
-            broadcast = self._half.broadcast()
-            self._require_sound(broadcast)
-        except (ArithmeticError, np.linalg.LinAlgError, WireError) as error:
-            self._half.restore(before)
-            raise divergence(self._settings, self.round + n_rounds, error) from None
-        self._broadcast = broadcast
+        self._step(partial(self._half.restore, half), self.round + n_rounds)
         self._count_to(self.round + n_rounds)
         self.n_done += n_rounds
 

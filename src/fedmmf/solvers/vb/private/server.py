@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.errors import WireError
+from fedmmf.errors import DivergenceError
 from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.vb.private import plan
 from fedmmf.solvers.vb.private.learning import Learning, Release, State
@@ -107,14 +107,14 @@ class PrivateServer:
         """Do without the release of a round that gave no sum: parties make each but once.
 
         Raises:
-            WireError: all rounds are lost of a stage that nothing can be learned without.
+            DivergenceError: all rounds are lost of a stage that nothing can be learned without.
         """
         now, schedule = self._now, self._schedule
         needed = plan.COUNTS if self.update_shape.ranks else plan.MEANS
         n_needed = schedule.numbers[needed]
         is_over = int(now.n_done) + 1 == schedule.end(needed) and n_needed > 0
         if is_over and not int(now.n_pending):
-            raise WireError(
+            raise DivergenceError(
                 f"all {n_needed} releases of {plan.STAGES[needed]} gave no sum, and parties make "
                 "each but once. Find out why so many fail, and train anew"
             )
