@@ -101,7 +101,7 @@ TABLES = (
         (
             f"{_FOLDS} --draws 10 --mask mean --mask lr",
             f"{_FOLDS} --draws 3 --mask mean --likelihood ordinal",
-            f"{_FOLDS} --draws 3 --data ml-1m --folds 1 --mask mean",
+            f"{_FOLDS} --data ml-1m --mask mean",
         ),
         ("ml-100k", "ml-1m"),
         partial(probes.of_newcomers, "folds"),
