@@ -19,7 +19,7 @@ from fedmmf.simulation import prepare, train
 from fedmmf.solvers import SOLVERS
 from fedmmf.solvers.contract import Broadcast, ItemSums, UserData
 from fedmmf.solvers.vb.private import PrivateShape, plan, write_variant
-from fedmmf.solvers.vb.private.plan import Unrated
+from fedmmf.solvers.vb.private.plan import UnratedPairs
 
 pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
 
@@ -173,13 +173,13 @@ def test_implicit_feedback_learns_lists(parts):
 
 def test_an_unrated_item_counts_below_the_lowest_rating_or_as_the_settings_say():
     chosen = Settings(aggregation="dp", objective="ranking")
-    told = Unrated.of(chosen, lowest=1.0, span=4.0, level=0.0)
+    told = UnratedPairs.of(chosen, lowest=1.0, span=4.0, level=0.0)
     assert (told.weight, told.value, told.unit) == (plan.UNRATED_WEIGHT, -3.0, 5.0)
     named = chosen.changed(unrated_value=2.0, unrated_weight=0.4)
-    told = Unrated.of(named, lowest=1.0, span=4.0, level=3.0)
+    told = UnratedPairs.of(named, lowest=1.0, span=4.0, level=3.0)
     assert (told.weight, told.value, told.unit) == (0.4, 2.0, 3.0)
     with pytest.raises(SettingsError, match="below the highest rating, 5"):
-        Unrated.of(chosen.changed(unrated_value=5.0), lowest=1.0, span=4.0, level=3.0)
+        UnratedPairs.of(chosen.changed(unrated_value=5.0), lowest=1.0, span=4.0, level=3.0)
 
 
 # State

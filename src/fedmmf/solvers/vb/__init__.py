@@ -91,7 +91,7 @@ class Vb:
         joint = n_columns if settings.has_joint_mask and n_columns <= MAX_JOINT else 0
         if settings.scheme.has_budget:
             ranks = settings.objective == "ranking"
-            if ranks and settings.mask != "none" and not joint:
+            if ranks and settings.has_joint_mask and not joint:
                 raise SettingsError(
                     f"lists under a budget need a mask of {MAX_JOINT} columns at most; the mask "
                     f"{settings.mask!r} has {n_columns:,} here. Use the mask 'mean' or 'lr', or "

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fedmmf.masks.settings import is_masked
 from fedmmf.settings.groups import SettingsGroup
 
 ImplicitPrior = Literal["none", "items", "users", "both"]
@@ -12,13 +13,14 @@ ImplicitPrior = Literal["none", "items", "users", "both"]
 
 def misfits_of_budget(settings: Any) -> Iterator[str]:
     """Yield an error for what sums with noise are not made for."""
-    if settings.profile_prior or settings.implicit_prior != "none":
+    if settings.profile_prior or settings.implicit_prior in ("items", "users", "both"):
         yield (
             "aggregation 'dp' needs profile_prior False and implicit_prior 'none': their sums are "
             f"not in the budget. Got profile_prior {settings.profile_prior} and implicit_prior "
             f"{settings.implicit_prior!r}; leave both out"
         )
-    if settings.objective == "ranking" and settings.mask != "none" and not settings.has_joint_mask:
+    is_alone = is_masked(settings.model_dump()) and not settings.has_joint_mask
+    if settings.objective == "ranking" and is_alone:
         yield (
             "objective 'ranking' under aggregation 'dp' fits masks to all items, with the factors: "
             "it needs mask_fit 'auto' or 'joint', and no mask_strength or cross_fit. Leave these "

@@ -43,7 +43,7 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class MeanOfSums:
     """Mean of the sums of one stage since the last step."""
 
     rows: Array  # (n_items, k1)
@@ -85,19 +85,19 @@ class Learning:
         """Constants of lists, or of ratings."""
         return plan.constants(ranks=self.update_shape.ranks)
 
-    def learn_counts(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_counts(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """Take the counts."""
         raise NotImplementedError
 
-    def learn_means(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_means(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """Take the means; there are none in lists."""
         raise NotImplementedError
 
-    def learn_factors(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_factors(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """Take a step of the factors."""
         raise NotImplementedError
 
-    def weighed(self, now: State, told: Release) -> State:
+    def weighed(self, now: State, told: MeanOfSums) -> State:
         """Weights of all items from their counts; counts that are mostly noise count alike."""
         counts = np.maximum(told.rows[:, 0], max(2.0 * told.noise, self.clip)) / self.clip
         return replace(now, weight=counts**-self.about.gamma)
@@ -156,7 +156,7 @@ class Learning:
         """Prior of the items."""
         return Prior(self.x, now.item_weights, now.item_precision)
 
-    def moments(self, told: Release, a: int) -> Moments:
+    def moments(self, told: MeanOfSums, a: int) -> Moments:
         """Means over users, shrunken towards what is usual by their known noise."""
         about, shape = self.about, self.update_shape
         parts = shape.blocks["totals"].split(told.totals)

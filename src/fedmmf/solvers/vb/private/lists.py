@@ -13,7 +13,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.solvers.vb.private import plan
 from fedmmf.solvers.vb.private.items import Prior, true_weights
-from fedmmf.solvers.vb.private.learning import Learning, Release, State, beside
+from fedmmf.solvers.vb.private.learning import Learning, MeanOfSums, State, beside
 from fedmmf.solvers.vb.private.party import ROWS_GAIN
 from fedmmf.solvers.vb.shapes import pack
 
@@ -28,7 +28,7 @@ class OfLists(Learning):
 
     unrated_weight: float
 
-    def learn_counts(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_counts(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """Weights of items and users, and biases from counts: noisy popularity.
 
         A count is a sum of K_u^-1/2 over raters, since values are scaled to that length. So the sum
@@ -68,7 +68,7 @@ class OfLists(Learning):
         everybody = float(now.usual_weight) * float(now.n_users)
         return (1.0 - self.unrated_weight) * now.n_weighted + self.unrated_weight * everybody
 
-    def learn_factors(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_factors(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """Observe o_i = g_i + h_i M0 q_i, with g_i the whole gradient and H_i = h_i (M0 + C)."""
         used = 1 + schedule.n_active  # other columns carry noise alone
         share = float(now.n_users) / told.n_users  # who stayed away is taken for the others

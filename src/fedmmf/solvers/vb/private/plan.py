@@ -182,7 +182,7 @@ def releases(rounds: int, objective: str = "rating") -> tuple[tuple[str, int], .
 
 
 @dataclass(frozen=True)
-class Unrated:
+class UnratedPairs:
     """What an unrated item counts as, on the scale of masked ratings."""
 
     weight: float  # beside a rated one
@@ -190,7 +190,7 @@ class Unrated:
     unit: float  # the highest rating less that of an unrated item
 
     @classmethod
-    def of(cls, settings: Any, lowest: float, span: float, level: float) -> "Unrated":
+    def of(cls, settings: Any, lowest: float, span: float, level: float) -> "UnratedPairs":
         """Take the settings, or the defaults under noise.
 
         Args:

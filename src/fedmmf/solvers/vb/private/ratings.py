@@ -7,7 +7,7 @@ import numpy as np
 from fedmmf.arrays import Array
 from fedmmf.solvers.vb.private import plan
 from fedmmf.solvers.vb.private.items import learned, true_weights
-from fedmmf.solvers.vb.private.learning import Learning, Release, State, beside
+from fedmmf.solvers.vb.private.learning import Learning, MeanOfSums, State, beside
 from fedmmf.solvers.vb.private.party import MEANS_GAINS, ROWS_GAIN
 from fedmmf.solvers.vb.shapes import pack
 
@@ -17,11 +17,11 @@ MAX_LEVEL = 2.0  # largest mean intercept of masks, in units
 class OfRatings(Learning):
     """Steps of a server that learns ratings."""
 
-    def learn_counts(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_counts(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """Find the weights of all items."""
         return self.weighed(now, told)
 
-    def learn_means(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_means(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """N_i and b_i: S_i = N_i b_i, with the noise of ratings, of the sum, and of N_i."""
         gain = MEANS_GAINS[0] * self.clip
         weights, of_weights = told.rows[:, 0] / gain, told.noise / gain
@@ -44,7 +44,7 @@ class OfRatings(Learning):
             first=np.hstack((first, np.zeros_like(now.mean[:, 1:]))),
         )
 
-    def learn_factors(self, now: State, told: Release, schedule: plan.Schedule) -> State:
+    def learn_factors(self, now: State, told: MeanOfSums, schedule: plan.Schedule) -> State:
         """Observe o_i = G_i + N_i M0 q_i - N_i X F_i, with H_i = N_i (M0 + C)."""
         used = 1 + schedule.n_active  # other columns carry noise alone
         share = float(now.n_users) / told.n_users  # who stayed away is taken for the others

@@ -14,7 +14,7 @@ from fedmmf.solvers.vb.shapes import unpack
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class ItemEvidence:
     """What items say about p_u and mask weights: a precision, and that times the mean."""
 
     precision: Array  # (a + j, a + j)
@@ -70,21 +70,21 @@ class PrivateReading:
         )
 
     @cached_property
-    def unrated(self) -> Evidence:
+    def unrated(self) -> ItemEvidence:
         """What the whole catalogue would say, were all of it unrated; 0 where that is no news."""
         size = self.n_active + self.update_shape.n_joint
         if not self.unrated_weight:
-            return Evidence(np.zeros((size, size)), np.zeros(size))
+            return ItemEvidence(np.zeros((size, size)), np.zeros(size))
         told = np.full(len(self.mean), self.unrated_value)
         whole = self.evidence(slice(None), told)
         weight = self.unrated_weight
-        return Evidence(weight * whole.precision, weight * whole.first)
+        return ItemEvidence(weight * whole.precision, weight * whole.first)
 
     def columns(self, items: Array | slice) -> Array:
         """Factors in use, and public features. (n, a + j)."""
         return np.hstack((self.mean[items, 1:], self.design[items]))
 
-    def evidence(self, items: Array | slice, ratings: Array, part: float = 1.0) -> Evidence:
+    def evidence(self, items: Array | slice, ratings: Array, part: float = 1.0) -> ItemEvidence:
         """What some items say; items with uncertain biases weigh less.
 
         Args:
@@ -99,7 +99,7 @@ class PrivateReading:
         precision[:a, :a] += part * np.einsum("n,nij->ij", weight, spread[:, 1:, 1:])
         first = (weight * (ratings - part * mean[:, 0])) @ columns
         first[:a] -= part * (weight @ spread[:, 0, 1:])
-        return Evidence(precision, first)
+        return ItemEvidence(precision, first)
 
 
 def asked(update_shape: PrivateShape, broadcast: Broadcast) -> Asked:

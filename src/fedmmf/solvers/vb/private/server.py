@@ -11,7 +11,7 @@ from fedmmf.arrays import Array
 from fedmmf.errors import DivergenceError
 from fedmmf.solvers.contract import Broadcast, ItemSums, SolverContext
 from fedmmf.solvers.vb.private import plan
-from fedmmf.solvers.vb.private.learning import Learning, Release, State
+from fedmmf.solvers.vb.private.learning import Learning, MeanOfSums, State
 from fedmmf.solvers.vb.private.lists import OfLists
 from fedmmf.solvers.vb.private.party import starting_user
 from fedmmf.solvers.vb.private.ratings import OfRatings
@@ -35,7 +35,7 @@ class PrivateServer:
         self._unit, self._unrated = context.span / 4, None
         if update_shape.ranks:
             about = (context.lowest, context.span, context.level)
-            self._unrated = plan.Unrated.of(settings, *about)
+            self._unrated = plan.UnratedPairs.of(settings, *about)
             self._unit, self._level = self._unrated.unit, self._unrated.value
         self._learning = _learning(self._unrated, update_shape, context, self._clip)
         self._now = _beginning(self._learning)
@@ -134,7 +134,7 @@ class PrivateServer:
         """Learn from the mean of the releases since the last step."""
         now, n = self._now, int(self._now.n_pending)
         noise = math.sqrt(float(now.variance)) / n
-        told = Release(now.rows / n, now.totals / n, noise, float(now.n_summed) / n)
+        told = MeanOfSums(now.rows / n, now.totals / n, noise, float(now.n_summed) / n)
         nothing = {name: np.zeros_like(getattr(now, name)) for name in _PENDING}
         now, learning = replace(now, **nothing), self._learning
         steps = (learning.learn_counts, learning.learn_means, learning.learn_factors)
@@ -169,7 +169,10 @@ _PENDING = ("rows", "totals", "variance", "n_summed", "n_pending")
 
 
 def _learning(
-    unrated: plan.Unrated | None, update_shape: PrivateShape, context: SolverContext, clip: float
+    unrated: plan.UnratedPairs | None,
+    update_shape: PrivateShape,
+    context: SolverContext,
+    clip: float,
 ) -> Learning:
     """Return the steps of the run, with what is public and stays."""
     random = context.stream.standard_normal((context.n_items, update_shape.rank - 1))
