@@ -36,6 +36,7 @@ CLIP, ROUNDS = 0.7, 6
 KINDS = {
     "vb": {"mask": "none"},
     "vb lr": {"mask": "lr"},
+    "lists": {"mask": "lr", "objective": "ranking"},
     "sgd": {"solver": "sgd", "step": "sum", "mask": "mean"},
 }
 # Sizes of numbers: nothing, subnormal, tiny, usual, large, and the largest of float32.
@@ -101,9 +102,12 @@ def _make_readable(draws, shape, rows, parameters):
         shape.blocks["parameters"].split(parameters),
         shape.blocks["item_row"].split(rows),
     )
-    told["stage"][...] = draws.integers(len(plan.STAGES))
+    stages = [n for n, name in enumerate(plan.STAGES) if name != "means" or not shape.ranks]
+    told["stage"][...] = draws.choice(stages)
     told["n_active"][...] = draws.integers(shape.rank)
-    for name in ("tau", "unit", "clip", "joint_precision"):
+    if shape.ranks:
+        told["unrated_weight"][...] = draws.choice([1e-40, 1e-6, 0.2, 0.9, 1 - 2.0**-50])
+    for name in ("tau", "unit", "clip", "joint_precision", *["usual_weight"] * shape.ranks):
         told[name][...] = np.clip(np.abs(told[name]), 1.1e-30, 0.9e30)
     columns["weight"][...] = np.clip(np.abs(columns["weight"]), 1.1e-30, 0.9e30)
     if draws.random() < 0.5:
