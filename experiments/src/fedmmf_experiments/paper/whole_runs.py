@@ -116,7 +116,8 @@ def measure(ratings: Ratings, settings: Settings) -> WholeRun:
     """Run to the end among real parties, and compute epsilon from what they added."""
     parties = make_parties(ratings, settings)
     for party in parties.values():
-        party.policy = replace(party.policy, noise=Noted(party.policy.noise))
+        noted: Any = Noted(party.policy.noise)
+        party.policy = replace(party.policy, noise=noted)
     plan, used = server_plan(ratings, settings), 0
     for member in range(settings.ensemble):
         used += len(LocalFederation.among(plan, parties, member=member).run().history)

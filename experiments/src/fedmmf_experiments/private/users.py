@@ -110,7 +110,7 @@ def run(plan: UsersPlan, cache: ResultCache, told: Told) -> UsersCurve:
 
 def _mean_error(plan: UsersPlan, n_users: int, epsilon: float, cache: ResultCache) -> float:
     """Mean over splits, each of a set of its own."""
-    found = []
+    found: list[float] = []
     for seed in range(plan.seed, plan.seed + plan.splits):
         facts = {"items": plan.items, "per_user": plan.per_user, "delta": plan.delta}
         name = [f"users {n_users}", f"epsilon {epsilon:g}", f"split {seed}"]
