@@ -75,7 +75,7 @@ def _cost_curve(
     cost, level = about
     xs = [one.epsilon for one in cost.curve]
     marked = xs.index(cost.epsilon) if cost.epsilon in xs else None
-    curve = Series(measure, values, plain, level, "without privacy")
+    curve = Series(measure, values, plain, level, "no noise")
     return line(name, f"{measure} against epsilon", xs, curve, "epsilon", marked)
 
 

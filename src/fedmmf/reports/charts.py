@@ -251,7 +251,8 @@ def line(
         add(drawing, "path", d=f"M{LEFT},{at:.1f}H{RIGHT}", class_="limit")
         said = f"{curve.level_name}: {curve.show(curve.level)}"
         above = at - 6 if at - 6 > TOP + 6 else at + 15  # inside the plot
-        is_left = marked is not None and xs[marked] > (xs[0] + xs[-1]) / 3  # beside the marker
+        middle = xs[0] + 0.4 * (xs[-1] - xs[0])
+        is_left = marked is not None and xs[marked] > middle  # the marker is at the right
         side = {"x": LEFT + 6} if is_left else {"x": RIGHT, "text_anchor": "end"}
         add(drawing, "text", said, y=above, class_="value", **side)
     add(drawing, "path", d=_path(x, y, xs, curve.values), class_="mark curve")
