@@ -14,6 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedmmf.data.synthetic import synthetic
 from fedmmf_experiments.paper.drawing import Columns, markdown, new_figure, write_results
 from fedmmf_experiments.private.curve import Told
@@ -116,7 +118,7 @@ def _mean_error(plan: UsersPlan, n_users: int, epsilon: float, cache: ResultCach
         name = [f"users {n_users}", f"epsilon {epsilon:g}", f"split {seed}"]
         compute = partial(_trained, plan, n_users, Privacy(epsilon, plan.delta), seed)
         found.append(cache.once(name, facts, compute)["rmse"])
-    return sum(found) / len(found)
+    return float(np.mean(found))
 
 
 def _trained(plan: UsersPlan, n_users: int, privacy: Privacy, seed: int) -> dict[str, float]:
