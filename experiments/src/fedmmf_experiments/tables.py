@@ -177,6 +177,8 @@ TABLES = (
             "fedmmf bench ranking --data ml-100k --splits 3",
             "fedmmf bench ranking --data ml-1m --splits 3",
             "fedmmf bench ranking --data lastfm --implicit --splits 3",
+            "fedmmf bench ranking --data bookshop --only-summed",
+            "fedmmf bench list-speed",
         ),
         SETS,
         probes.of_ranking,
