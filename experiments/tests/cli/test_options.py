@@ -27,7 +27,7 @@ FLAGS = {
         --data=ml-100k --epsilon=1,2,4,8 --rows=None --splits=10 --test=0.2 --dp-delta=1e-05
         --dp-clip=1.0 --dp-noise=distributed --out=dp-lists""",
     "reproduce dp-users": """
-        --users=943,6040,30000,100000,1000000 --epsilon=1 --items=500 --per-user=25 --delta=1e-07
+        --users=943,6040,30000,100000 --epsilon=1 --items=500 --per-user=25 --delta=1e-07
         --splits=1 --out=dp-users""",
     "reproduce epsilon": "",
     "reproduce epsilon-seen": "",

@@ -143,7 +143,7 @@ class UsersChoice:
 
     users: Annotated[
         Any, typer.Option(help="Numbers of users.", metavar="N,N,...", parser=parse_sizes)
-    ] = "943,6040,30000,100000,1000000"
+    ] = "943,6040,30000,100000"
     epsilon: EpsilonsOption = "1"
     items: Annotated[int, typer.Option(min=50, help="Items of each set.")] = 500
     per_user: Annotated[
