@@ -58,7 +58,14 @@ def environment(tmp_path):
 
 
 def interrupted(words, tmp_path, word, number=signal.SIGINT):
-    """Run, wait until a word is on standard error, send a signal. Returns what was printed."""
+    """Run, wait until a word is on standard error, send a signal. Returns what it said there."""
+    seen, output = ended(words, tmp_path, word, number)
+    assert output == ""
+    return seen
+
+
+def ended(words, tmp_path, word, number=signal.SIGINT):
+    """Run, and send a signal likewise. Returns standard error and standard output."""
     terminal, child = pty.openpty()
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=child, cwd=tmp_path, env=environment(tmp_path)
@@ -77,8 +84,7 @@ def interrupted(words, tmp_path, word, number=signal.SIGINT):
         os.close(terminal)
     assert process.returncode == 130
     assert "Traceback" not in seen
-    assert output == b""
-    return seen
+    return seen, output.decode()
 
 
 def read_until(terminal, word, seconds):
@@ -247,3 +253,18 @@ def test_other_commands_say_how_to_start_again(tmp_path):
     place = "fedmmf.audit:audit"
     seen = interrupted([sys.executable, "-c", DRIVER, place, *words], tmp_path, "now")
     assert f"To start again: fedmmf {' '.join(words)}" in seen
+
+
+def test_a_comparison_that_is_interrupted_leaves_the_result(command, tmp_path):
+    """Of two trainings the first, with noise, is done: all of it is printed and written."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is of the extra `dp`")
+    command += ["--aggregation", "dp", "--save", "model", "--report", "page.html", "--json"]
+    place = "fedmmf.model.privacy_cost:Comparison.cost"
+    seen, output = ended([sys.executable, "-c", DRIVER, place, *command], tmp_path, "now")
+    assert "the result is complete but for the comparison without noise" in seen
+    found, whole = json.loads(output), finished(command[:-1], tmp_path)
+    assert whole.pop("dp_cost")["rmse_without"] > 0
+    assert "dp_cost" not in found
+    assert {name: found[name] for name in whole} == whole
+    left = {path.name for path in tmp_path.iterdir()} - {"cache"}
+    assert left == {"ratings.csv", "model", "page.html"}

@@ -93,6 +93,30 @@ def test_what_has_no_price_is_refused_before_training(ratings, options, words):
     assert words in " ".join(said.replace("│", " ").split())
 
 
+NO_TWIN = ("--objective", "ranking", "--mask-fit", "joint", "--top", "5", "--relevant-from", "4")
+
+
+def test_settings_that_only_noise_allows_are_trained_without_a_comparison(ratings):
+    """The joint fit of masks and lists needs a budget; the result comes all the same."""
+    found = train(ratings, *DP, *NO_TWIN, "--json")
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout).get("dp_cost") is None
+    assert json.loads(found.stdout)["ranking"]["ndcg_at_10"] is not None
+    assert "cannot be measured with these settings: mask_fit 'joint' needs" in found.stderr
+
+
+def test_a_comparison_that_cannot_be_is_refused_before_training(ratings, monkeypatch):
+    def never(*arguments, **named):
+        raise AssertionError("trained all the same")
+
+    monkeypatch.setattr(FedMMF, "fit", never)
+    found = train(ratings, *DP, *NO_TWIN, "--dp-cost")
+    assert found.exit_code != 0
+    said = " ".join(f"{found.output}{found.exception}".replace("│", " ").split())
+    assert "cannot be measured with these settings" in said
+    assert "Leave --dp-cost and --dp-curve out" in said
+
+
 def test_what_is_named_stays_and_the_rest_is_as_without_noise():
     asked = Settings(aggregation="dp", dp_epsilon=2.0, dp_clip=3.0, mask="mean", factors=7)
     plain = without_noise(asked)

@@ -28,6 +28,7 @@ _STEP = 0.1  # seconds
 STACK_BYTES = 64 << 20  # compiling recurses deeply; a thread's own stack may be small
 _SOON = "interrupted: nothing had begun. To start again, run the same command"
 _PRIVATE = "What was kept holds private parts of all users; its file is for its owner alone"
+_NOT_COMPARED = "interrupted: the result is complete but for the comparison without noise"
 _ENDS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, and what schedulers and `kill` send
 _under_way: list["UnderWay"] = []  # one at most
 
@@ -37,6 +38,25 @@ class UnderWay:
 
     def __init__(self, kept: "Checkpoint", beside: Path | None) -> None:
         self._kept, self._beside = kept, beside
+        self._give_result: Callable[[], None] | None = None
+
+    @contextmanager
+    def comparing(self, give_result: Callable[[], None]) -> Iterator[None]:
+        """Within this only comparisons are missing: an interrupt gives the result without them."""
+        self._give_result = give_result
+        try:
+            yield
+        finally:
+            self._give_result = None
+
+    def was_given(self) -> bool:
+        """Give the result that an interrupt found finished, if there is one, and say whether."""
+        give_result = self._give_result
+        if give_result is None:
+            return False
+        give_result()
+        sys.stdout.flush()
+        return True
 
     def keep(self) -> str | None:
         """Save the state to the first writable place; return the command that resumes from it."""
@@ -90,12 +110,12 @@ def again(*more: str) -> str:
 
 
 @contextmanager
-def keeping(kept: "Checkpoint", beside: Path | None) -> Iterator[None]:
+def keeping(kept: "Checkpoint", beside: Path | None) -> Iterator[UnderWay]:
     """Keep a work, beside its model, if it is interrupted or if what follows it fails."""
     training = UnderWay(kept, beside)
     _under_way.append(training)
     try:
-        yield
+        yield training
     except Exception:
         if training.is_finished and (command := training.keep()):
             _say(f"the work is not lost. {_PRIVATE}. To go on: {command}")
@@ -163,11 +183,23 @@ def _interrupted() -> None:
 
     stop_bars()
     training = _under_way[0] if _under_way else None
+    if training and _gives_result(training):
+        remove_partial()
+        _leave(f"{_NOT_COMPARED}. To measure it, start again: {again()}")
     command = training.keep() if training else None
     remove_partial()
     if training and command:
         _leave(f"interrupted after {training.reached}. {_PRIVATE}. To go on: {command}")
     _leave(f"interrupted: nothing was kept. To start again: {again()}")
+
+
+def _gives_result(training: UnderWay) -> bool:
+    """Whether the finished result was given; where that fails, its state is still to be kept."""
+    try:
+        return training.was_given()
+    except Exception as error:
+        _say(f"the result could not be given: {error}")
+        return False
 
 
 def _leave(text: str) -> None:

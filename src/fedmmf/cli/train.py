@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,13 +100,31 @@ class Pricing:
                 f"{settings.aggregation!r}"
             )
 
-    def is_wanted(self, settings: Settings, without: Settings, training: Ratings) -> bool:
-        """Whether to train again: where it is asked for, or quick."""
-        if not settings.scheme.has_budget:
-            return False
-        if self.dp_cost is not None or self.dp_curve:
-            return bool(self.dp_cost is not False or self.dp_curve)
-        return is_cheap(training, without)
+    def without(self, asked: Settings, settings: Settings, training: Ratings) -> Settings | None:
+        """Return settings of a training without noise to compare with; None: there is to be none.
+
+        Args:
+            asked: the settings as the options give them.
+            settings: as they are trained with.
+            training: what is trained on.
+
+        Raises:
+            SettingsError: a comparison was asked for, and these settings have no such training.
+        """
+        is_named = bool(self.dp_cost or self.dp_curve)
+        if not settings.scheme.has_budget or (self.dp_cost is False and not is_named):
+            return None
+        try:
+            plain = without_noise(asked.changed(objective=settings.objective))
+            if settings.objective == "ranking":
+                plain = for_lists(plain, training, lambda line: None)
+        except SettingsError as misfit:
+            missing = f"what privacy costs cannot be measured with these settings: {misfit}"
+            if is_named:
+                raise SettingsError(f"{missing}. Leave --dp-cost and --dp-curve out") from misfit
+            say(missing)
+            return None
+        return plain if is_named or is_cheap(training, plain) else None
 
 
 @dataclass(frozen=True)
@@ -127,8 +146,8 @@ class TrainOutputs:
             model.save(self.save)
             confirm(self.save, is_private=True)
         if self.report is not None:
-            with written(self.report) as partial:
-                write_report(found, partial)
+            with written(self.report) as page:
+                write_report(found, page)
             confirm(self.report)
 
 
@@ -147,9 +166,10 @@ def train(
     pricing.check(settings)
     training, testing = test.parts(data, settings.seed)
     asked, settings = settings, planned(test, training, settings)
+    without = None if testing is None else pricing.without(asked, settings, training)
     top = test.length(settings)
     model, kept = FedMMF(**settings.model_dump()), Checkpoint(running.checkpoint)
-    with interrupts.keeping(kept, outputs.save):
+    with interrupts.keeping(kept, outputs.save) as under_way:
         with progress_bar(training.name) as progress:
             state = running.checkpoint if running.real else kept
             model.fit(training, progress=progress, checkpoint=state, real=running.real)
@@ -160,37 +180,20 @@ def train(
                 progress=progress,
             )
             found = _timed(stamped(found), time.perf_counter() - began)
-            if testing is not None and settings.scheme.has_budget:
+            if testing is not None and without is not None:
                 comparison = Comparison(training, testing, top, test.relevant_from, progress)
-                found = _priced(found, pricing, comparison, (asked, settings))
-        warn_of_means(found)
-        outputs.write(model, found)
-        _tell(found, model, outputs)
+                with under_way.comparing(partial(_give, found, model, outputs)):
+                    cost = comparison.cost(found, settings, without, pricing.dp_curve or ())
+                found = found.model_copy(update={"dp_cost": cost})
+        _give(found, model, outputs)
     kept.remove()
 
 
-def _priced(
-    found: TrainResult,
-    pricing: Pricing,
-    comparison: Comparison,
-    both: tuple[Settings, Settings],
-) -> TrainResult:
-    """Add what privacy costs, where it is asked for or quick.
-
-    Args:
-        found: the result.
-        pricing: what was asked for.
-        comparison: the ratings and the test.
-        both: the settings as they were asked for, and as they were trained with.
-    """
-    asked, settings = both
-    without = without_noise(asked.changed(objective=settings.objective))
-    if settings.objective == "ranking":
-        without = for_lists(without, comparison.training, lambda line: None)
-    if not pricing.is_wanted(settings, without, comparison.training):
-        return found
-    cost = comparison.cost(found, settings, without, pricing.dp_curve or ())
-    return found.model_copy(update={"dp_cost": cost})
+def _give(found: TrainResult, model: FedMMF, outputs: TrainOutputs) -> None:
+    """Write and print a result."""
+    warn_of_means(found)
+    outputs.write(model, found)
+    _tell(found, model, outputs)
 
 
 def _timed(found: TrainResult, seconds: float) -> TrainResult:
