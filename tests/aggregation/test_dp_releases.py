@@ -122,10 +122,15 @@ def test_no_more_rounds_than_are_paid_for(crowd, variant):
 
 @everywhere
 def test_a_budget_that_is_spent_in_another_run_is_spent(hostile):
-    """Counters outlive the run: a new invitation brings nothing back."""
+    """Counters outlive the run: a new invitation brings nothing back.
+
+    They are of cost, whatever the noise of a round was: one round with little of it may be all.
+    """
     for party in hostile.parties:
-        party.users.n_noisy = ROUNDS
-    assert "is spent" in hostile.refused("round", hostile.server.coordinator.next_round())
+        party.users.n_noisy, party.users.rho_spent = 1, (ROUNDS - 0.5) * party.policy.noise.rho
+    assert "budget, 1 rounds, is spent" in hostile.refused(
+        "round", hostile.server.coordinator.next_round()
+    )
 
 
 @of_vb

@@ -123,7 +123,7 @@ def test_coins_fall_as_often_as_they_should(denominator, share):
 
 
 def test_coins_that_fall_until_one_fails_are_counted():
-    counted = sampler._counted(N)
+    counted = sampler.geometric(N)
     for k in range(5):
         assert falls(counted == k, math.exp(-k) * -math.expm1(-1))
 
@@ -132,14 +132,14 @@ def test_coins_that_fall_until_one_fails_are_counted():
 @pytest.mark.parametrize("times", [0, 1, 2, 3])
 def test_a_proposal_is_kept_as_often_as_it_should_be(rest, times):
     size = rest + 1000 * times
-    kept = sampler._gaussian_coins(np.full(N, rest, np.uint64), np.full(N, times), 1000)
+    kept = sampler.gaussian_coins(np.full(N, rest, np.uint64), np.full(N, times), 1000)
     assert falls(kept, math.exp(-((size - 1000) ** 2) / (2 * 1000**2)))
 
 
 def test_proposals_far_out_need_no_number_that_is_too_long():
     """(|Y| - s)^2 would have 76 bits; every coin is of numbers that fit. Such a Y is refused."""
     rest = np.full(1000, (1 << 28) - 1, np.uint64)
-    assert not sampler._gaussian_coins(rest, np.full(1000, 1000), 1 << 28).any()
+    assert not sampler.gaussian_coins(rest, np.full(1000, 1000), 1 << 28).any()
 
 
 @pytest.mark.parametrize("sigma", [0, -1, (1 << 28) + 1])
@@ -175,7 +175,7 @@ def test_slices_are_as_likely_as_they_should_be():
 
 def test_the_table_has_the_first_bits_of_every_threshold_for_certain():
     """None is so near to a whole number of 2^-64 that what it is off by could matter."""
-    table, finer = slices._table(), slices.distribution(200)
+    table, finer = slices.first_bits(), slices.distribution(200)
     for y, first in enumerate(table.tolist()):
         exact = Fraction(finer[y]) * 2**64
         assert int(exact) == first
@@ -187,7 +187,7 @@ def test_the_table_has_the_first_bits_of_every_threshold_for_certain():
 
 @pytest.mark.parametrize("y", [0, 5, 100, 250])
 def test_words_next_to_a_threshold_are_decided_at_once(y):
-    first = slices._table()[y]
+    first = slices.first_bits()[y]
     near = np.array([first - np.uint64(1), first + np.uint64(1)], np.uint64)
     assert slices.slices_of(near).tolist() == [y, y + 1]
 
@@ -195,7 +195,7 @@ def test_words_next_to_a_threshold_are_decided_at_once(y):
 @pytest.mark.parametrize("y", [0, 5, 100, 250])
 def test_a_word_that_is_a_thresholds_own_needs_more_bits(y):
     """Which side it falls to is as probable as the threshold's next bits say."""
-    first = slices._table()[y]
+    first = slices.first_bits()[y]
     drawn = slices.slices_of(np.full(2000, first, np.uint64))
     below = Fraction(slices.distribution(200)[y]) * 2**64 - int(first)
     assert set(drawn.tolist()) <= {y, y + 1}
@@ -206,7 +206,7 @@ def test_bits_that_agree_with_a_threshold_for_long_are_decided_in_the_end(monkey
     exact = int(Fraction(slices.distribution(300)[7]) * 2**256)
     parts = iter([(exact >> 64 * place) & (2**64 - 1) for place in (2, 1, 0)] + [0] * 9)
     monkeypatch.setattr(slices.os, "urandom", lambda n: next(parts).to_bytes(n, "big"))
-    assert slices._decided(exact >> 192) in (7, 8)
+    assert slices.decided(exact >> 192) in (7, 8)
     assert next(parts) == 0
     assert len(list(parts)) < 8  # more than three words of bits were needed
 
@@ -217,7 +217,7 @@ def test_slices_beyond_the_table_are_reached_with_more_bits(monkeypatch):
         patch.setattr(slices, "distribution", lambda digits, real=slices.distribution: real(digits))
         words = iter([bytes([255] * 8)] * 6 + [bytes(8)] * 3)
         patch.setattr(slices.os, "urandom", lambda n: next(words))
-        assert slices._decided(2**64 - 1) > 500
+        assert slices.decided(2**64 - 1) > 500
 
 
 @pytest.mark.parametrize("place", [0, 3, 9])

@@ -39,15 +39,16 @@ def _no_breath(monkeypatch):
 def federation(tmp_path):
     """A federation whose server can be stopped after some rounds."""
 
-    def made(party="site", most=None, **changes):
+    def made(party="site", most=None, name="fed", **changes):
         more = {} if most is None else {"max_parties_per_site": most}
         settings = Settings.checked(**{"rounds": 4, "mask": "mean", "factors": 2, **changes})
         folder = make_federation(
-            tmp_path / "fed", RATINGS, settings, party=party, deadlines=QUICK, **more
+            tmp_path / name, RATINGS, settings, party=party, deadlines=QUICK, **more
         )
         found = Inside(folder, split_by_user(RATINGS, tmp_path))
-        for site in SITES:
-            found.start_site(site)
+        if name == "fed":
+            for site in SITES:
+                found.start_site(site)
         return found
 
     return made
@@ -124,6 +125,21 @@ def test_a_restored_state_does_not_spend_the_budget_twice(federation, tmp_path, 
     made.run()
     assert noisy_updates(made, "a") == paid
     assert {one["noisy_updates"] for one in counters(made).values()} == {4}
+
+
+@pytest.mark.parametrize(("first", "second"), [("user", "site"), ("site", "user")])
+def test_a_budget_is_of_people_whatever_a_charter_calls_a_party(federation, first, second):
+    """Guards are kept, and the next charter makes the site one party, or each of its users one."""
+    made = federation(party=first, **DP)
+    made.run()
+    assert {one["noisy_updates"] for one in counters(made).values()} == {4}
+    following = federation(party=second, name="next", **DP)
+    for site in SITES:
+        shutil.copytree(place(made, site) / "guards", place(following, site) / "guards")
+        following.start_site(site)
+    parties = following.processes["a"].site.parties.values()
+    assert {party.users.n_noisy for party in parties} == {4}
+    assert not any(party.policy.noise.pays_after(party.users.rho_spent) for party in parties)
 
 
 @pytest.mark.parametrize(

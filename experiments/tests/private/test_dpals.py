@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fedmmf.data.synthetic import synthetic
 from fedmmf_experiments.private.dpals import (
+    DpalsItems,
     DpalsSettings,
-    Items,
     fit,
     item_statistics,
     pack,
@@ -54,7 +54,7 @@ def test_without_noise_both_halves_are_weighted_ridge_regressions(ratings, bias)
         found = ridge(x, y, np.ones(len(y)), settings.user_strength, np.zeros(2))
         assert users[user, int(bias) :] == pytest.approx(found)
     assert np.all(users[:, : int(bias)] == 1.0)
-    before = Items(items, np.ones((30, 1)))
+    before = DpalsItems(items, np.ones((30, 1)))
     solved = solve_items(item_statistics(pairs, weights, users, settings), before, settings)
     for item in range(30):
         mine = pairs.items == item

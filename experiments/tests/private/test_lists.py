@@ -11,7 +11,7 @@ from fedmmf.data.synthetic import synthetic
 from fedmmf_experiments.private import curve, lists
 from fedmmf_experiments.private.noise import Privacy, multiplier
 from fedmmf_experiments.private.pairs import Pairs
-from fedmmf_experiments.private.rows import Trial, rows_called
+from fedmmf_experiments.private.rows import DpTrial, rows_called
 from fedmmf_experiments.result_cache import ResultCache
 
 pytest.importorskip("dp_accounting", reason="the extra `dp`")
@@ -23,7 +23,7 @@ def ratings():
 
 
 def trial_of(ratings, epsilon, seed=0):
-    return Trial(*ratings.split(0.2, seed=0), Privacy(epsilon, 1e-5), seed)
+    return DpTrial(*ratings.split(0.2, seed=0), Privacy(epsilon, 1e-5), seed)
 
 
 def test_without_noise_popularity_is_a_count_that_no_user_dominates(ratings):

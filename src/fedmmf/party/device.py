@@ -108,6 +108,7 @@ class Party:
         users, run = self.users, self.run
         return Guards(
             n_noisy=users.n_noisy,
+            rho_spent=users.rho_spent,
             runs=self.current.state.runs,
             last_round=0 if run is None else run.place[0],
             surveyed=frozenset(users.surveyed),
@@ -120,7 +121,7 @@ class Party:
         A run whose state is lost is not joined again: its rounds would be answered twice.
         """
         raised, users = guards.raised(self.guards), self.users
-        users.n_noisy, users.mates = raised.n_noisy, raised.mates
+        users.n_noisy, users.rho_spent, users.mates = raised.n_noisy, raised.rho_spent, raised.mates
         users.surveyed = set(raised.surveyed)
         self.current.change(runs=raised.runs)
 
@@ -300,6 +301,7 @@ class Party:
         return {
             "invitation": np.frombuffer(run.invitation.encode(), np.uint8),
             "n_noisy": np.array(self.users.n_noisy),
+            "rho_spent": np.array(self.users.rho_spent),
             "mates": _as_rows(self.users.mates),
             "runs": _as_rows(self.current.state.runs),
             **_surveys_as_arrays(self.users.surveyed),
@@ -323,6 +325,7 @@ class Party:
         self.users.surveyed = _surveys_from_arrays(state)
         self._running().resume(state)
         self.users.n_noisy = int(state["n_noisy"])
+        self.users.rho_spent = float(state["rho_spent"])
         self.users.mates = _from_rows(state["mates"])
         self.keep_to(known)
         factors, fresh = part_of(state, "users/"), self._factors()

@@ -18,6 +18,8 @@ class Guards:
 
     Attributes:
         n_noisy: updates with noise that have left.
+        rho_spent: what they cost, in concentrated differential privacy. Trainings differ in the
+            noise of a round, so that numbers of rounds cannot be held against one another.
         runs: names of the runs that it has joined, in their order.
         last_round: the last round that it answered in the last of these runs.
         surveyed: surveys that it has unmasked: what was asked, among whom.
@@ -25,6 +27,7 @@ class Guards:
     """
 
     n_noisy: int = 0
+    rho_spent: float = 0.0
     runs: tuple[bytes, ...] = ()
     last_round: int = 0
     surveyed: Surveys = frozenset()
@@ -39,11 +42,17 @@ class Guards:
         is_same_run = newer.runs[-1:] in ((), self.runs[-1:])
         return Guards(
             n_noisy=max(self.n_noisy, newer.n_noisy),
+            rho_spent=max(self.rho_spent, newer.rho_spent),
             runs=tuple(dict.fromkeys((*self.runs, *newer.runs))),
             last_round=max(self.last_round, newer.last_round) if is_same_run else newer.last_round,
             surveyed=self.surveyed | newer.surveyed,
             mates=newer.mates or self.mates,
         )
+
+    @property
+    def of_budget(self) -> "Guards":
+        """What was spent of a privacy budget, and nothing else."""
+        return Guards(n_noisy=self.n_noisy, rho_spent=self.rho_spent)
 
     def lead_over(self, state: "Guards") -> str:
         """Describe what these counters have beyond a state's; empty: nothing."""
@@ -78,6 +87,7 @@ class Guards:
         """Return the counters as JSON for a file."""
         return {
             "noisy_updates": self.n_noisy,
+            "rho_spent": self.rho_spent,
             "runs": [run.hex() for run in self.runs],
             "last_round": self.last_round,
             "surveys": [
@@ -91,10 +101,12 @@ class Guards:
     def from_json(cls, said: Mapping[str, Any]) -> "Guards":
         """Read what `as_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
         n_noisy, last_round = int(said["noisy_updates"]), int(said["last_round"])
-        if min(n_noisy, last_round) < 0:
+        rho_spent = float(said["rho_spent"])
+        if not min(n_noisy, last_round, rho_spent) >= 0:  # NaN is not
             raise ValueError("counters are 0 or more")
         return cls(
             n_noisy=n_noisy,
+            rho_spent=rho_spent,
             runs=tuple(map(bytes.fromhex, said["runs"])),
             last_round=last_round,
             surveyed=frozenset(

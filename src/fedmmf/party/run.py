@@ -317,11 +317,11 @@ class PartyRun:
         The engine clips and rounds each user (`Cohort.both_clipped`); other totals are zeros.
         Nothing is cut off after the noise: an entry beyond the bounds is an element of the ring.
         """
-        noise = self.policy.noise
-        if noise is None or self.users.n_noisy >= noise.rounds:
-            raise WireError(f"this party's privacy budget, {self.users.n_noisy} rounds, is spent")
+        noise, users = self.policy.noise, self.users
+        if noise is None or not noise.pays_after(users.rho_spent):
+            raise WireError(f"this party's privacy budget, {users.n_noisy} rounds, is spent")
         noise.check_release(work.round, self._asked(work))
-        self.users.n_noisy += 1
+        users.n_noisy, users.rho_spent = users.n_noisy + 1, users.rho_spent + noise.rho
         scale = noise.own_scale if rounding is None else float(rounding.rows.scale)
         n_items, shape = self.sizes(work).n_items, self.update_shape
         grid = noise.grid(scale, n_parties, n_items * shape.width, shape.n_noisy_totals)

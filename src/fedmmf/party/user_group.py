@@ -96,6 +96,7 @@ class UserGroup:
         self._counts: Array | None = None
         self._in_clear: bool | None = None  # once it is known
         self.n_noisy = 0  # updates with noise that have left
+        self.rho_spent = 0.0  # what they cost, in concentrated differential privacy
         self.surveyed: set[tuple[str, frozenset[bytes]]] = set()  # what was asked, among whom
         self.mates: tuple[bytes, ...] = ()  # identities of its batch, summed together
 

@@ -18,7 +18,7 @@ import numpy as np
 from fedmmf.data import Ratings
 from fedmmf_experiments.paper.drawing import new_figure, write_results
 from fedmmf_experiments.private.noise import Privacy
-from fedmmf_experiments.private.rows import DpRow, Trial, Values
+from fedmmf_experiments.private.rows import DpRow, DpTrial, Values
 from fedmmf_experiments.private.search import MANY_RATINGS, search
 from fedmmf_experiments.result_cache import ResultCache
 
@@ -34,7 +34,7 @@ class Metric:
     name: str
     sign: float  # -1 where more is better
 
-    def loss(self, row: DpRow, trial: Trial, values: Values) -> float:
+    def loss(self, row: DpRow, trial: DpTrial, values: Values) -> float:
         """Return what is less the better the row does."""
         return self.sign * row.score(trial, values)
 
@@ -121,7 +121,7 @@ def _point(
     values, scores = chosen["settings"], []
     for seed in range(plan.seed, plan.seed + plan.splits):
         about = facts | {"settings": values, "seed": seed}
-        trial = Trial(*ratings.split(plan.test, seed=seed), privacy, seed, plan.base)
+        trial = DpTrial(*ratings.split(plan.test, seed=seed), privacy, seed, plan.base)
         found = cache.once([*name, f"split {seed}"], about, partial(_tested, row, trial, values))
         scores.append(found["score"])
     return DpPoint(
@@ -136,7 +136,7 @@ def _point(
     )
 
 
-def _tested(row: DpRow, trial: Trial, values: Values) -> dict[str, float]:
+def _tested(row: DpRow, trial: DpTrial, values: Values) -> dict[str, float]:
     return {"score": row.score(trial, values)}
 
 
@@ -144,7 +144,7 @@ def choose(ratings: Ratings, plan: DpPlan, row: DpRow, privacy: Privacy) -> dict
     """Settings that do best on a validation part, and how many were tried."""
     train, _ = ratings.split(plan.test, seed=TUNING_SEED)
     part, validation = train.split(VALIDATION, seed=TUNING_SEED)
-    trial = Trial(part, validation, privacy, TUNING_SEED, plan.base)
+    trial = DpTrial(part, validation, privacy, TUNING_SEED, plan.base)
     loss = partial(plan.metric.loss, row, trial)
     if row.grid is not None:
         grid = row.grid(part)

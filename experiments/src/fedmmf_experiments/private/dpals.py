@@ -2,7 +2,7 @@
 
 Chien et al. 2021 (Private alternating least squares, algorithm 1), with the adaptive weights of
 Krichene et al. 2023 (Multi-task differential privacy under distribution skew, algorithm 2). Users
-solve for their factors exactly and in private. Items are solved from sums over users of
+solve for their factors exactly and in private. DpalsItems are solved from sums over users of
 w u u^T, k x k numbers per item, and of w y u, k numbers per item, with Gaussian noise.
 
 Where we do better by it than the papers, so that the comparison is fair: the noise is calibrated
@@ -65,7 +65,7 @@ class DpalsSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Items:
+class DpalsItems:
     """What is learned of items, and the regressors of their prior."""
 
     values: Array  # (n_items, width)
@@ -139,15 +139,15 @@ def centred(
     return centre, replace(pairs, values=pairs.values - centre[pairs.users])
 
 
-def first_items(train: Ratings, settings: DpalsSettings, stream: np.random.Generator) -> Items:
+def first_items(train: Ratings, settings: DpalsSettings, stream: np.random.Generator) -> DpalsItems:
     """Return random directions, without biases."""
     values = START * stream.standard_normal((train.n_items, settings.width))
     if settings.bias:
         values[:, 0] = 0.0
     ones = np.ones((train.n_items, 1))
     if not settings.features or train.features is None:
-        return Items(values, ones)
-    return Items(values, np.hstack((ones, train.features.values.astype(np.float64))))
+        return DpalsItems(values, ones)
+    return DpalsItems(values, np.hstack((ones, train.features.values.astype(np.float64))))
 
 
 def solve_users(pairs: Pairs, items: Array, settings: DpalsSettings) -> Array:
@@ -180,14 +180,16 @@ def item_statistics(
     return np.asarray(curvature), np.asarray(pairs.by_user(errors).T @ bounded)
 
 
-def solve_items(statistics: Sequence[Array], before: Items, settings: DpalsSettings) -> Items:
+def solve_items(
+    statistics: Sequence[Array], before: DpalsItems, settings: DpalsSettings
+) -> DpalsItems:
     """Solve for all items from noisy statistics, with the prior that explains them best."""
     width, x = settings.width, before.regressors
     values, vectors = np.linalg.eigh(unpack(statistics[0], width))
     positive = np.einsum("nij,nj,nkj->nik", vectors, np.maximum(values, 0.0), vectors)
     covariance = np.linalg.inv(positive + settings.item_strength * np.eye(width))
     if not settings.features:
-        return Items(np.einsum("nij,nj->ni", covariance, statistics[1]), x)
+        return DpalsItems(np.einsum("nij,nj->ni", covariance, statistics[1]), x)
     ridge = np.diag([1e-6] + [settings.prior_ridge] * (x.shape[1] - 1))
     regression = np.linalg.solve(x.T @ x + ridge, x.T)  # (1 + d, n_items)
     found = np.zeros_like(before.values)
@@ -195,7 +197,7 @@ def solve_items(statistics: Sequence[Array], before: Items, settings: DpalsSetti
         prior = x @ (regression @ found)  # (n_items, width)
         right = statistics[1] + settings.item_strength * prior
         found = np.einsum("nij,nj->ni", covariance, right)
-    return Items(found, x)
+    return DpalsItems(found, x)
 
 
 def pack(vectors: Array) -> Array:

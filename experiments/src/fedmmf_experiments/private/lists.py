@@ -15,26 +15,26 @@ from fedmmf.model.accuracy import relevant_rating
 from fedmmf_experiments.bench.ranking import judged
 from fedmmf_experiments.private.noise import add_noise
 from fedmmf_experiments.private.pairs import Pairs
-from fedmmf_experiments.private.rows import DpRow, Trial, Values, trained
+from fedmmf_experiments.private.rows import DpRow, DpTrial, Values, trained
 
 Scores = Callable[[Array], Array]  # codes of users -> scores of all items (n, n_items)
 _FEATURES: Values = {"objective": "ranking", "solver": "vb", "mask": "lr"}
 _PLAIN: Values = {"objective": "ranking", "solver": "vb", "mask": "none", "item_prior": False}
 
 
-def ndcg(scores: Scores, trial: Trial) -> float:
+def ndcg(scores: Scores, trial: DpTrial) -> float:
     """Quality of everybody's lists of all unrated items."""
     least = relevant_rating(trial.train.scale, None)
     return judged(scores, trial.train, trial.test, least)["ndcg_at_10"]
 
 
-def library(fixed: Values, trial: Trial, values: Values) -> float:
+def library(fixed: Values, trial: DpTrial, values: Values) -> float:
     """Quality of the lists of one of our own models."""
     found = trained(fixed, trial, values).evaluate(trial.test, top=10)["ranking"]
     return float(found.ndcg_at_10 or 0.0)  # None where nobody has anything to find
 
 
-def noisy_popularity(trial: Trial) -> Array:
+def noisy_popularity(trial: DpTrial) -> Array:
     """How often items are rated, with the whole budget; users count K^-1/2 a rating. (n_items,).
 
     Counts are on the scale of numbers of raters: mean weights are K^-1/2 of a usual user.
@@ -46,7 +46,7 @@ def noisy_popularity(trial: Trial) -> Array:
     return np.maximum(counts, 0.0) * max(float(counts.sum()) / pairs.n_users, 1.0)
 
 
-def popularity(trial: Trial, values: Values) -> float:
+def popularity(trial: DpTrial, values: Values) -> float:
     """Quality of lists of what is rated most."""
     counts = noisy_popularity(trial)
     return ndcg(lambda users: np.tile(counts, (len(users), 1)), trial)

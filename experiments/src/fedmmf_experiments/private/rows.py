@@ -28,7 +28,7 @@ SHORT_GRID = tuple(
 
 
 @dataclass(frozen=True)
-class Trial:
+class DpTrial:
     """One training and its test: everything but the hyperparameters."""
 
     train: Ratings
@@ -54,14 +54,14 @@ class DpRow:
 
     name: str
     model: str
-    score: Callable[[Trial, Values], float]
+    score: Callable[[DpTrial, Values], float]
     space: search.Space = field(default_factory=dict)
     grid: Callable[[Ratings], tuple[Values, ...]] | None = None
     spends: bool = True
     free: str = ""
 
 
-def trained(fixed: Values, trial: Trial, values: Values) -> FedMMF:
+def trained(fixed: Values, trial: DpTrial, values: Values) -> FedMMF:
     """Train one of our own models; without noise if epsilon is infinite."""
     noise: Values = {}
     if not math.isinf(trial.privacy.epsilon):
@@ -74,18 +74,18 @@ def trained(fixed: Values, trial: Trial, values: Values) -> FedMMF:
     return FedMMF(**(fixed | noise | values), seed=trial.seed).fit(trial.train)
 
 
-def library(fixed: Values, trial: Trial, values: Values) -> float:
+def library(fixed: Values, trial: DpTrial, values: Values) -> float:
     """Error of one of our own models."""
     return trained(fixed, trial, values).evaluate(trial.test)["rmse"]
 
 
-def dpals(fixed: Values, trial: Trial, values: Values) -> float:
+def dpals(fixed: Values, trial: DpTrial, values: Values) -> float:
     """Error of DPALS."""
     settings = DpalsSettings(**(fixed | values))
     return fit(trial.train, settings, trial.privacy, trial.seed).rmse(trial.test)
 
 
-def local(mask: str, trial: Trial, values: Values) -> float:
+def local(mask: str, trial: DpTrial, values: Values) -> float:
     """Error of the parties' own models, of which nothing leaves."""
     row = TableRow("local", "local", mask)
     return run_row(row, trial.train, trial.test, values, trial.seed).rmse

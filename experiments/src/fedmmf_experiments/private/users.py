@@ -20,7 +20,7 @@ from fedmmf.data.synthetic import synthetic
 from fedmmf_experiments.paper.drawing import Columns, markdown, new_figure, write_results
 from fedmmf_experiments.private.curve import Told
 from fedmmf_experiments.private.noise import Privacy
-from fedmmf_experiments.private.rows import Trial, library
+from fedmmf_experiments.private.rows import DpTrial, library
 from fedmmf_experiments.result_cache import ResultCache
 
 TEST = 0.2  # share of ratings
@@ -124,7 +124,7 @@ def _mean_error(plan: UsersPlan, n_users: int, epsilon: float, cache: ResultCach
 def _trained(plan: UsersPlan, n_users: int, privacy: Privacy, seed: int) -> dict[str, float]:
     n_ratings = n_users * plan.per_user
     ratings = synthetic(n_users, plan.items, n_ratings, seed, min_per_user=MIN_PER_USER)
-    trial = Trial(*ratings.split(TEST, seed=seed), privacy, seed)
+    trial = DpTrial(*ratings.split(TEST, seed=seed), privacy, seed)
     return {"rmse": library(_MODEL, trial, {})}
 
 

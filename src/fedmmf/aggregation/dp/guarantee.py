@@ -35,6 +35,7 @@ from fedmmf.solvers.contract import UPDATES, Asked, Bounds
 
 ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
 _TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
+_ADDED_UP = 1e-9  # relative error of costs that are added one by one, and more
 _FLOATING = 2.0**-20  # relative error of a length in 64-bit arithmetic, up to 2^32 entries
 NEIGHBOURS = {
     "local": "one user's updates, of all rounds, replaced by any others",
@@ -91,6 +92,18 @@ class Guarantee:
             WireError: it is not in the table of releases at that place, or has another clip.
         """
         releases.check(self.order or ((UPDATES, self.rounds),), self.clip, number, asked)
+
+    @property
+    def rho(self) -> float:
+        """Cost of one round, in concentrated differential privacy."""
+        return accounting.concentrated(self.multiplier)
+
+    def pays_after(self, rho_spent: float) -> bool:
+        """Whether the budget of all rounds has room for one more after what was spent.
+
+        What earlier trainings spent counts too, whatever the noise of their rounds was.
+        """
+        return rho_spent + self.rho <= self.rounds * self.rho * (1.0 + _ADDED_UP)
 
     @property
     def sensitivity(self) -> float:

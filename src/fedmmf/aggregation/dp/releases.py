@@ -72,7 +72,7 @@ def check(order: tuple[tuple[str, int], ...], clip: float, number: int, asked: A
         paid = sum(rounds for _, rounds in order)
         raise WireError(
             f"this party's privacy budget pays for {paid} releases in a run; got round {number}. "
-            "Begin a training whose charter has more rounds"
+            "Give server and party the same charter"
         )
     if asked.name != wanted:
         raise WireError(

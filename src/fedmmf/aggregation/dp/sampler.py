@@ -59,22 +59,22 @@ def _some(n: int, sigma: int) -> Array:
     """About n draws, or a batch if that is less. (m,) int64."""
     if sigma % SLICES == 0:
         return sliced(min(n + n // 32 + 16, _BATCH), sigma)
-    return _kept(min(2 * n + 64, 2 * _BATCH), sigma)
+    return accepted(min(2 * n + 64, 2 * _BATCH), sigma)
 
 
-def _kept(n: int, sigma: int) -> Array:
+def accepted(n: int, sigma: int) -> Array:
     """Those of n proposals that are kept, in order; about half of them. (m,) int64."""
     rest = below(n, sigma)  # U
     rest = rest[exp_coins(rest, sigma)]
-    times = _counted(len(rest))  # V
-    is_kept = _gaussian_coins(rest, times, sigma)
+    times = geometric(len(rest))  # V
+    is_kept = gaussian_coins(rest, times, sigma)
     rest, times = rest[is_kept].astype(np.int64), times[is_kept]
     sizes, is_negative = rest + sigma * times, coins(np.ones(len(rest), np.uint64), 2)
     is_second_zero = is_negative & (sizes == 0)
     return np.asarray(np.where(is_negative, -sizes, sizes)[~is_second_zero])
 
 
-def _gaussian_coins(rest: Array, times: Array, sigma: int) -> Array:
+def gaussian_coins(rest: Array, times: Array, sigma: int) -> Array:
     """Flip coins of probability exp(-(|Y| - s)^2 / (2 s^2)) for |Y| = U + s V. (n,) bool."""
     distance = np.where(times == 0, np.uint64(sigma) - rest, rest)
     is_kept = exp_coins(distance * distance, 2 * sigma * sigma)
@@ -85,7 +85,7 @@ def _gaussian_coins(rest: Array, times: Array, sigma: int) -> Array:
     return is_kept
 
 
-def _counted(n: int) -> Array:
+def geometric(n: int) -> Array:
     """Number of coins of probability exp(-1) until one fails. (n,) int64."""
     times, who = np.zeros(n, np.int64), np.arange(n)
     while len(who):

@@ -9,7 +9,7 @@ by coins in whole numbers (`coins`), nearly always.
 y is drawn by inversion, exactly, though its distribution function T has no finite digits: let U be
 uniform in [0, 1), and y the number of T(i) below U. The first 64 bits of U decide, unless they are
 those of some T(i): that happens once in 2^55 draws. Then U gets more bits, and T more digits, until
-they differ (`_decided`; Devroye 1986, Non-uniform random variate generation, chapter 2 and 15). T
+they differ (`decided`; Devroye 1986, Non-uniform random variate generation, chapter 2 and 15). T
 is from correctly rounded decimals, with a bound on what is left out.
 """
 
@@ -66,16 +66,16 @@ def draw_slices(n: int) -> Array:
 
 def slices_of(first: Array) -> Array:
     """Return y for the first 64 bits of each U; more bits are drawn where they are needed."""
-    table = _table()
+    table = first_bits()
     found = np.searchsorted(table, first)
     is_open = table[np.minimum(found, len(table) - 1)] == first
     for place in np.flatnonzero(is_open):
-        found[place] = _decided(int(first[place]))
+        found[place] = decided(int(first[place]))
     return found
 
 
 @cache
-def _table() -> Array:
+def first_bits() -> Array:
     """First 64 bits of T(0), T(1) ...; the last are all ones."""
     with localcontext(prec=_DIGITS + 10):
         scaled = [int(one * 2**_BITS) for one in distribution(_DIGITS)]
@@ -97,7 +97,7 @@ def distribution(digits: int) -> Sequence[Decimal]:
         return sums
 
 
-def _decided(first: int) -> int:
+def decided(first: int) -> int:
     """Draw more bits of U until no T(i) is as near to it as either may be off."""
     value, bits = first, _BITS
     while True:

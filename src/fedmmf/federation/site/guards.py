@@ -10,6 +10,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 
 from fedmmf.errors import CheckpointError
@@ -17,7 +18,8 @@ from fedmmf.federation.folder import private_folder
 from fedmmf.party.guards import Guards
 from fedmmf.storage.atomic import OWNER_ONLY, writing
 
-_VERSION = 1
+SITE = "site"  # the name of a site that is one party; users' names are hashes
+_VERSION = 2
 _KEY_BYTES = 32
 _NAME_BYTES = 16
 _SEE = "docs/backups.md has the whole story"
@@ -67,6 +69,15 @@ class GuardStore:
     def of(self, name: str) -> Guards | None:
         """Return the counters of a party; None: there are none yet."""
         return self._parties.get(name)
+
+    def spent_as(self, *, site: bool) -> Guards:
+        """Return the highest budget spent by the site as one party, or by parties of one user.
+
+        A charter may make a site one party and the next one each of its users, or the other way
+        round. They are the same people, and have spent what was spent for them under either name.
+        """
+        others = (one for name, one in self._parties.items() if (name == SITE) == site)
+        return reduce(Guards.raised, (one.of_budget for one in others), Guards())
 
     def raise_to(self, parties: Mapping[str, Guards]) -> None:
         """Raise the counters of parties; they are on disk when this returns."""

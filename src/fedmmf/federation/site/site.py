@@ -16,7 +16,7 @@ from fedmmf.errors import SettingsError, WireError
 from fedmmf.federation.catalogue import ItemList
 from fedmmf.federation.charter import Charter
 from fedmmf.federation.site.evaluation import ErrorAnswers, JudgedOn
-from fedmmf.federation.site.guards import GuardStore, behind, missing
+from fedmmf.federation.site.guards import SITE, GuardStore, behind, missing
 from fedmmf.federation.site.ratings import SiteRatings, choose_held_out
 from fedmmf.federation.site.store import SiteStore, rows_by_user
 from fedmmf.masks import MaskPlan
@@ -80,7 +80,7 @@ class Site:
     def _guarded_names(self) -> dict[str, str]:
         """Name of each party in the guards: of the site, or of a user wherever its ratings are."""
         if self.plan.charter.party == "site":
-            return dict.fromkeys(self.parties, "site")
+            return dict.fromkeys(self.parties, SITE)
         users = self.plan.holdings.training.user_ids
         return {
             name: self._guards.name_of(str(user))
@@ -97,8 +97,9 @@ class Site:
             self._take_late(parcel)
         else:
             self._restore()
+        otherwise = guards.spent_as(site=self.plan.charter.party != "site")
         for name, party in self.parties.items():
-            party.keep_to(guards.of(self._owners[name]) or Guards())
+            party.keep_to(otherwise.raised(guards.of(self._owners[name]) or Guards()))
         # Before the first answer: a state without counters is one whose counters are lost.
         guards.raise_to({self._owners[name]: party.guards for name, party in self.parties.items()})
 
