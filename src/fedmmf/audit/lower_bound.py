@@ -1,7 +1,8 @@
 """An empirical lower bound on epsilon: how well a planted user is found in all releases of a run.
 
-The planted user's updates are as large as the clip lets them be. A server that knows everybody
-else's updates takes these off each sum, and weighs what is left by what the planted user would have
+The planted user rated every item, or every other one, at the ends of the scale: its updates are
+about as large as the clip lets them be, of lists less so. A server that knows everybody else's
+updates takes these off each sum, and weighs what is left by what the planted user would have
 added: the likelihood ratio, which no test beats. Broadcasts are those of one run; the noise is
 drawn anew, as the simulation draws it, in many runs with the planted user and in as many without.
 With local noise two planted users, who rated other items, are told apart.
@@ -114,6 +115,7 @@ def bounds(planted: Planted, proven: float, delta: float, n_runs: int) -> Epsilo
         delta=delta,
         lower=epsilon_of(scores.least_distance(), delta),
         lower_by_counting=scores.by_counting(delta),
+        surely=scores.surely(delta),
         estimate=epsilon_of(scores.distance(), delta),
         runs=n_runs,
         releases=len(planted.seen.rounds),

@@ -103,16 +103,18 @@ class EpsilonBounds(Typed):
         delta: that both hold at.
         lower: one-sided lower limit by the means of scores, taken for Gaussian.
         lower_by_counting: one-sided lower limit by counting errors, which assumes nothing.
+        surely: lower limit in either way, wrong in at most one audit of a million: it decides.
         estimate: epsilon at the distance that was found, without its limit.
         runs: with the planted user, and as many without.
         releases: that were attacked together.
-        level: of the limits.
+        level: of the limits `lower` and `lower_by_counting`.
     """
 
     proven: FiniteFloat
     delta: FiniteFloat
     lower: FiniteFloat
     lower_by_counting: FiniteFloat
+    surely: FiniteFloat
     estimate: FiniteFloat
     runs: Count
     releases: Count
@@ -122,7 +124,7 @@ class EpsilonBounds(Typed):
     @property
     def is_contradicted(self) -> bool:
         """Whether an attack found more than was proven: then something is broken."""
-        return max(self.lower, self.lower_by_counting) > self.proven
+        return self.surely > self.proven
 
     @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
@@ -134,6 +136,11 @@ class EpsilonBounds(Typed):
             f"{self.releases} releases (one-sided, {100 * self.level:g} %; by counting alone at "
             f"least {self.lower_by_counting:.3g})."
         )
-        if not self.is_contradicted:
-            return found
-        return f"{found} The attack found more than can be: something is broken. Report it."
+        if self.is_contradicted:
+            return (
+                f"{found} The attack found more than can be, at least {self.surely:.3g} with an "
+                "error of one in a million: something is broken. Report it."
+            )
+        if max(self.lower, self.lower_by_counting) > self.proven:
+            return f"{found} That a limit is above the proof is within chance: audit more runs."
+        return found

@@ -147,7 +147,8 @@ def of_cost(cost: PrivacyCost | None) -> tuple[str, ...]:
 def of_bounds(known: EpsilonBounds) -> tuple[str, ...]:
     """Explain how the lower bound was found, and what it is not."""
     return (
-        "A planted user's updates are as large as the clip lets them be. The attacker knows "
+        "A planted user's updates are nearly as large as the clip lets them be, those of lists not "
+        "always. The attacker knows "
         "everybody else's updates, and weighs what is left of each sum by the likelihood ratio. "
         f"Limits hold with {100 * known.level:g} % each. By means: scores are taken for Gaussian. "
         "By counting: nothing is assumed, and few runs cannot prove a large epsilon.",
