@@ -143,6 +143,17 @@ def test_a_sample_is_told_with_its_effect():
     assert "within 4.9 in 100" in told  # 0.98 / sqrt(400)
 
 
+def test_what_was_tested_under_noise_is_not_called_untested():
+    """Ratings in sums of lists are attacked there; what that attack leaves out is said."""
+    ranks, words = {"objective": "ranking", "mask": "none"}, "How people rated items"
+    plain = decided(**ranks).not_tested
+    noisy = decided(**ranks, aggregation="dp", dp_epsilon=1.0).not_tested
+    assert any(words in line for line in plain)
+    assert not any(words in line for line in noisy)
+    assert any("leave unused: totals" in line for line in noisy)
+    assert not any("leave unused" in line for line in plain)
+
+
 def test_noise_can_be_added_to_any_settings():
     for changes in (
         {"solver": "vb", "likelihood": "ordinal"},

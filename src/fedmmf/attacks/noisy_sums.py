@@ -1,11 +1,11 @@
-"""Attacks on noisy sums: ratings, and which items somebody rated, by the optimal linear attacker.
+"""Attacks on noisy sums: a Gaussian likelihood-ratio attack on each item's rows.
 
 The attacker is the one that differential privacy is about: it knows what everybody else added, so
 that one person's part and the noise are left of each sum. What is left of an item's rows, over all
 releases, is white noise with a small signal in it, whose mean and covariance it has learned from
-people whom it knows. By the lemma of Neyman and Pearson no test does better than the likelihood
-ratio, which is linear or quadratic in what is left where signals are Gaussian. It says how much
-more probable each rating is, or that the item was rated at all. Beside it goes what is public.
+people whom it knows. The likelihood ratio of these Gaussians, which is linear or quadratic in what
+is left, says how much more probable each rating is, or that the item was rated at all. Beside it
+goes what is public. `LIMITS` says what the attack leaves unused, so that others may find more.
 """
 
 from dataclasses import dataclass, replace
@@ -144,8 +144,12 @@ def area_of_popularity(view: NoisyView, rated: Array) -> Array:
     return area_under_curve(view, view.popularity, rated)
 
 
+LIMITS = (
+    "What attacks on noisy sums leave unused: totals, all but 8 directions of an item's rows, "
+    "what items tell of each other, and signals that are not Gaussian."
+)
 KNOWS = (
-    "The noisy sums of all releases, the size of their noise, what everybody else added to them, "
+    "The noisy rows of all releases, the size of their noise, what everybody else added to them, "
     "and the updates and ratings of other people."
 )
 NOISY_RATINGS = Attack(

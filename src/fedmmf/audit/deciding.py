@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from fedmmf.attacks import ATTACKS, Attack, AttackResult
+from fedmmf.attacks.noisy_sums import LIMITS
 from fedmmf.audit.following import MAX_ROUNDS, planned_rounds
 from fedmmf.audit.messages import STRICT
 from fedmmf.audit.rounds import FEWER, POWER, fewer_rounds, has_vb_sums
@@ -311,11 +312,12 @@ class Decision:
         if self._is_cut:
             more = self.settings.max_rounds - MAX_ROUNDS
             yield f"The last {more:,} of {self.settings.max_rounds:,} planned rounds."
-        if self.settings.objective == "ranking":
+        if self.settings.objective == "ranking" and self.epsilon is None:
             yield "How people rated items, from the sums of a model of lists."
         if self.settings.ensemble > 1:
             yield f"All but the first of the {self.settings.ensemble} runs that are averaged."
         if self.epsilon is not None:
+            yield LIMITS
             yield (
                 "Servers that choose their broadcasts to find somebody: the planted user was "
                 "looked for with those of one honest run. Epsilon covers them."

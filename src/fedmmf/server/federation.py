@@ -68,9 +68,10 @@ class ServerPlan:
 
     @property
     def _public_ratings_per_user(self) -> float:
-        """Ratings of a user; under a privacy budget, whatever they are, the number assumed."""
-        is_told = self.ratings_per_user and not self.settings.scheme.has_budget
-        return self.ratings_per_user if is_told and self.ratings_per_user else ASSUMED_RATINGS
+        """Ratings of a user, from public numbers alone under a privacy budget."""
+        if self.settings.scheme.has_budget:
+            return ASSUMED_RATINGS
+        return self.ratings_per_user or ASSUMED_RATINGS
 
     def coordinator(
         self, layout: Layout, member: int = 0, most_lost: int = MAX_LOST
