@@ -105,7 +105,7 @@ def test_inner_messages_are_on_the_page():
         ("cut to -{0:g} .. {0:g}", FAR),
         ("A party takes part in {} of them in a run", MAX_MEMBERSHIP_ROUNDS),
         ("Our server has them in rounds {} and", MEMBERSHIP_ROUNDS[0] + 1),
-        ("and {}.\n", MEMBERSHIP_ROUNDS[1] + 1),
+        ("and {}; where unrated items count", MEMBERSHIP_ROUNDS[1] + 1),
         ("| numbers of `parameters` | {} + 2 k |", N_PLAN),
         ("if that is below 128; 1 to {} |", population.MAX_LINE_COLUMNS),
         ("features of an item, each cut to [-{0:g}, {0:g}];", population.LARGEST_FEATURE),
