@@ -163,7 +163,7 @@ def test_after_all_refusals_the_right_release_is_made(hostile):
 
 @everywhere
 def test_messages_of_this_scheme_alone_are_accepted(hostile):
-    """A layout that says that it is of another kind, or comes again, is refused and costs nothing."""
+    """A layout that comes again, or under the name of another kind, is refused at no cost."""
     party = hostile.parties[0]
     layout = party.run.layout.encode()
     for kind in Kind:

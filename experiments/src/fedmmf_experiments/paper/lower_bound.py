@@ -4,8 +4,8 @@ The attacker knows everything but whether one user took part, and what the noise
 user's ratings, every broadcast, and the planted user's own, who has rated all items as far from
 everybody as the scale allows. In each release it subtracts what the others must have sent, and
 projects the rest on what the planted user would have sent. Were the broadcasts fixed, no test would
-be more powerful (Neyman and Pearson 1933). Runs are whole, with the product's own integers and its own noise, and each
-broadcast follows from the releases before it.
+be more powerful (Neyman and Pearson 1933). Runs are whole, with the product's own integers and its
+own noise, and each broadcast follows from the releases before it.
 
 Two bounds of epsilon follow from runs with the user and runs without:
 - *means*: releases of a run are together one Gaussian with shift mu (Dong, Roth and Su 2022). mu is
