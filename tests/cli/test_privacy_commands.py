@@ -70,7 +70,7 @@ def test_a_run_with_noise_says_what_it_has_spent(ratings_file, noise):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--aggregation", "dp", "--objective", "ranking"], "objective 'ranking'"),
+        (["--aggregation", "dp", "--likelihood", "ordinal"], "likelihood 'ordinal'"),
         (["--sharing", "plain", "--aggregation", "dp"], "needs sharing 'strict'"),
         (["--collect-masked"], "collect_masked needs sharing 'adaptive'"),
         (["--sharing", "adaptive", "--solver", "vb"], "needs solver 'sgd'"),

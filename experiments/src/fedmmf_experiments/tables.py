@@ -25,7 +25,9 @@ ACCURACY, SPEED = "experiments/docs/reproduction.md", "experiments/docs/benchmar
 ATTACKS, AGGREGATION = "docs/attacks.md", "docs/aggregation.md"
 PRIVATE = "experiments/docs/private.md"
 SETS = ("ml-100k", "ml-1m", "lastfm")
-RELATIVE, ABSOLUTE = 1e-6, 1e-6  # what floating point may change: tables show four digits at most
+# What floating point may change: tables show four digits at most, and some probes are rounded to
+# five, the last of which differs between processors where there is a tie.
+RELATIVE, ABSOLUTE = 1e-6, 2e-5
 
 
 @dataclass(frozen=True)

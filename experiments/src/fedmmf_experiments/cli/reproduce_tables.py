@@ -132,7 +132,9 @@ EVERYTHING = (
     ("strict", "strict --size 12 --size 50"),
     ("rounds", "rounds --size 12 --rounds 30"),
     ("efficiency", "efficiency --rounds 1"),
-    ("dp", "dp --epsilon 8 --runs 1"),
+    ("dp --data ml-100k --splits 10", "dp --epsilon 8 --splits 1 --rows vb-features,item-means"),
+    ("dp-lists --data ml-1m --splits 3", "dp-lists --epsilon 8 --splits 1 --rows mask,popularity"),
+    ("dp-users", ""),
 )
 # These are quick enough, and keep nothing.
 WITHOUT_FOLDER = ("solver", "newcomers", "newcomer-lists")

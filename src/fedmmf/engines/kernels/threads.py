@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from fedmmf.arrays import Array
 from fedmmf.errors import SettingsError
@@ -69,8 +68,10 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 
 @cache
-def _libraries() -> ThreadpoolController:
+def _libraries() -> Any:
     """Libraries with threads of their own; to look for them takes as long as a small round."""
+    from threadpoolctl import ThreadpoolController  # a machine with torch alone has none
+
     with suppress(ImportError):
         import scipy.linalg.cython_blas  # noqa: F401 - kernels multiply matrices with it
     return ThreadpoolController()
