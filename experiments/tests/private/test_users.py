@@ -44,7 +44,7 @@ def test_it_is_written_as_data_table_and_pictures(report, tmp_path):
     assert json.loads((tmp_path / "dp-users.json").read_text()) == asdict(report)
     lines = (tmp_path / "dp-users.md").read_text().splitlines()
     assert lines[0] == (
-        "| users | ratings | epsilon | RMSE | RMSE at epsilon 100 | RMSE without | cost of noise "
+        "| users | ratings | epsilon | RMSE | RMSE at epsilon 40 | RMSE without | cost of noise "
         "| of all |"
     )
     assert len(lines) == 6
