@@ -17,7 +17,7 @@ from fedmmf.errors import FedMMFError, SettingsError, WireError
 from fedmmf.server.federation import ASSUMED_RATINGS
 from fedmmf.settings import Settings
 from fedmmf.simulation import prepare
-from fedmmf.solvers.contract import Asked
+from fedmmf.solvers.contract import RequestedRelease
 from fedmmf.solvers.vb.private import PrivateServer, PrivateShape, plan, write_variant
 from fedmmf.transports.wrappers import Faulty
 from fedmmf.wire import Ask, Refused, Survey, name_of, parcel, read
@@ -247,7 +247,9 @@ def test_the_servers_half_asks_for_what_the_table_says(crowd, rounds):
     assert isinstance(half, PrivateServer)
     solver, shape = settings.chosen_solver, run.plan.update_shape
     for number in range(1, rounds + 1):
-        assert solver.asked(shape, half.broadcast()) == Asked(releases.due(order, number), 1.0)
+        assert solver.requested_release(shape, half.broadcast()) == RequestedRelease(
+            releases.due(order, number), 1.0
+        )
         if number in (2, 3):
             n, width = 20, shape.width
             nothing = (np.zeros((n, width)), np.zeros(shape.n_totals), np.zeros((24, 2)))
@@ -294,15 +296,15 @@ def test_an_entry_that_is_not_in_the_table_is_refused():
         "factors",
         None,
     ]
-    releases.check(order, 1.0, 3, Asked("factors", 1.0))
-    for number, asked, words in (
-        (4, Asked("factors", 1.0), "pays for 3 releases"),
-        (2, Asked("counts", 1.0), "releases 'factors'"),
-        (2, Asked(), "asks for 'updates'"),
-        (2, Asked("factors", 2.0), "clips updates to 1"),
+    releases.check(order, 1.0, 3, RequestedRelease("factors", 1.0))
+    for number, requested, words in (
+        (4, RequestedRelease("factors", 1.0), "pays for 3 releases"),
+        (2, RequestedRelease("counts", 1.0), "releases 'factors'"),
+        (2, RequestedRelease(), "asks for 'updates'"),
+        (2, RequestedRelease("factors", 2.0), "clips updates to 1"),
     ):
         with pytest.raises(WireError, match=words):
-            releases.check(order, 1.0, number, asked)
+            releases.check(order, 1.0, number, requested)
 
 
 # What would be a release beside the table

@@ -18,7 +18,7 @@ from fedmmf.party.state import RunState, StateHolder
 from fedmmf.party.surveys import REFUSALS, answer_last_round, answer_survey, counted
 from fedmmf.party.user_group import PartyData, UserGroup
 from fedmmf.solvers import SOLVERS
-from fedmmf.solvers.contract import Asked
+from fedmmf.solvers.contract import RequestedRelease
 from fedmmf.wire import (
     BROADCASTS,
     Catalogue,
@@ -320,7 +320,7 @@ class PartyRun:
         noise, users = self.policy.noise, self.users
         if noise is None or not noise.pays_after(users.rho_spent):
             raise WireError(f"this party's privacy budget, {users.n_noisy} rounds, is spent")
-        noise.check_release(work.round, self._asked(work))
+        noise.check_release(work.round, self._requested_release(work))
         users.n_noisy, users.rho_spent = users.n_noisy + 1, users.rho_spent + noise.rho
         scale = noise.own_scale if rounding is None else float(rounding.rows.scale)
         n_items, shape = self.sizes(work).n_items, self.update_shape
@@ -333,10 +333,10 @@ class PartyRun:
             return Contribution(*who, steps, told)
         return Contribution(*who, (steps / scale).astype(np.float32), told / scale)
 
-    def _asked(self, work: Round) -> Asked:
+    def _requested_release(self, work: Round) -> RequestedRelease:
         """Return the release that a round asks for, as its solver reads the broadcast."""
-        reads = getattr(self.solver, "asked", None)
-        return Asked() if reads is None else reads(self.update_shape, work.broadcast)
+        reads = getattr(self.solver, "requested_release", None)
+        return RequestedRelease() if reads is None else reads(self.update_shape, work.broadcast)
 
     def require_same_items(self, items: Array) -> None:
         """Refuse other items than those whose moments were summed."""

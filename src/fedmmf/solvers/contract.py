@@ -150,7 +150,7 @@ UPDATES = "updates"  # the only release of a solver that names none
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedRelease:
     """The release that a broadcast asks for, under a privacy budget."""
 
     name: str = UPDATES
@@ -272,9 +272,10 @@ class Solver(Protocol):
     A solver for privacy budgets may also declare `knows_noise` (its server uses the variance of the
     noise: it is taken where nobody names one), `noisy_defaults(chosen)` (values
     of settings that nobody named, under a budget), `releases(rounds, objective)` (names of what is
-    released, in order, each with its number of rounds) and `asked(update_shape, broadcast)` (the
-    `Asked` that a broadcast stands for; parties refuse what is not due). Its server's half then has
-    `lose()`: a round gave no sum, and what it would have released is not asked for again.
+    released, in order, each with its number of rounds) and
+    `requested_release(update_shape, broadcast)` (the `RequestedRelease` that a broadcast stands
+    for; parties refuse what is not due). Its server's half then has `lose()`: a round gave no sum,
+    and what it would have released is not asked for again.
     """
 
     name: str

@@ -31,7 +31,7 @@ from fedmmf.engines.contract import Cohort
 from fedmmf.errors import WireError
 from fedmmf.registry import import_extra
 from fedmmf.secagg import RING32, FixedPoint, Ring
-from fedmmf.solvers.contract import UPDATES, Asked, Bounds
+from fedmmf.solvers.contract import UPDATES, Bounds, RequestedRelease
 
 ONE_IN = round(1 / CORRUPT)  # of so many, one may drop out of a round and another may be corrupt
 _TAIL = 12.0  # standard deviations of a sum's noise that the ring has room for
@@ -85,13 +85,13 @@ class Guarantee:
     # names of the releases of one run and their rounds, in order; none: updates alone
     order: tuple[tuple[str, int], ...] = ()
 
-    def check_release(self, number: int, asked: Asked) -> None:
+    def check_release(self, number: int, requested: RequestedRelease) -> None:
         """Refuse what is not the release due in that round of a run.
 
         Raises:
             WireError: it is not in the table of releases at that place, or has another clip.
         """
-        releases.check(self.order or ((UPDATES, self.rounds),), self.clip, number, asked)
+        releases.check(self.order or ((UPDATES, self.rounds),), self.clip, number, requested)
 
     @property
     def rho(self) -> float:

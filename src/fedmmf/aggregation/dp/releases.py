@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmmf.aggregation.dp import accounting
 from fedmmf.errors import WireError
-from fedmmf.solvers.contract import UPDATES, Asked
+from fedmmf.solvers.contract import UPDATES, RequestedRelease
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,16 @@ def due(order: tuple[tuple[str, int], ...], number: int) -> str | None:
     return None
 
 
-def check(order: tuple[tuple[str, int], ...], clip: float, number: int, asked: Asked) -> None:
+def check(
+    order: tuple[tuple[str, int], ...], clip: float, number: int, requested: RequestedRelease
+) -> None:
     """Refuse a release that is not the one due in a round, or that names another clip.
 
     Args:
         order: names of the releases of one run and their rounds.
         clip: largest length of a user's update, by the charter.
         number: of the round.
-        asked: what the broadcast asks for.
+        requested: what the broadcast asks for.
 
     Raises:
         WireError: it is not in the table at that place.
@@ -74,16 +76,16 @@ def check(order: tuple[tuple[str, int], ...], clip: float, number: int, asked: A
             f"this party's privacy budget pays for {paid} releases in a run; got round {number}. "
             "Give server and party the same charter"
         )
-    if asked.name != wanted:
+    if requested.name != wanted:
         raise WireError(
             f"in round {number} this party releases {wanted!r}, by its table of releases; the "
-            f"server asks for {asked.name[:40]!r}. A release comes in its own round, once: give "
-            "server and party the same charter and version"
+            f"server asks for {requested.name[:40]!r}. A release comes in its own round, once: "
+            "give server and party the same charter and version"
         )
-    if asked.clip is not None and asked.clip != clip:
+    if requested.clip is not None and requested.clip != clip:
         raise WireError(
             f"this party clips updates to {clip:g} by its charter (dp_clip); the server's "
-            f"broadcast says {asked.clip:g}. Give server and party the same charter"
+            f"broadcast says {requested.clip:g}. Give server and party the same charter"
         )
 
 

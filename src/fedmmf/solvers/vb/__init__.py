@@ -42,7 +42,7 @@ from fedmmf.arrays import Array
 from fedmmf.data.scales import RatingScale
 from fedmmf.errors import SettingsError
 from fedmmf.masks.feature_maps import MAX_JOINT
-from fedmmf.solvers.contract import Asked, Bounds, Broadcast, SolverContext, UpdateShape
+from fedmmf.solvers.contract import Bounds, Broadcast, RequestedRelease, SolverContext, UpdateShape
 from fedmmf.solvers.vb.ordinal import expected_rating
 from fedmmf.solvers.vb.party import VbParty
 from fedmmf.solvers.vb.private import (
@@ -50,9 +50,9 @@ from fedmmf.solvers.vb.private import (
     PrivateReading,
     PrivateServer,
     PrivateShape,
-    asked,
     is_private,
     plan,
+    requested_release,
 )
 from fedmmf.solvers.vb.private import check_broadcast as check_private_broadcast
 from fedmmf.solvers.vb.private import write_variant as write_private_variant
@@ -125,9 +125,15 @@ class Vb:
             return check_private_broadcast(update_shape, broadcast)
         return check_broadcast(_vb(update_shape), broadcast)
 
-    def asked(self, update_shape: UpdateShape, broadcast: Broadcast) -> Asked:
+    def requested_release(
+        self, update_shape: UpdateShape, broadcast: Broadcast
+    ) -> RequestedRelease:
         """Return the release that a broadcast asks for; without noise, updates."""
-        return asked(update_shape, broadcast) if isinstance(update_shape, PrivateShape) else Asked()
+        return (
+            requested_release(update_shape, broadcast)
+            if isinstance(update_shape, PrivateShape)
+            else RequestedRelease()
+        )
 
     def reading(
         self, update_shape: UpdateShape, broadcast: Broadcast, design: Array

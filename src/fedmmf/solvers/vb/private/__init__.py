@@ -21,7 +21,7 @@ them alike.
 
 from fedmmf.solvers.vb.private import plan
 from fedmmf.solvers.vb.private.party import PrivateParty
-from fedmmf.solvers.vb.private.reading import PrivateReading, asked, check_broadcast
+from fedmmf.solvers.vb.private.reading import PrivateReading, check_broadcast, requested_release
 from fedmmf.solvers.vb.private.server import PrivateServer
 from fedmmf.solvers.vb.private.shapes import PrivateShape, is_private, write_variant
 
@@ -30,9 +30,9 @@ __all__ = [
     "PrivateReading",
     "PrivateServer",
     "PrivateShape",
-    "asked",
     "check_broadcast",
     "is_private",
     "plan",
+    "requested_release",
     "write_variant",
 ]

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from fedmmf.arrays import Array
-from fedmmf.solvers.contract import Asked, Broadcast, require_valid_broadcast
+from fedmmf.solvers.contract import Broadcast, RequestedRelease, require_valid_broadcast
 from fedmmf.solvers.vb.private.plan import STAGES
 from fedmmf.solvers.vb.private.shapes import PrivateShape
 from fedmmf.solvers.vb.reading import MAX_PRECISION, MIN_PRECISION
@@ -102,10 +102,10 @@ class PrivateReading:
         return ItemEvidence(precision, first)
 
 
-def asked(update_shape: PrivateShape, broadcast: Broadcast) -> Asked:
+def requested_release(update_shape: PrivateShape, broadcast: Broadcast) -> RequestedRelease:
     """Return the release that a checked broadcast asks for."""
     parts = update_shape.blocks["parameters"].split(broadcast.parameters)
-    return Asked(STAGES[int(parts["stage"][0])], float(parts["clip"][0]))
+    return RequestedRelease(STAGES[int(parts["stage"][0])], float(parts["clip"][0]))
 
 
 def check_broadcast(update_shape: PrivateShape, broadcast: Broadcast) -> None:
