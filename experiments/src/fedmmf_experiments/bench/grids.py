@@ -1,6 +1,7 @@
 """Grids of rankers' settings, and what is tried beyond an end that was best."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 MAX_WIDER = 6  # values that are tried beyond the ends of one setting's grid
@@ -12,25 +13,38 @@ Settings = dict[str, Any]
 def best_of(
     grid: Mapping[str, Sequence[Any]], quality: Callable[[Mapping[str, Any]], float]
 ) -> Settings:
-    """Return the settings of the highest quality, one setting after the other.
+    """Return the settings of the highest quality, one number after the other.
 
-    The search starts in the middle of the grid and ends where no single setting is better. A grid
-    grows at the end at which a number is best, so that the best one has neighbours on both sides.
+    For each choice of words the search starts in the middle of the grid of numbers, and ends where
+    no single number is better. A grid grows at the end at which a number is best, so that the best
+    one has neighbours on both sides.
 
     Args:
-        grid: values of each setting, numbers in ascending order.
+        grid: values of each setting, words or numbers in ascending order.
         quality: of some settings; it is asked once for each.
     """
-    values = {name: list(some) for name, some in grid.items()}
-    best = {name: some[len(some) // 2] for name, some in values.items()}
+    words = [name for name, values in grid.items() if isinstance(values[0], str)]
+    numbers = {name: values for name, values in grid.items() if name not in words}
     seen: dict[tuple[Any, ...], float] = {}
 
     def known(settings: Settings) -> float:
-        key = tuple(settings.values())
+        key = tuple(settings[name] for name in grid)
         if key not in seen:
-            seen[key] = quality(settings)
+            seen[key] = quality({name: settings[name] for name in grid})
         return seen[key]
 
+    starts = product(*(grid[name] for name in words))
+    found = [_climbed(dict(zip(words, start, strict=True)), numbers, known) for start in starts]
+    best = max(found, key=known)
+    return {name: best[name] for name in grid}
+
+
+def _climbed(
+    words: Settings, grid: Mapping[str, Sequence[Any]], known: Callable[[Settings], float]
+) -> Settings:
+    """Return the best settings with these words that changes of single numbers lead to."""
+    values = {name: list(some) for name, some in grid.items()}
+    best = words | {name: some[len(some) // 2] for name, some in values.items()}
     while True:
         before = dict(best)
         for name in values:
