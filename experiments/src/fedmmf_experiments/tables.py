@@ -145,7 +145,10 @@ TABLES = (
     PrintedTable(
         "dp-users",
         PRIVATE,
-        ("fedmmf reproduce dp-users --out build/tables/dp-users",),
+        (
+            "fedmmf reproduce dp-users --users 943,6040,30000,100000,1000000"
+            " --out build/tables/dp-users",
+        ),
         (),
         probes.of_dp_users,
         is_slow=True,

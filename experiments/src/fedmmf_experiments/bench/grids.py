@@ -13,38 +13,26 @@ Settings = dict[str, Any]
 def best_of(
     grid: Mapping[str, Sequence[Any]], quality: Callable[[Mapping[str, Any]], float]
 ) -> Settings:
-    """Return the settings of the highest quality, one number after the other.
+    """Return the settings of the highest quality, of a grid that grows where an end is best.
 
-    For each choice of words the search starts in the middle of the grid of numbers, and ends where
-    no single number is better. A grid grows at the end at which a number is best, so that the best
-    one has neighbours on both sides.
+    The whole grid is tried. From its best settings on, one setting is changed after the other; a
+    number that is best at an end gets more values there, so that it has neighbours on both sides.
 
     Args:
-        grid: values of each setting, words or numbers in ascending order.
+        grid: values of each setting, numbers in ascending order.
         quality: of some settings; it is asked once for each.
     """
-    words = [name for name, values in grid.items() if isinstance(values[0], str)]
-    numbers = {name: values for name, values in grid.items() if name not in words}
+    values = {name: list(some) for name, some in grid.items()}
     seen: dict[tuple[Any, ...], float] = {}
 
     def known(settings: Settings) -> float:
         key = tuple(settings[name] for name in grid)
         if key not in seen:
-            seen[key] = quality({name: settings[name] for name in grid})
+            seen[key] = quality(settings)
         return seen[key]
 
-    starts = product(*(grid[name] for name in words))
-    found = [_climbed(dict(zip(words, start, strict=True)), numbers, known) for start in starts]
-    best = max(found, key=known)
-    return {name: best[name] for name in grid}
-
-
-def _climbed(
-    words: Settings, grid: Mapping[str, Sequence[Any]], known: Callable[[Settings], float]
-) -> Settings:
-    """Return the best settings with these words that changes of single numbers lead to."""
-    values = {name: list(some) for name, some in grid.items()}
-    best = words | {name: some[len(some) // 2] for name, some in values.items()}
+    settings = (dict(zip(grid, some, strict=True)) for some in product(*grid.values()))
+    best = max(settings, key=known)
     while True:
         before = dict(best)
         for name in values:
