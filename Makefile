@@ -24,6 +24,7 @@ ray.within := FEDMMF_RAY_WORKERS=3 unshare $(if $(filter 0,$(shell id -u)),-n,-r
 # Triton's interpreter runs the kernels where there is no card.
 torch.install := $(CONSTRAINED) --editable '.[test,gpu]' $(EXPERIMENTS) triton
 torch.tests := -k 'torch or test_engines' tests/engines tests/simulation tests/party \
+	tests/aggregation/test_dp_hostile.py \
 	experiments/tests/bench
 interop.install := $(CONSTRAINED) --editable '.[test,interop]'
 interop.tests := tests/interop

@@ -58,14 +58,6 @@ def prepared(request, ratings):
     return run, broadcasts(run, run.settings.max_rounds)
 
 
-def release_of(prepared, stage):
-    """A broadcast that asks for one kind of release."""
-    run, found = prepared
-    if stage not in found:
-        pytest.skip("there are no means in lists")
-    return run, found[stage]
-
-
 def test_vb_is_the_solver_of_a_budget_unless_another_is_named():
     assert Settings(aggregation="dp").solver == "vb"
     assert Settings(aggregation="dp").factors == plan.OF_RATINGS.factors
@@ -92,42 +84,44 @@ def test_what_is_outside_the_budget_is_refused(chosen):
         Settings(aggregation="dp", **chosen)
 
 
-@pytest.mark.parametrize("stage", plan.STAGES)
-def test_the_kernel_adds_what_each_user_would_send(prepared, stage):
-    run, broadcast = release_of(prepared, stage)
-    cohort = Cohort(
-        bound=9.0, scale=2.0**16, clip=0.9 * CLIP, total_bound=9.0, total_scale=2.0**20,
-        clips_totals=True,
-    )  # fmt: skip
-    given = replace(run.training_input, cohorts=(cohort, Cohort()))
-    one, other = (ENGINES[name].halves(given) for name in ("numpy", "numba"))
-    first, second = one.update(broadcast, 5), other.update(broadcast, 5)
-    np.testing.assert_allclose(other.user_factors, one.user_factors, atol=1e-4)
-    assert first.rows[0].any()
-    assert first.totals[0].any() == (stage == "factors")
-    for exact, fast in zip(
-        (*first.rows, *first.totals), (*second.rows, *second.totals), strict=True
-    ):
-        unit = 1e-3 * max(np.abs(exact).max(), 1.0)
-        np.testing.assert_allclose(fast, exact, atol=max(unit, 3.0) if exact.max() > 99 else unit)
-    for halves in (one, other):
-        halves.solve_users(prepared[1]["factors"], np.arange(7))
-    np.testing.assert_allclose(other.user_factors, one.user_factors, atol=1e-4)
+def test_the_kernel_adds_what_each_user_would_send(prepared):
+    run, found = prepared
+    for stage, broadcast in found.items():
+        cohort = Cohort(
+            bound=9.0, scale=2.0**16, clip=0.9 * CLIP, total_bound=9.0, total_scale=2.0**20,
+            clips_totals=True,
+        )  # fmt: skip
+        given = replace(run.training_input, cohorts=(cohort, Cohort()))
+        one, other = (ENGINES[name].halves(given) for name in ("numpy", "numba"))
+        first, second = one.update(broadcast, 5), other.update(broadcast, 5)
+        np.testing.assert_allclose(other.user_factors, one.user_factors, atol=1e-4)
+        assert first.rows[0].any()
+        assert first.totals[0].any() == (stage == "factors")
+        for exact, fast in zip(
+            (*first.rows, *first.totals), (*second.rows, *second.totals), strict=True
+        ):
+            unit = 1e-3 * max(np.abs(exact).max(), 1.0)
+            np.testing.assert_allclose(
+                fast, exact, atol=max(unit, 3.0) if exact.max() > 99 else unit
+            )
+        for halves in (one, other):
+            halves.solve_users(found["factors"], np.arange(7))
+        np.testing.assert_allclose(other.user_factors, one.user_factors, atol=1e-4)
 
 
-@pytest.mark.parametrize("stage", plan.STAGES)
-def test_every_release_is_as_long_as_the_clip_at_most(prepared, stage):
+def test_every_release_is_as_long_as_the_clip_at_most(prepared):
     """Already before the engine clips: the parts of an update add up to the clip."""
-    run, broadcast = release_of(prepared, stage)
-    given = run.training_input
-    solver, shape = SOLVERS["vb"], given.update_shape
-    reading = solver.reading(shape, broadcast, given.design)
-    lengths = []
-    for user, own in enumerate(ENGINES["numpy"].halves(given)._own):
-        rows, totals = solver.party(shape).update(own, reading, 5)
-        lengths.append(math.sqrt(np.sum(np.square(rows)) + np.sum(np.square(totals))))
-        assert lengths[-1] <= CLIP * (1 + 1e-6), user
-    assert max(lengths) > (0.6 if shape.ranks and stage == "factors" else 0.9) * CLIP
+    run, found = prepared
+    for stage, broadcast in found.items():
+        given = run.training_input
+        solver, shape = SOLVERS["vb"], given.update_shape
+        reading = solver.reading(shape, broadcast, given.design)
+        lengths = []
+        for user, own in enumerate(ENGINES["numpy"].halves(given)._own):
+            rows, totals = solver.party(shape).update(own, reading, 5)
+            lengths.append(math.sqrt(np.sum(np.square(rows)) + np.sum(np.square(totals))))
+            assert lengths[-1] <= CLIP * (1 + 1e-6), user
+        assert max(lengths) > (0.6 if shape.ranks and stage == "factors" else 0.9) * CLIP
 
 
 def test_a_release_that_is_not_in_the_table_is_refused(prepared):
