@@ -1,7 +1,6 @@
 """Grids of rankers' settings, and what is tried beyond an end that was best."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 MAX_WIDER = 6  # values that are tried beyond the ends of one setting's grid
@@ -13,26 +12,25 @@ Settings = dict[str, Any]
 def best_of(
     grid: Mapping[str, Sequence[Any]], quality: Callable[[Mapping[str, Any]], float]
 ) -> Settings:
-    """Return the settings of the highest quality, of a grid that grows where an end is best.
+    """Return the settings of the highest quality, one setting after the other.
 
-    The whole grid is tried. From its best settings on, one setting is changed after the other; a
-    number that is best at an end gets more values there, so that it has neighbours on both sides.
+    The search starts in the middle of the grid and ends where no single setting is better. A grid
+    grows at the end at which a number is best, so that the best one has neighbours on both sides.
 
     Args:
         grid: values of each setting, numbers in ascending order.
         quality: of some settings; it is asked once for each.
     """
     values = {name: list(some) for name, some in grid.items()}
+    best = {name: some[len(some) // 2] for name, some in values.items()}
     seen: dict[tuple[Any, ...], float] = {}
 
     def known(settings: Settings) -> float:
-        key = tuple(settings[name] for name in grid)
+        key = tuple(settings.values())
         if key not in seen:
             seen[key] = quality(settings)
         return seen[key]
 
-    settings = (dict(zip(grid, some, strict=True)) for some in product(*grid.values()))
-    best = max(settings, key=known)
     while True:
         before = dict(best)
         for name in values:
